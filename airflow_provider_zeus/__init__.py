@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.operators.command import ZeusCommandOperator as ZeusCommandOperator
     from airflow_provider_zeus.operators.train import ZeusTrainOperator as ZeusTrainOperator
     from airflow_provider_zeus.operators.trial import ZeusTrial as ZeusTrial
+    from airflow_provider_zeus.training.interrupts import AttemptOver as AttemptOver
+    from airflow_provider_zeus.training.interrupts import TrainingKilled as TrainingKilled
     from airflow_provider_zeus.training.run import ZeusRun as ZeusRun
-    from airflow_provider_zeus.training.signals import AttemptOver as AttemptOver
-    from airflow_provider_zeus.training.signals import TrainingKilled as TrainingKilled
 
 __version__ = "0.2.0"
 __all__ = [
@@ -50,13 +50,13 @@ __all__ = [
 ]
 
 _MODULES = {  # of each public name, below this package
-    "AttemptOver": "training.signals",
+    "AttemptOver": "training.interrupts",
     "BelowTargetError": "errors",
     "DeviceError": "errors",
     "JobSpecError": "errors",
     "ReportError": "errors",
     "StoreError": "errors",
-    "TrainingKilled": "training.signals",
+    "TrainingKilled": "training.interrupts",
     "UnknownTrialError": "errors",
     "ZeusCommandOperator": "operators.command",
     "ZeusError": "errors",

@@ -120,6 +120,16 @@ def supervisor() -> Any:
     return getattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS", None)
 
 
+def masked(text: str) -> str:
+    """The text with ``***`` for each secret that Airflow's log of this process masks; as it is, without Airflow.
+
+    Airflow masks the passwords of Connections and the values of sensitive Variables that this process has read, unless
+    they are short. Public way: ``airflow.sdk.log.redact``, once its module can be imported at no cost.
+    """
+    masker = sys.modules.get("airflow.sdk._shared.secrets_masker")  # nothing is masked where nothing has imported it
+    return text if masker is None else str(masker.redact(text))
+
+
 def is_test_run() -> bool:
     """Whether this task runs in ``dag.test()``. Public way: none yet."""
     return type(supervisor()).__name__ == "InProcessSupervisorComms"

@@ -12,7 +12,6 @@ from typing import Any
 MOST_NAME = 60  # characters of a plain name
 
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would take such a text for a formula
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def visible(text: str | os.PathLike[str]) -> str:
@@ -21,15 +20,17 @@ def visible(text: str | os.PathLike[str]) -> str:
     Such characters change a terminal's colours, clear it, forge a line, or reverse its direction.
     """
     text = os.fspath(text)
-    return text if text.isprintable() else "".join(map(_escaped, text))
-
-
-def _escaped(character: str) -> str:
-    if character.isprintable() or unicodedata.category(character) == "Zs":  # Zs: spaces of any width
-        return character
-    if "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8, as in the name of a file
-        return f"\\x{ord(character) - 0xDC00:02x}"
-    return repr(character)[1:-1]
+    if text.isprintable():
+        return text
+    shown = []
+    for character in text:
+        if character.isprintable() or unicodedata.category(character) == "Zs":  # Zs: spaces of any width
+            shown.append(character)
+        elif "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8, as in the name of a file
+            shown.append(f"\\x{ord(character) - 0xDC00:02x}")
+        else:
+            shown.append(repr(character)[1:-1])
+    return "".join(shown)
 
 
 def cell(value: Any) -> Any:
@@ -50,7 +51,8 @@ def plain_name(text: str) -> str:
     Where another character is replaced, or a long text is cut, a hash of the text follows: no two texts become one
     name.
     """
-    plain = _UNSAFE.sub("_", text)
+    unsafe = re.compile(r"[^A-Za-z0-9._-]")
+    plain = unsafe.sub("_", text)
     if plain == text and len(text) <= MOST_NAME:
         return text
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]

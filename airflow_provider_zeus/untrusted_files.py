@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-_PASSED = getattr(os, "O_PATH", os.O_RDONLY)  # a parent folder need not be readable
 
 
 def open_plain(
@@ -89,7 +88,8 @@ def opened_folder(path: str | os.PathLike[str]) -> Iterator[int]:
     Neither it nor its parent may be a symbolic link. Raises OSError.
     """
     parent, name = os.path.split(os.path.abspath(path))
-    outer = os.open(parent, _FOLDER | _PASSED)
+    passed = getattr(os, "O_PATH", os.O_RDONLY)  # a parent folder need not be readable
+    outer = os.open(parent, _FOLDER | passed)
     try:
         descriptor = os.open(name or os.curdir, _FOLDER | os.O_RDONLY, dir_fd=outer)
     finally:

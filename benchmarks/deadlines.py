@@ -101,7 +101,7 @@ class Host(Environment):
         )
 
     def _ends(self, planned: PlannedAttempt, in_time: InTime, epochs: float, cost: float, now_s: float) -> bool:
-        """Whether the attempt is given up before its next epoch (``training/bound.py``)."""
+        """Whether the attempt is given up before its next epoch (``training/attempt_checks.py``)."""
         if not planned.bounded:
             return False
         if in_time.reserve_s and in_time.finish_by_s is not None and now_s > in_time.finish_by_s - in_time.reserve_s:

@@ -10,8 +10,8 @@ from importlib import resources
 from types import ModuleType
 from typing import Any
 
-from airflow_provider_zeus.cli.export_rows import COLUMNS
 from airflow_provider_zeus.operators import xcoms as keys
+from airflow_provider_zeus.reports.export_rows import COLUMNS
 from airflow_provider_zeus.reports.run_metrics import Metric
 from airflow_provider_zeus.store.sql import schema as tables
 from docs_site.meanings import metric_meanings

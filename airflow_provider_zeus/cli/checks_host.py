@@ -13,7 +13,7 @@ from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.power.device import Device
-from airflow_provider_zeus.power.limits.helper import ZEUSD
+from airflow_provider_zeus.power.limits.helpers import ZEUSD
 from airflow_provider_zeus.power.limits.record import candidates, is_record
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.untrusted_files import open_plain
@@ -176,7 +176,7 @@ def _problem(power_socket: str, uuids: list[str], ask: Ask | None) -> str:
     path = power_socket.removeprefix(ZEUSD)
     if not os.path.exists(path):
         return "no, no socket there"
-    from airflow_provider_zeus.power.limits.helper import helper_at
+    from airflow_provider_zeus.power.limits.helpers import helper_at
 
     try:
         (ask or helper_at)(power_socket, uuids)

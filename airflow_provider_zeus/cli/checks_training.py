@@ -8,8 +8,8 @@ from airflow_provider_zeus.cli.finding import Finding, error, ok, undecided, war
 from airflow_provider_zeus.cli.rehearsal import Outcome
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED
 from airflow_provider_zeus.model.trial import TELL_STEPS
-from airflow_provider_zeus.training.batch_size_check import is_close
-from airflow_provider_zeus.training.torch_watch import STEPS
+from airflow_provider_zeus.training.attempt_checks import is_close
+from airflow_provider_zeus.training.rehearsal import STEPS
 
 
 def of_training(outcome: Outcome, *, made_up: str = "", timeout_s: float, to_report: bool = False) -> Iterator[Finding]:
@@ -102,9 +102,7 @@ def metric(outcome: Outcome) -> Finding:
     if found is None:
         return undecided("metric", f"it ended before its first report of {target.metric}")
     if doubt := target.doubt(found):
-        finish = "report it in the unit of the target, or change the target"
-        sure = target.higher_is_better and target.value is not None and found >= target.value
-        return (error if sure else warning)("metric", doubt, finish)
+        return error("metric", doubt, "report it in the unit of the target, or change the target")
     if target.value is not None and target.reached(found):
         what = f"{target.metric} {found:g} reaches the target ({target} {target.value:g}) after its first steps"
         return warning("metric", what, "if that is not meant, set a target that only a trained model reaches")

@@ -1,44 +1,12 @@
-"""Figures of a trial as numbers and as text for people. Pure."""
+"""Figures of a trial as text for people. Pure."""
 
 from __future__ import annotations
 
 from airflow_provider_zeus import units
-from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.cost import Weights, observed_cost
-from airflow_provider_zeus.model.trial import DeviceInfo, Trial
+from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.reports.export_rows import cost_of
 
 _NONE = "-"
-
-
-def device_of(trial: Trial) -> DeviceInfo | None:
-    """The device of a trial; None where the trial ended before it reported one."""
-    seen = trial.observation
-    if seen.device_model is None:
-        return None
-    return DeviceInfo(
-        model=seen.device_model,
-        count=seen.device_count or 1,
-        max_power_w=seen.max_power_w,
-        energy_source=seen.energy_source,
-    )
-
-
-def weights_of(trial: Trial, fallback: DeviceInfo | None = None) -> Weights | None:
-    """Weights of energy and time of the trial's job on its device; None where its spec cannot be read.
-
-    :param fallback: the device of a trial that reported none.
-    """
-    try:
-        return Weights.of(trial.job, device_of(trial) or fallback)
-    except JobSpecError:  # another version wrote it
-        return None
-
-
-def cost_of(trial: Trial) -> tuple[float | None, str | None]:
-    """Cost of a trial and its unit: "J", or "s" where time alone is weighed; (None, None) where it is not known."""
-    weights = weights_of(trial)
-    cost = None if weights is None else observed_cost(trial.observation, weights)
-    return (None, None) if weights is None or cost is None else (cost, "s" if weights.time_alone else "J")
 
 
 def cost_text(trial: Trial) -> str:

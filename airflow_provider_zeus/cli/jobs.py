@@ -9,10 +9,11 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_provider_zeus.cli.figures import cost_of, cost_text
+from airflow_provider_zeus.cli.figures import cost_text
 from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, os_user, print_data, say, show
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import NEWEST, remarks
 from airflow_provider_zeus.store.live_settings import copy_settings, settings_key, write_settings
 

@@ -13,9 +13,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
-from airflow_provider_zeus.cli.export_rows import COLUMNS, FORMAT
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.wire import refuse_constant
+from airflow_provider_zeus.reports.export_rows import COLUMNS, FORMAT
 
 MOST_BYTES = 256 * 1024 * 1024
 MOST_TRIALS = 100_000

@@ -26,15 +26,14 @@ from airflow_provider_zeus.errors import ReportError, ZeusError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
 from airflow_provider_zeus.model.wire import decode, encode
+from airflow_provider_zeus.training.attempt_loop import error_text
 from airflow_provider_zeus.training.process.child import Child
 from airflow_provider_zeus.training.process.supervisor import die_with_parent
 from airflow_provider_zeus.training.protocol import environment
 from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter, read_result
-from airflow_provider_zeus.training.protocol.plan import Plan
-from airflow_provider_zeus.training.protocol.seen import Rehearsal, Seen
-from airflow_provider_zeus.training.rehearsed_attempt import RehearsalOver
+from airflow_provider_zeus.training.protocol.plan import Plan, Rehearsal, RehearsalResult
+from airflow_provider_zeus.training.rehearsal import RehearsalOver
 from airflow_provider_zeus.training.run import ZeusRun
-from airflow_provider_zeus.training.runner import error_text
 from airflow_provider_zeus.untrusted_files import read_plain
 
 TIMEOUT_S = 60.0  # of one task
@@ -62,7 +61,7 @@ class Outcome:
 
     plan: Plan
     ended: Ended | None
-    seen: Seen | None = None  # None: no attempt began
+    seen: RehearsalResult | None = None  # None: no attempt began
     lines: Sequence[ResultLine] = ()
     last_output: str = ""  # the last line of a command's output
 
@@ -243,4 +242,4 @@ def _outcome(folder: Path, plan: Plan, ended: Ended | None) -> Outcome:
         lines = tuple(read_result(folder / _RESULT))
     except (OSError, ValueError):
         lines = ()
-    return Outcome(plan=plan, ended=ended, seen=Seen.read(folder / "seen.json"), lines=lines)
+    return Outcome(plan=plan, ended=ended, seen=RehearsalResult.read(folder / "seen.json"), lines=lines)

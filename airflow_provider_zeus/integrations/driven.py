@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -82,16 +83,14 @@ class DrivenRun:
         if self._epochs is None or not self._report_due:
             return True
         self._report_due = False
-        self.run.report(**{name: value for name, value in metrics.items() if _is_number(value)})
+        numbers = {}
+        for name, value in metrics.items():
+            with suppress(TypeError, ValueError, RuntimeError):  # such as of a tensor of several elements
+                if not isinstance(value, str):
+                    float(value)
+                    numbers[name] = value
+        self.run.report(**numbers)
         if next(self._epochs, None) is None:
             self._epochs = None
             return False
         return True
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError, RuntimeError):  # such as a tensor of several elements
-        return False
-    return not isinstance(value, str)

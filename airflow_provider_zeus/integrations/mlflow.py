@@ -7,8 +7,6 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-MOST = 1000  # metrics that MLflow takes in one call
-
 
 class OpenRun(NamedTuple):
     """A run of MLflow: its server or folder, and its id."""
@@ -42,7 +40,8 @@ def write(
     client, now_ms = MlflowClient(run.tracking_uri), int(1000 * time.time())
     points = [*((name, 0, value) for name, value in figures.items()), *curve]
     metrics = [Metric(prefix + name, value, now_ms, step) for name, step, value in points]
-    for at in range(0, len(metrics), MOST):
-        client.log_batch(run.run_id, metrics=metrics[at : at + MOST], synchronous=True)
+    most = 1000  # metrics that MLflow takes in one call
+    for at in range(0, len(metrics), most):
+        client.log_batch(run.run_id, metrics=metrics[at : at + most], synchronous=True)
     params = [Param(prefix + name, str(value)) for name, value in settings.items()]
     client.log_batch(run.run_id, params=params, synchronous=True)

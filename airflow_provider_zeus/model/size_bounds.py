@@ -32,7 +32,7 @@ def truncated(text: str, most: int = MOST_TEXT) -> str:
     return short.replace("\0", "?").encode(errors="replace").decode()
 
 
-def bounded(seen: Observation) -> Observation:
+def truncated_observation(seen: Observation) -> Observation:
     """The observation with its texts cut, only reasons of its own fields, and its lists with 1000 values at most."""
     changed: dict[str, Any] = {}
     for name, most in _TEXTS.items():

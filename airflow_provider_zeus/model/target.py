@@ -11,17 +11,23 @@ from typing import Self
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 
-_FORM = re.compile(r"\s*(?P<metric>[A-Za-z_][\w./-]*)\s*(?P<op>>=|<=)\s*(?P<value>\S+)\s*")
+_FORM = re.compile(r"\s*(?P<metric>[A-Za-z_][\w./-]*)\s*(?P<op>>=|<=)\s*(?P<value>[^\s%]+)\s*(?P<unit>%?)\s*")
+_SHARES = {"accuracy", "acc", "f1", "auc", "precision", "recall", "iou", "map"}  # metrics that are shares, by name
+_SLACK = 1e-6  # a share may exceed 1 by so much: sums of many terms are not exact
 _REMEDY = 'write it as "accuracy >= 0.84" or "rmse <= 1.5", or "rmse <= runtime" and call run.set_target()'
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``metric >= value`` or ``metric <= value``; a value of None is set later by ``run.set_target()``."""
+    """``metric >= value`` or ``metric <= value``; a value of None is set later by ``run.set_target()``.
+
+    ``per_cent``: the target says so, as in ``accuracy >= 88 %``.
+    """
 
     metric: str
     higher_is_better: bool
     value: float | None
+    per_cent: bool = False
 
     @classmethod
     def parse(cls, text: object) -> Self:
@@ -37,7 +43,7 @@ class Target:
                 value = math.nan
             if not math.isfinite(value):
                 raise JobSpecError.of("target", text, f"its value {match['value']!r} is not a finite number", _REMEDY)
-        return cls(match["metric"], match["op"] == ">=", value)
+        return cls(match["metric"], match["op"] == ">=", value, bool(match["unit"]))
 
     def with_value(self, value: float, *, epochs_reported: int) -> Self:
         """This target with the value that ``run.set_target()`` was given.
@@ -70,6 +76,22 @@ class Target:
             )
         return metric >= self.value if self.higher_is_better else metric <= self.value
 
+    def misread(self, metric: float) -> str:
+        """Why a metric is in another unit than the target for sure, with the remedy; empty where it may be in its unit.
+
+        A share is at most 1: where the target's value is one and the metric's name is that of a share, with any prefix
+        (``val_accuracy``). Where the target says that it is in per cent, its metric is at most 100.
+        """
+        named = re.split(r"[_./-]", self.metric.lower())[-1] in _SHARES
+        most = 100.0 if self.per_cent else 1.0 if named and self.value is not None and 0 < self.value <= 1 else math.inf
+        if metric <= most * (1 + _SLACK) or not math.isfinite(metric):
+            return ""
+        unit, other = ("per cent", "") if self.per_cent else ("a share", ", or state the target in per cent (... %)")
+        return (
+            f"{self.metric} {metric:g} was reported, and the target is {self} {self.value:g}, {unit}, which is at most "
+            f"{most:g}. Report it as {unit}{other}."
+        )
+
     def doubt(self, metric: float) -> str:
         """What looks wrong where one of target and metric is a share and the other one per cent; else empty.
 
@@ -87,7 +109,8 @@ class Target:
     def pick(self, metrics: Mapping[str, float], call: str = "run.report") -> float:
         """The target's metric among those given to ``call``, as it is meant where it comes in single precision.
 
-        Raises ReportError: missing, not one number, or not a finite one.
+        An infinity on the far side of the target is a number (perplexity overflows in early epochs): the target is not
+        reached. Raises ReportError: missing, not one number, not a finite one otherwise, or in another unit.
         """
         if self.metric not in metrics:
             raise ReportError(
@@ -101,12 +124,14 @@ class Target:
                 f"{call}({self.metric}={metrics[self.metric]!r}): not one number. Report one for the whole epoch, "
                 "such as a mean."
             ) from None
-        if not math.isfinite(value):
+        if math.isnan(value) or value == (math.inf if self.higher_is_better else -math.inf):
             raise ReportError(
                 f"{call}({self.metric}={metrics[self.metric]!r}): not a finite number. The training may have "
                 f"diverged (a smaller learning rate helps), or the metric is computed on an empty set."
             )
-        return _meant(value)
+        if why := self.misread(value):
+            raise ReportError(f"{call}({self.metric}={metrics[self.metric]!r}): {why}")
+        return _meant(value) if math.isfinite(value) else value
 
     def __str__(self) -> str:
         return f"{self.metric} {'>=' if self.higher_is_better else '<='}"

@@ -139,7 +139,7 @@ class ZeusCommandOperator(SaysCost, StartsLater, BaseOperator):
 
     def on_kill(self) -> None:
         """Stop the command: raise TrainingKilled out of ``execute``, which Airflow itself does not interrupt."""
-        from airflow_provider_zeus.training.signals import TrainingKilled
+        from airflow_provider_zeus.training.interrupts import TrainingKilled
 
         raise TrainingKilled("Airflow stopped the task")
 

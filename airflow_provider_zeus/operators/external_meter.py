@@ -98,6 +98,8 @@ def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> tuple[State, 
     known |= {"samples": int(samples)} if 1 <= samples < 2**53 else {}
     reasons = {name: why for name, why in seen.reasons.items() if name not in known}
     seen = replace(seen, **known, reasons=reasons)  # type: ignore[arg-type]
+    if why := target.misread(metric):
+        return State.EXHAUSTED, f"whether it reached its target is not known: {why}", seen
     if target.reached(metric):
         return State.CONVERGED, None, seen
     return State.EXHAUSTED, f"ended at {metric:g}, below target", seen

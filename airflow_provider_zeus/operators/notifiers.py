@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -75,7 +76,7 @@ def _entry(entry: Any) -> Named:
 def send(named: Named, context: Mapping[str, Any], record: Record, job_id: str, most_s: float) -> str:
     """Hand an event to a notifier, for at most so many seconds; why it did not take it, empty where it did.
 
-    The reason is the class of the error alone: its text, which the task's log has, may hold an address with a secret.
+    The reason is the class of the error alone, and so is what is logged: its text may hold an address with a secret.
     """
     handed = {**context, "zeus": event_of(record, job_id)}  # a copy: a notifier writes its fields into it
     try:
@@ -84,7 +85,13 @@ def send(named: Named, context: Mapping[str, Any], record: Record, job_id: str, 
         log.warning("Zeus: notifier %s did not take the event %r: %s.", named.name, record.kind, error)
         return f"{named.name}: no answer for {most_s:.0f} s"
     except (Exception, SystemExit) as error:
-        log.warning("Zeus: notifier %s did not take the event %r.", named.name, record.kind, exc_info=True)
+        *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+        place = f"{frame.f_code.co_filename}:{line}"
+        log.warning(
+            "Zeus: notifier %s did not take the event %r: %s, raised at %s. Its text is not logged: it may hold an "
+            "address with a secret.",
+            *(named.name, record.kind, type(error).__name__, place),
+        )
         return f"{named.name}: {type(error).__name__}"
     return ""
 

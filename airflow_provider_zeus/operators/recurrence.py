@@ -27,10 +27,9 @@ from airflow_provider_zeus.operators.result_reporter import RUN_S, STOPPED_S, Re
 from airflow_provider_zeus.operators.schedule import runs_left
 from airflow_provider_zeus.operators.signal_series import followed
 from airflow_provider_zeus.operators.xcoms import COST, DECISION
-from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.factory import device_of
 from airflow_provider_zeus.power.limits.gpu_lock import held_here
-from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.private_files import make_folder
 from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.signals.follow import Followed

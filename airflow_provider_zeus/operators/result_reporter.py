@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
 from airflow_provider_zeus.model.job import ZeusJob
@@ -21,8 +22,8 @@ from airflow_provider_zeus.operators.store_thread import QueuedLine, StoreThread
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.base import Store, VariablePort
 from airflow_provider_zeus.store.pending import VARIABLE_S, remember
+from airflow_provider_zeus.training.interrupts import AttemptOver
 from airflow_provider_zeus.training.protocol.events import ResultLine
-from airflow_provider_zeus.training.signals import AttemptOver
 
 RUN_S = 30.0  # a run waits for its store this long in all: question, beginnings and ends of attempts
 BEGIN_S = 1.0  # limit for the beginning of an attempt
@@ -68,7 +69,8 @@ class ResultReporter:
         self._kept: tuple[str, int | None] | None = None  # (start id, attempt) of the kept model
 
     def __call__(self, line: ResultLine) -> None:
-        """Take one line."""
+        """Take one line. What Airflow's log masks is masked in its texts: they may come from anywhere."""
+        line = _masked(line)
         if line.kind == "final":
             self._kept = (line.start_id, line.attempt)
         if line.attempt is None or line.kind in ("start", "final"):
@@ -225,6 +227,17 @@ class ResultReporter:
             "energy_source": sources.pop() if len(sources) == 1 else None,
             "attempts": attempts,
         }
+
+
+def _masked(line: ResultLine) -> ResultLine:
+    """The line as it may be stored and shown. The value that was returned stays: only later runs read it."""
+    seen = line.observation
+    if seen is not None:
+        device, source = (text and masked(text) for text in (seen.device_model, seen.energy_source))
+        reasons = {masked(name): masked(reason) for name, reason in seen.reasons.items()}
+        seen = replace(seen, device_model=device, energy_source=source, reasons=reasons)
+    notes = {masked(name): value for name, value in line.notes.items()}
+    return replace(line, reason=line.reason and masked(line.reason), observation=seen, notes=notes)
 
 
 def stops_the_task(error: BaseException | None) -> bool:

@@ -95,7 +95,7 @@ class ZeusTrainOperator(SaysCost, StartsLater, BaseOperator):
 
     def on_kill(self) -> None:
         """Stop the training: raise TrainingKilled out of ``execute``, which Airflow itself does not interrupt."""
-        from airflow_provider_zeus.training.signals import TrainingKilled
+        from airflow_provider_zeus.training.interrupts import TrainingKilled
 
         if self._recurrence is None or self._run is None:
             raise TrainingKilled("Airflow stopped the task before it trained")

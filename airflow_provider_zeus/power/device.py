@@ -1,12 +1,13 @@
-"""The interface of a device: an identity, a clock, an energy counter and a power limit."""
+"""A device: an identity, a clock, an energy counter and a power limit; and the device that has a clock alone."""
 
 from __future__ import annotations
 
 import os
+import platform
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.model.trial import DeviceInfo
@@ -54,45 +55,52 @@ class LimitRange:
                 )
 
 
-class Device(Protocol):
-    """One GPU, several GPUs used as one, or a substitute for them.
+class Device:
+    """One GPU, several GPUs used as one, or a substitute for them. By itself: a host's clock, no energy and no limit.
 
     A reading that is not available is ``None``, and ``missing`` has the reason. Calls never block for long. Setters
     raise :class:`~airflow_provider_zeus.errors.DeviceError` with the remedy when the device refuses.
+
+    ``info``: model, count, MAXPOWER [W], energy source. ``uuid``: identifier of the device, those of several GPUs
+    joined by commas; None where it has none. ``missing``: name of a reading (``energy_j``, ``limit_w``, ...) -> why it
+    is None.
+
+    :param no_limit: why there is no limit, for ``missing`` and errors.
     """
 
-    @property
-    def info(self) -> DeviceInfo:
-        """Model, count, MAXPOWER [W], energy source."""
+    uuid: str | None = None
 
-    @property
-    def uuid(self) -> str | None:
-        """Identifier of the device, those of several GPUs joined by commas; None where it has none."""
-
-    @property
-    def missing(self) -> dict[str, str]:
-        """Name of a reading (``energy_j``, ``limit_w``, ...) -> why it is None."""
+    def __init__(self, info: DeviceInfo, no_limit: str = "") -> None:
+        self.info = info
+        self.missing: dict[str, str] = {"limit_w": no_limit} if no_limit else {}
 
     def now_s(self) -> float:
         """Clock for durations [s]: monotonic; virtual on a simulated device."""
+        return time.perf_counter()
 
     def energy_j(self) -> float | None:
         """Energy counter [J] since an arbitrary start."""
+        return None
 
     def limit_range(self) -> LimitRange | None:
         """Limits that may be set; None where none may."""
+        return None
 
     def limit_w(self) -> float | None:
         """The power limit in force [W]."""
+        return None
 
     def busy(self) -> float | None:
         """Share of the last moments in which the GPU worked, 0 to 1."""
+        return None
 
     def set_limit_w(self, limit_w: float) -> None:
         """Set the power limit [W]. Raises DeviceError: no permission, out of range."""
+        raise DeviceError(f"power limit = {limit_w:g} W: {self.missing['limit_w']}. Use mode='measure'.")
 
     def restore_record(self) -> dict[str, Any] | None:
         """Plain JSON from which the guardian restores the limit without this process; None: it cannot."""
+        return None
 
     def on_step(self, samples: int) -> None:
         """Advance the clock of a simulated device by one optimizer step; real devices ignore it."""
@@ -104,49 +112,26 @@ class Device(Protocol):
         """Release what the device holds, at the end of the training."""
 
 
-class BaseDevice:
-    """Defaults of a device: the host's clock, no pending work, and nothing to release."""
+class NoneDevice(Device):
+    """No source of energy: no energy and no limit; the batch size can still be tuned, on time alone.
 
-    def now_s(self) -> float:
-        """Monotonic clock of this host [s]."""
-        return time.perf_counter()
-
-    def busy(self) -> float | None:
-        """Return None: this device does not tell how much it works."""
-        return None
-
-    def on_step(self, samples: int) -> None:
-        """Do nothing: the clock is the host's."""
-
-    def synchronize(self) -> None:
-        """Do nothing: no work is pending."""
-
-    def close(self) -> None:
-        """Do nothing: nothing is held."""
-
-
-class LimitlessDevice(BaseDevice):
-    """Base of devices whose power limit can neither be read nor set.
-
-    :param info: model, count, MAXPOWER [W], energy source.
-    :param no_limit: why there is no limit, for ``missing`` and errors.
+    :param max_power_w: MAXPOWER of Eq. 2 [W], as given by the user.
+    :param why: why energy is not measured, for the logs and the page.
     """
 
-    uuid = None
+    def __init__(self, max_power_w: float | None = None, *, why: str = "") -> None:
+        super().__init__(DeviceInfo(model=cpu_model(), max_power_w=max_power_w), "this device has no power limit")
+        self.missing["energy_j"] = why or (
+            "no source of energy on this host: train on an NVIDIA GPU, or use device='simulated:<gpu>/<load>' to try "
+            "things out"
+        )
 
-    def __init__(self, info: DeviceInfo, no_limit: str) -> None:
-        self.info = info
-        self.missing = {"limit_w": no_limit}
 
-    def limit_range(self) -> None:
-        """Return None: no limit may be set."""
-
-    def limit_w(self) -> None:
-        """Return None: there is no limit to read."""
-
-    def set_limit_w(self, limit_w: float) -> None:
-        """Raise DeviceError."""
-        raise DeviceError(f"power limit = {limit_w:g} W: {self.missing['limit_w']}. Use mode='measure'.")
-
-    def restore_record(self) -> None:
-        """Return None: there is nothing to restore."""
+def cpu_model() -> str:
+    """Model name of this host's processor."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            names = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+            return next(filter(None, names), platform.machine())
+    except OSError:  # not Linux
+        return platform.processor() or platform.machine()

@@ -8,10 +8,9 @@ from functools import partial
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.group import DeviceGroup
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
-from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.power.simulated.gpu import PREFIX, open_simulated, take_simulated
 
 GPU_LOCK_WAIT_S = 3600.0
@@ -99,8 +98,8 @@ def open_device(
     if name not in ("auto", "nvml", "rapl"):
         known = f"use 'auto', 'nvml', 'rapl', 'none' or '{PREFIX}<gpu>/<load>'"
         raise JobSpecError.of("ZeusJob.device", name, "unknown device", known)
-    from airflow_provider_zeus.power.cpu.rapl import RaplDevice
-    from airflow_provider_zeus.power.nvml.gpus import open_nvml
+    from airflow_provider_zeus.power.cpu import RaplDevice
+    from airflow_provider_zeus.power.nvml.gpu import open_nvml
 
     nvml = partial(open_nvml, read_only=read_only, max_power_w=max_power_w, power_socket=power_socket)
     reasons = []
@@ -116,7 +115,7 @@ def open_device(
                 raise JobSpecError.of("ZeusJob.device", name, str(error), "Or use 'auto' to do without") from error
             reasons.append(str(error))
     if cpu_watts is not None:
-        from airflow_provider_zeus.power.cpu.estimate import EstimateDevice
+        from airflow_provider_zeus.power.cpu import EstimateDevice
 
         return EstimateDevice(cpu_watts, max_power_w, with_siblings=processes > 1)
     why = f"no source of energy. {'; '.join(reasons)}; or set [zeus] cpu_watts for an estimate"

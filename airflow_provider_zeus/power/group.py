@@ -12,7 +12,7 @@ from airflow_provider_zeus.power.device import Device, LimitRange
 from airflow_provider_zeus.power.limits.record import same_w
 
 
-class DeviceGroup:
+class DeviceGroup(Device):
     """The GPUs that train together on one host, as :class:`~airflow_provider_zeus.power.device.Device`.
 
     A reading that one GPU lacks is missing for the group: a partial sum would look like a complete one. Limits are set
@@ -31,7 +31,7 @@ class DeviceGroup:
         self._start_s = [part.now_s() for part in parts]
         self.limit_w()  # fills ``missing``
 
-    @property
+    @property  # type: ignore[override]  # computed
     def info(self) -> DeviceInfo:
         """Model, count and MAXPOWER [W] of all GPUs; the model changes where another training came to share one."""
         if self._infos != (infos := [part.info for part in self._parts]):

@@ -51,7 +51,7 @@ class Environment:
         self._streams: dict[int, random.Random] = {}  # by batch size
 
     def attempt(self, planned: PlannedAttempt) -> Run:
-        """Run one attempt of a decision within its bounds (section 4.4; ``training/bound.py``)."""
+        """Run one attempt of a decision within its bounds (section 4.4; ``training/attempt_checks.py``)."""
         scale = self.slice_scale(planned)
         bound = math.inf if planned.bound_cost is None else planned.bound_cost * scale
         epochs = math.inf if planned.bound_epochs is None else planned.bound_epochs

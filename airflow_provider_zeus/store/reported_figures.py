@@ -7,7 +7,7 @@ import sys
 from dataclasses import fields, replace
 from typing import Any
 
-from airflow_provider_zeus.model.size_bounds import bounded, bounded_points, newest_samples
+from airflow_provider_zeus.model.size_bounds import bounded_points, newest_samples, truncated_observation
 from airflow_provider_zeus.model.trial import Observation, ProfileSample
 from airflow_provider_zeus.model.wire import ANY_SIZE
 from airflow_provider_zeus.store.base import Report
@@ -25,7 +25,7 @@ def merged(old: Observation, new: Observation) -> Observation:
     field with a reason becomes None. So does a number that is not finite, or negative where it cannot be. Long texts
     are cut: a report may come from any source.
     """
-    new = bounded(new)
+    new = truncated_observation(new)
     missing = dict(new.reasons)
     values: dict[str, Any] = {}
     for name in (f.name for f in fields(Observation)):

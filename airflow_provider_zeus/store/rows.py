@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from airflow_provider_zeus.model.size_bounds import bounded, truncated
+from airflow_provider_zeus.model.size_bounds import truncated, truncated_observation
 from airflow_provider_zeus.model.trial import Observation, Origin, Phase, PowerPoint, State, Trial
 from airflow_provider_zeus.model.wire import decode, encode, refuse_constant
 from airflow_provider_zeus.store.base import Unreadable
@@ -75,7 +75,7 @@ def from_row(row: Mapping[Any, Any]) -> Trial:
     parts["origin"] = {name: row[name] for name in ORIGIN}
     parts["observation"] = {name: row[name] for name in OBSERVED}
     trial = decode(Trial, parts, newer=True)
-    seen, reason = bounded(trial.observation), trial.reason and truncated(trial.reason)
+    seen, reason = truncated_observation(trial.observation), trial.reason and truncated(trial.reason)
     if seen is not trial.observation or reason != trial.reason:
         trial = replace(trial, observation=seen, reason=reason)
     _check(trial)

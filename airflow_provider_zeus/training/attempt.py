@@ -6,10 +6,10 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.cost import Rates, Weights, hurried
@@ -30,12 +30,11 @@ from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.meter import read
 from airflow_provider_zeus.signals.follow import Followed
-from airflow_provider_zeus.training.batch_size_check import BatchSizeCheck
-from airflow_provider_zeus.training.bound import Bound
+from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck, Bound
+from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
 from airflow_provider_zeus.training.metering import AttemptMeter, DataWait
-from airflow_provider_zeus.training.profiling.profiler import Present, Profiler, limits_to_measure
+from airflow_provider_zeus.training.profiling.profiler import Conditions, Profiler, limits_to_measure
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
-from airflow_provider_zeus.training.signals import AttemptOver, raise_again
 
 log = logging.getLogger(__name__)
 
@@ -65,10 +64,11 @@ class LiveAttempt:
         self.planned, self.number, self.last = planned, number, last
         self.local_batch_size = planned.batch_size  # of this process [samples]
         self.ended = False  # its "end" line is written
-        self.signal: AttemptOver | None = None  # set when the attempt is given up
+        self.interrupt: AttemptOver | None = None  # set when the attempt is given up
         self.reached = False
         self.over = False  # the loop over the epochs of a training has ended by itself
         self.passes = 0  # passes over the data that have begun
+        self.epochs_resumed = 0  # that the checkpoint had trained when this attempt began
         self.epochs_before = 0  # of the attempt before this one, which did not reach the target
         self._device, self._limits = device, limits
         self._max_epochs = job.max_epochs or 1
@@ -84,18 +84,19 @@ class LiveAttempt:
             min_steps=job.profile_steps,
         )
         self._profiled = bool(profiler.limits_w)
-        self._sweep = Sweep(device, limits, profiler, observe=job.mode == "observe", present=self._present)
+        self._sweep = Sweep(device, limits, profiler, observe=job.mode == "observe", conditions=self._conditions)
         self.measured: Sequence[ProfileSample] = self._sweep.measured
         self._meter = AttemptMeter(device, self._sweep, limits.found_w if limits else None)
         self._bound = None if last else Bound(planned, self._weights)
         self._outcome: tuple[State, str] | None = None
         self._metric: float | None = None
         self._metrics: list[float] = []  # by epoch
+        self._infinite = False  # the newest metric, which no JSON can hold
         self._target_value: float | None = None
         self._in_epoch = False
+        self.reported_names: set[str] = set()  # metrics, since epochs() began an epoch
         self._adoptable = False  # steps began the present epoch before epochs() did
         self._looked = False  # a first batch was looked at before that, and not trained on
-        self._resumed = 0  # epochs that the checkpoint had trained when this attempt began
         self._previous_good = False  # the model of an earlier run reaches the target on this slice
         self._dropped: JobSpecError | None = None  # why a loader with samples had no batch
         self._data_wait = DataWait()
@@ -119,14 +120,14 @@ class LiveAttempt:
                 f"run.resumed(epochs={epochs}): not between 0 and max_epochs = {self._max_epochs}. Give the epochs "
                 "that the checkpoint had trained; one that is complete needs no training."
             )
-        self._resumed = epochs
+        self.epochs_resumed = epochs
 
     def keep_previous(self, target: Target, metric: float) -> None:
         """The model of an earlier run reaches the target on this slice. Training after all makes this void.
 
         Raises ReportError: this attempt has trained.
         """
-        raise_again(self.signal)
+        raise_again(self.interrupt)
         if not self._untouched:
             raise ReportError("run.still_good(): this attempt trains already. Call it before `for _ in run.epochs()`.")
         self._previous_good = True
@@ -134,7 +135,7 @@ class LiveAttempt:
 
     def begin_loop(self) -> None:
         """Begin a loop over epochs. Raises ReportError where one has ended by itself: nothing would be trained."""
-        raise_again(self.signal)
+        raise_again(self.interrupt)
         if self.over:
             raise ReportError(
                 "run.epochs(): this attempt's training is over: one run trains one model. Leave the first loop by "
@@ -146,18 +147,20 @@ class LiveAttempt:
 
         Raises JobSpecError where the epoch before had samples and no batch.
         """
-        raise_again(self.signal)
+        raise_again(self.interrupt)
         if not self._adoptable:
             self._check_batches()
-        done = self._meter.epochs_done + self._resumed
+        done = self._meter.epochs_done + self.epochs_resumed
         if self.reached or done >= self._max_epochs or (self.no_data and not self._adoptable):
             self.over = not self.no_data
             return None
         if self._in_epoch and self._adoptable:
             self._adoptable = False
+            self.reported_names.clear()
             return done
         if self._in_epoch:
             raise self._unreported_epoch(target, done)
+        self.reported_names.clear()
         self._begin_epoch()
         return done
 
@@ -173,8 +176,8 @@ class LiveAttempt:
 
     def step(self, samples: int) -> None:
         """Count one optimizer step over ``samples``. Raises ReportError: fewer than one sample."""
-        if self.signal is not None:
-            raise_again(self.signal)
+        if self.interrupt is not None:
+            raise_again(self.interrupt)
         if samples < 1:
             raise ReportError(
                 f"run.step({samples!r}): an optimizer step has at least one sample. Leave empty ones out."
@@ -202,13 +205,17 @@ class LiveAttempt:
         self._meter.end_training()
         self._data_wait.add(waited_s, looped_s, self._meter.gpu_busy)
 
-    def report(self, target: Target, metric: float) -> None:
-        """End an epoch with this metric.
+    def report(self, target: Target, metrics: Mapping[str, Any]) -> None:
+        """Take metrics of an epoch; the target's metric ends it.
 
-        Raises AttemptOver when a bound or ``max_epochs`` is passed; JobSpecError where it had samples and no batch.
+        Raises AttemptOver when a bound or ``max_epochs`` is passed; JobSpecError where it had samples and no batch;
+        ReportError: see :meth:`.ZeusRun.report`.
         """
-        raise_again(self.signal)
+        raise_again(self.interrupt)
         self._check_batches()
+        metric = self._picked(target, metrics)
+        if metric is None:
+            return
         if self.no_data:  # the metric is not a result of training
             self._end_epoch()
             return
@@ -216,9 +223,17 @@ class LiveAttempt:
         self._end_epoch()
         self.reached = self.reached or reached
         self._take(target, metric)
+        if self.reached and self._meter.epochs_done == 1 and self.epochs_before > 1 and not self.epochs_resumed:
+            log.warning(
+                "Zeus: the first epoch at batch size %d reached the target, %d epochs of the attempt before did not. "
+                "If it went on from that attempt's checkpoint, its epochs are counted wrongly: keep checkpoints in "
+                "run.attempt_dir, which is fresh for each attempt, or call run.resumed(epochs=...).",
+                self.planned.batch_size,
+                self.epochs_before,
+            )
         if self.reached:
-            self._warn_of_an_old_checkpoint()
-        elif self._meter.epochs_done + self._resumed < self._max_epochs:
+            return
+        if self._meter.epochs_done + self.epochs_resumed < self._max_epochs:
             self._check_bound(at_end_of_epoch=True)
         elif not self.last:
             self._give_up(State.EXHAUSTED, self._exhausted)
@@ -233,10 +248,16 @@ class LiveAttempt:
                 self._meter.end_training()
                 self._meter.advance(read(self._device))
         self._check.close()
-        self._bypassed = self._why_bypassed()
+        meter = self._meter
+        if not self.no_data:
+            self._bypassed = self._check.why_not_used(meter.samples, meter.epochs_done, meter.samples_per_epoch)
+        if self._bypassed is not None:
+            why = self._bypassed
+            log.warning("Zeus: this run teaches nothing and counts as no saving: %s. Remedy: %s.", why, TELL_STEPS)
         self._sweep.keep()
         self._sweep.log_missed_savings(self._meter.samples)
-        self._data_wait.log_share()
+        if (share := self._data_wait.share) is not None:
+            log.info("Zeus: %.0f %% of this attempt's training time was spent waiting for data.", 100 * share)
         self._refresh()
 
     # ------------------------------------------------------------------ state
@@ -253,7 +274,7 @@ class LiveAttempt:
             return State.NO_DATA, "no optimizer step was reported, and earlier runs of this job reported theirs"
         if self.reached:
             return State.CONVERGED, None
-        if self._meter.epochs_done + self._resumed >= self._max_epochs:
+        if self._meter.epochs_done + self.epochs_resumed >= self._max_epochs:
             return State.EXHAUSTED, self._exhausted
         return State.EXHAUSTED, f"the loop was left after {self._meter.epochs_done} epochs, below the target"
 
@@ -283,11 +304,6 @@ class LiveAttempt:
         return self._meter.epochs_done
 
     @property
-    def epochs_resumed(self) -> int:
-        """Epochs that the checkpoint had trained when this attempt began."""
-        return self._resumed
-
-    @property
     def left_after_report(self) -> bool:
         """Whether at least one epoch was reported and no epoch is under way."""
         return self._meter.epochs_done > 0 and not self._in_epoch
@@ -308,6 +324,18 @@ class LiveAttempt:
         self._meter.start_epoch()
         self._refresh()
 
+    def _picked(self, target: Target, metrics: Mapping[str, Any]) -> float | None:
+        """The target's metric of a report; NaN where nothing was trained; None where other metrics came alone."""
+        if twice := sorted(self.reported_names.intersection(metrics)):
+            raise ReportError(
+                f"run.report({twice[0]}=...) came twice in one epoch. Call it once at the end of each epoch, inside "
+                "`for epoch in run.epochs():`, not for each batch and not in a loop of your own."
+            )
+        self.reported_names.update(metrics)
+        if self.untrained:
+            return math.nan
+        return target.pick(metrics) if target.metric in metrics or not metrics else None
+
     def _end_epoch(self) -> None:
         if not self._in_epoch:
             problem = "run.report() ends an epoch, and none has begun. Call it once in `for _ in run.epochs()`."
@@ -323,15 +351,17 @@ class LiveAttempt:
         """Keep the metric of an epoch; the first one that is in another unit than the target is warned of."""
         if self._metric is None and (doubt := target.doubt(metric)):
             log.warning("Zeus: %s. Report it in the unit of the target, or change the target.", doubt)
-        self._metric, self._target_value = metric, target.value
+        self._infinite = math.isinf(metric)
+        self._metric, self._target_value = None if self._infinite else metric, target.value
         if self._meter.epochs_done and len(self._metrics) < MOST_EPOCHS and math.isfinite(metric):  # without data: NaN
             self._metrics.append(metric)
         self._refresh()
 
     def _unreported_epoch(self, target: Target, epoch: int) -> ReportError:
+        others = f" (only {', '.join(sorted(self.reported_names))} came)" if self.reported_names else ""
         return ReportError(
-            f"epoch {epoch} ended without run.report({target.metric}=...). Call it once per epoch; "
-            f"when you validate less often, report the last value again."
+            f"epoch {epoch} ended without run.report({target.metric}=...){others}. Call it once per epoch; "
+            "when you validate less often, report the last value again."
         )
 
     def _leave_pass(self, number: int, samples: int) -> None:
@@ -339,14 +369,14 @@ class LiveAttempt:
             return
         if self._adoptable and not self._meter.samples and not self._looked:  # at a first batch, before epochs()
             self._looked, self.passes, samples = True, self.passes - 1, 0
-            self._meter.expect_nothing()
+            self._meter.expected = 0.0
         if samples:
             self._meter.samples += samples
             self._device.on_step(samples)
         self._meter.end_training()
 
     def _start_training(self, *, first_step_done: bool) -> None:
-        raise_again(self.signal)
+        raise_again(self.interrupt)
         if not self._in_epoch:  # a loop without epochs(), or a first batch that is looked at before the loop
             self._begin_epoch()
             self._adoptable = True
@@ -360,54 +390,30 @@ class LiveAttempt:
             target_value=self._target_value,
             epoch_metrics=tuple(self._metrics) or None,
         )
+        if self._infinite:
+            seen = replace(seen, reasons={**seen.reasons, "metric": "it was infinite in the newest epoch"})
         if self._bypassed:
             seen = replace(seen, reasons={**seen.reasons, BATCH_SIZE: self._bypassed})
         if self._limits is not None and self._limits.why_not_set:
             seen = replace(seen, reasons={**seen.reasons, LIMIT: self._limits.why_not_set})
-        self.snapshot = self._without_epochs(seen) if self._resumed else seen
-
-    def _why_bypassed(self) -> str | None:
-        """Why this attempt shows nothing of its batch size; a warning with the remedy where it does not."""
-        if self.no_data:
-            return None
-        meter = self._meter
-        why = self._check.why_not_used(meter.samples, meter.epochs_done, meter.samples_per_epoch)
-        if why is not None:
-            log.warning("Zeus: this run teaches nothing and counts as no saving: %s. Remedy: %s.", why, TELL_STEPS)
-        return why
+        self.snapshot = self._without_epochs(seen) if self.epochs_resumed else seen
 
     def _without_epochs(self, seen: Observation) -> Observation:
         """Leave the epochs out: after a checkpoint it is unknown how many epochs this batch size needs."""
-        why = f"it went on from a checkpoint that had trained {self._resumed} epochs"
+        why = f"it went on from a checkpoint that had trained {self.epochs_resumed} epochs"
         return replace(seen, epochs=None, reasons={**seen.reasons, "epochs": why})
 
-    def _warn_of_an_old_checkpoint(self) -> None:
-        """Warn if the first epoch reaches the target and the attempt before did not: it may have used its weights."""
-        if self._meter.epochs_done == 1 and self.epochs_before > 1 and not self._resumed:
-            log.warning(
-                "Zeus: the first epoch at batch size %d reached the target, %d epochs of the attempt before did not. "
-                "If it went on from that attempt's checkpoint, its epochs are counted wrongly: keep checkpoints in "
-                "run.attempt_dir, which is fresh for each attempt, or call run.resumed(epochs=...).",
-                self.planned.batch_size,
-                self.epochs_before,
-            )
-
-    def _present(self) -> Present:
+    def _conditions(self) -> Conditions:
         """What the best limit depends on now: the followed signal, and the time that is left."""
         now_s, in_time = self._clock(), self.planned.in_time
         ratio = self._followed.ratio(now_s) if self._followed else 1.0
         if in_time is None or in_time.finish_by_s is None:
-            return Present(ratio)
-        done = (self._meter.epochs or 0.0) + self._resumed
-        return Present(ratio, in_time.slowdown_at(now_s, done, self._max_epochs, self._fastest_epoch_s))
-
-    @property
-    def _fastest_epoch_s(self) -> float | None:
-        """Time of an epoch at the highest limit measured, as far as it is known [s]."""
-        size = self._meter.samples_per_epoch or self.planned.bound_samples_per_epoch
-        sample_s = self._sweep.fastest_sample_s
-        done, rest_s = self._meter.epochs_done, self.snapshot.rest_s
-        return sample_s * size + (rest_s / done if done and rest_s else 0.0) if sample_s and size else None
+            return Conditions(ratio)
+        size, done = self._meter.samples_per_epoch or self.planned.bound_samples_per_epoch, self._meter.epochs_done
+        sample_s, rest_s = self._sweep.profiler.fastest_sample_s, self.snapshot.rest_s
+        fastest_s = sample_s * size + (rest_s / done if done and rest_s else 0.0) if sample_s and size else None
+        trained = (self._meter.epochs or 0.0) + self.epochs_resumed
+        return Conditions(ratio, in_time.slowdown_at(now_s, trained, self._max_epochs, fastest_s))
 
     @property
     def _late(self) -> bool:
@@ -436,5 +442,5 @@ class LiveAttempt:
         return rates.epoch_cost(size, self._weights) if rates else None
 
     def _give_up(self, state: State, reason: str) -> NoReturn:
-        self._outcome, self.signal = (state, reason), AttemptOver(reason)
-        raise self.signal
+        self._outcome, self.interrupt = (state, reason), AttemptOver(reason)
+        raise self.interrupt

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
-    """Gets the events of a loader's passes: the run handle. Each call may raise a signal."""
+    """Gets the events of a loader's passes: the run handle. Each call may raise an interrupt."""
 
     driven: bool  # a framework's callback counts the steps
     warned: set[str]  # warnings that were given once in this run
@@ -24,7 +24,7 @@ class Listener(Protocol):
     def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
         """Begin a pass of so many samples; None when the loader does not know.
 
-        Returns a function to call when the loop is left early, with the samples of the last batch; it raises no signal.
+        Returns a function to call when the loop is left early, with the samples of the last batch (it raises nothing).
         """
 
     def step(self, samples: int) -> None:
@@ -64,7 +64,7 @@ class ZeusDataLoader:
 
 
 class _Pass:
-    """One pass. No generator: after a signal the next ``next()`` must raise it again, not end the loop."""
+    """One pass. No generator: after an interrupt the next ``next()`` must raise it again, not end the loop."""
 
     def __init__(self, loader: Any, listener: Listener) -> None:
         self._loader, self._listener = loader, listener
@@ -178,7 +178,9 @@ def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
             problem = "the loader is built already and cannot take options"
             raise JobSpecError.of("run.data_loader(): options", names, problem, "give its data set, or leave them out")
     else:
-        data = DataLoader(data, **{**_default_size(batch_size, options), **options})
+        whole_batches = getattr(options.get("sampler"), "batch_size", None) is not None  # of indices, by the sampler
+        size = {} if options.get("batch_sampler") is not None else {"batch_size": None if whole_batches else batch_size}
+        data = DataLoader(data, **{**size, **options})
     if batch_size_of(data) is None:
         raise JobSpecError.of(
             "run.data_loader(): batch_size",
@@ -196,11 +198,3 @@ def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
             "processes train together)",
         )
     return data
-
-
-def _default_size(batch_size: int, options: Mapping[str, Any]) -> dict[str, Any]:
-    if options.get("batch_sampler") is not None:
-        return {}
-    if getattr(options.get("sampler"), "batch_size", None) is not None:
-        return {"batch_size": None}  # the sampler yields whole batches of indices
-    return {"batch_size": batch_size}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,23 +19,21 @@ from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import PlannedAttempt, State
 from airflow_provider_zeus.power.simulated.gpu import PREFIX
 from airflow_provider_zeus.training.attempt import LiveAttempt
-from airflow_provider_zeus.training.bound import Bound
-from airflow_provider_zeus.training.rank_report import (
+from airflow_provider_zeus.training.attempt_checks import Bound
+from airflow_provider_zeus.training.interrupts import raise_again
+from airflow_provider_zeus.training.ranks import (
     ENERGIES,
     ENERGY_SOURCES,
     RankReport,
+    Ranks,
     check_in_step,
     device_of,
     from_nan,
     gathered,
     or_nan,
 )
-from airflow_provider_zeus.training.ranks import Ranks
-from airflow_provider_zeus.training.signals import raise_again
 
 log = logging.getLogger(__name__)
-
-_NOT_GATHERED = "the loop was left before the other hosts reported their last epoch"
 
 
 class DistributedAttempt(LiveAttempt):
@@ -57,7 +55,7 @@ class DistributedAttempt(LiveAttempt):
     # ------------------------------------------------------------------ the loop
     def next_epoch(self, target: Target) -> int | None:
         """Begin the next epoch as in one process, once all agree. Raises RuntimeError where their epochs differ."""
-        raise_again(self.signal)
+        raise_again(self.interrupt)
         if self._finished:
             return None
         adopted = self._in_epoch and self._adoptable
@@ -69,7 +67,7 @@ class DistributedAttempt(LiveAttempt):
         if self._reports[0].unreported:
             raise self._unreported_epoch(target, int(self._reports[0].epochs))
         check_in_step(self._reports)
-        done = self.epochs_done + self._resumed
+        done = self.epochs_done + self.epochs_resumed
         self._finished = self.reached or self.no_data or (done >= self._max_epochs and self.last)
         if self._finished:
             self.over = not self.no_data
@@ -77,6 +75,7 @@ class DistributedAttempt(LiveAttempt):
         if done >= self._max_epochs:
             self._give_up(State.EXHAUSTED, self._exhausted)
         self._check_bound(at_end_of_epoch=True)
+        self.reported_names.clear()
         if adopted:
             self._adoptable = False
         else:
@@ -91,10 +90,13 @@ class DistributedAttempt(LiveAttempt):
         """Count one optimizer step: ``samples`` in this process, as many in each of the others."""
         super().step(samples * self._ranks.size)
 
-    def report(self, target: Target, metric: float) -> None:
+    def report(self, target: Target, metrics: Mapping[str, Any]) -> None:
         """End an epoch. What follows is decided in :meth:`next_epoch`."""
-        raise_again(self.signal)
+        raise_again(self.interrupt)
         self._check_batches()
+        metric = self._picked(target, metrics)
+        if metric is None:
+            return
         reached = self._ranks.rank == 0 and not self.untrained and target.reached(metric)
         self._end_epoch()
         self.reached = self.reached or reached
@@ -105,7 +107,7 @@ class DistributedAttempt(LiveAttempt):
 
         If another process is gone by then, the model is kept. Raises RuntimeError: others go on.
         """
-        if self._finished or self.signal is not None or not self._reports or not self._ranks.ready:
+        if self._finished or self.interrupt is not None or not self._reports or not self._ranks.ready:
             return
         if self._in_epoch and self._ranks.rank:
             self._end_epoch()
@@ -127,7 +129,8 @@ class DistributedAttempt(LiveAttempt):
             self.snapshot = before
             return
         unknown = dict.fromkeys((*ENERGIES, "gpu_energy_j"))
-        reasons = {**self.snapshot.reasons, **dict.fromkeys(unknown, _NOT_GATHERED)}
+        not_gathered = "the loop was left before the other hosts reported their last epoch"
+        reasons = {**self.snapshot.reasons, **dict.fromkeys(unknown, not_gathered)}
         self.snapshot = replace(self.snapshot, **unknown, reasons=reasons)  # type: ignore[arg-type]
 
     # ------------------------------------------------------------------ state
@@ -157,14 +160,14 @@ class DistributedAttempt(LiveAttempt):
         super()._refresh()
         if self._up_to_date:
             seen = gathered(self.snapshot, self._reports)
-            self.snapshot = self._without_epochs(seen) if self._resumed else seen
+            self.snapshot = self._without_epochs(seen) if self.epochs_resumed else seen
         elif before is not None and self._ranks.hosts > 1:
             self.snapshot = before
 
     def _exchange(self, *, left: bool) -> None:
         self._reports = tuple(RankReport(*row) for row in self._ranks.exchange(self._own_report(left=left)))
         first = self._reports[0]
-        self.reached, self._resumed = bool(first.reached), int(first.resumed)
+        self.reached, self.epochs_resumed = bool(first.reached), int(first.resumed)
         self._no_data = self.passes > 0 and first.epochs > 0 and not first.samples
         self._metric, self._target_value = from_nan(first.metric), from_nan(first.target_value)
         self._refresh()
@@ -180,7 +183,7 @@ class DistributedAttempt(LiveAttempt):
             left=left,
             unreported=self._in_epoch and not self._adoptable,
             reached=self.reached,
-            resumed=self._resumed,
+            resumed=self.epochs_resumed,
             late=super()._late,
             metric=or_nan(self._metric),
             target_value=or_nan(self._target_value),

@@ -14,12 +14,6 @@ from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0  # how often the sums of a running epoch are taken [s of the device's clock]
-_POINT_S = 1.0  # least time between two power points [s]
-_LAST_POINT_S = 0.5  # the same where a phase or a limit ends; a shorter part goes into the next point
-_PAUSE_STEPS = 2.0  # after so many step times without a step, the training steps have ended
-_INPUT_BOUND = 0.3  # share of waiting for data above which a power limit hardly matters
-_MIN_SHARE_S = 1.0  # of training, before that share means something
-_NOT_PROFILED = "the limit that would have been chosen is not measured yet"
 
 
 class AttemptMeter:
@@ -33,6 +27,7 @@ class AttemptMeter:
         self.epochs_done = 0
         self.training = False  # within the training steps of an epoch
         self.due_s = 0.0  # when a step next calls take_due_readings() [s of the device's clock]
+        self.expected: float | None = 0.0  # samples of the present epoch, as its loaders announced them
         self.points: deque[PowerPoint] = deque()  # not yet sent
         self._device, self._sweep, self._limit_found_w = device, sweep, limit_found_w
         self._total, self._train = Span(), Span()
@@ -41,7 +36,6 @@ class AttemptMeter:
         self._tick_s = 0.0  # when the sums are next taken
         self._epoch_start: Reading | None = None
         self._epoch_from = 0  # samples when the present epoch began
-        self._expected: float | None = 0.0  # samples of the present epoch, as its loaders announced them
         self._bare = False  # a loop of steps without a loader: the end of the training steps is not announced
         self._last_step: Reading | None = None  # after the last step, if one was taken
         self._step_s = 0.0  # time between the last two of them
@@ -50,7 +44,7 @@ class AttemptMeter:
     def start_epoch(self) -> None:
         """Begin an epoch. The first one starts the clock of the trial."""
         self._epoch_start = reading = edge(self._device)
-        self._epoch_from, self._expected = self.samples, 0.0
+        self._epoch_from, self.expected = self.samples, 0.0
         if self._point is None:
             self._total.open(reading)
             self._point = Span(reading)
@@ -59,12 +53,8 @@ class AttemptMeter:
 
     def expect(self, samples: float | None) -> None:
         """Add the samples of a loader's pass to those of the epoch; None when the loader does not know."""
-        known = self._expected is not None and samples is not None
-        self._expected = (self._expected or 0.0) + (samples or 0.0) if known else None
-
-    def expect_nothing(self) -> None:
-        """Take it that no loader has announced a pass of the present epoch."""
-        self._expected = 0.0
+        known = self.expected is not None and samples is not None
+        self.expected = (self.expected or 0.0) + (samples or 0.0) if known else None
 
     def start_training(self, *, first_step_done: bool) -> None:
         """Begin training steps. If the first one is already done, they began with the epoch."""
@@ -78,7 +68,7 @@ class AttemptMeter:
             self._train.open(reading)
             self._sweep.start(reading, self.samples)
         self._tick_s = self._device.now_s() + TICK_S
-        self.due_s = 0.0 if self._sweep.needs_next_step else self._tick_s
+        self.due_s = 0.0 if self._sweep.active or self._sweep.drift_check_pending else self._tick_s
 
     def take_due_readings(self, now_s: float) -> bool:
         """After a step at ``due_s`` or later: pass an edge of a profiling window, and every second take the sums.
@@ -109,7 +99,8 @@ class AttemptMeter:
         if not self.training:
             return
         reading, last = edge(self._device), self._last_step
-        if last is not None and reading.time_s - last.time_s > _PAUSE_STEPS * self._step_s:
+        pause_steps = 2.0  # after so many step times without a step, the training steps have ended
+        if last is not None and reading.time_s - last.time_s > pause_steps * self._step_s:
             reading = last  # what came after it was no step
         self.advance(reading, phase_ends=True)
         self._sweep.stop(reading, self.samples, bare=self._bare)
@@ -132,7 +123,9 @@ class AttemptMeter:
         if point is None:
             return
         point.advance(reading)
-        if point.time_s < (_LAST_POINT_S if phase_ends else _POINT_S):
+        point_s = 1.0  # least time between two power points [s]
+        last_point_s = 0.5  # the same where a phase or a limit ends; a shorter part goes into the next point
+        if point.time_s < (last_point_s if phase_ends else point_s):
             return
         phase = "validate" if not self.training else "profile" if self._sweep.active else "train"
         limit_w, at_s = self._device.limit_w(), self._total.time_s
@@ -150,7 +143,7 @@ class AttemptMeter:
         """Samples of one epoch: the mean of those done; in the first epoch, what its loaders announced."""
         if self.epochs_done:
             return self._epoch_from / self.epochs_done or None
-        return self._expected or None
+        return self.expected or None
 
     @property
     def epochs(self) -> float | None:
@@ -199,10 +192,11 @@ class AttemptMeter:
     def _reasons(self, epochs: float | None, **figures: float | None) -> dict[str, str]:
         """Why a figure is missing. Without a reason, a reader keeps the reason of an earlier heartbeat."""
         missing, reasons = self._device.missing, {}
+        not_profiled = "the limit that would have been chosen is not measured yet"
         if self._point is not None:
             unread = missing.get("energy_j") or self._total.reason or self._train.reason
             for name in (name for name, value in figures.items() if value is None):
-                reasons[name] = (unread if name.endswith("_j") else None) or _NOT_PROFILED
+                reasons[name] = (unread if name.endswith("_j") else None) or not_profiled
         if epochs is None:
             reasons["epochs"] = "the data loader cannot tell the size of an epoch, and none was completed"
         if "gpu_busy" in missing and self.gpu_busy is None:
@@ -224,7 +218,8 @@ class DataWait:
     @property
     def share(self) -> float | None:
         """Share of the training time spent waiting for data; None below 1 s of training."""
-        return self._waited_s / self._looped_s if self._looped_s >= _MIN_SHARE_S else None
+        min_share_s = 1.0  # of training, before that share means something
+        return self._waited_s / self._looped_s if self._looped_s >= min_share_s else None
 
     def add(self, waited_s: float, looped_s: float, gpu_busy: float | None = None) -> None:
         """Add a pass of ``looped_s`` seconds, ``waited_s`` of them spent waiting. Warn once when the share is high.
@@ -233,7 +228,8 @@ class DataWait:
         """
         self._waited_s, self._looped_s = self._waited_s + waited_s, self._looped_s + looped_s
         share = self.share
-        if share is not None and share > _INPUT_BOUND and not self._warned:
+        input_bound = 0.3  # share of waiting for data above which a power limit hardly matters
+        if share is not None and share > input_bound and not self._warned:
             self._warned = True
             log.warning(
                 "Zeus: %.0f %% of the training time is spent waiting for data%s: it is input-bound, and the power "
@@ -241,8 +237,3 @@ class DataWait:
                 100 * share,
                 "" if gpu_busy is None else f", and the GPU works {gpu_busy:.0%} of the time".replace("%", " %"),
             )
-
-    def log_share(self) -> None:
-        """Log the share at the end of an attempt."""
-        if self.share is not None:
-            log.info("Zeus: %.0f %% of this attempt's training time was spent waiting for data.", 100 * self.share)

@@ -17,15 +17,14 @@ from typing import Any, Self, TypeVar
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.training import runner
+from airflow_provider_zeus.training import attempt_loop
 from airflow_provider_zeus.training.data_loader import ZeusDataLoader, run_loader
-from airflow_provider_zeus.training.heartbeat import Heartbeat
+from airflow_provider_zeus.training.interrupts import TrainingKilled, raise_again
+from airflow_provider_zeus.training.plan_progress import Heartbeat, PlanProgress
 from airflow_provider_zeus.training.protocol import environment
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.protocol.sender import Sink
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
-from airflow_provider_zeus.training.run_attempts import RunAttempts
-from airflow_provider_zeus.training.signals import TrainingKilled, raise_again
 
 T = TypeVar("T")
 
@@ -60,7 +59,7 @@ class ZeusRun:
         self._error_before = getattr(sys, "last_value", None)  # the interpreter sets it when an error ends a script
         self._resources = ExitStack()
         self._hand_over: Callable[[Any], None] = lambda value: None  # takes the value of the kept attempt
-        self._attempts = RunAttempts(plan, self.job, device, limits, sink, ranks, try_number=try_number)
+        self._progress = PlanProgress(plan, self.job, device, limits, sink, ranks, try_number=try_number)
 
     @classmethod
     def from_plan(
@@ -114,7 +113,7 @@ class ZeusRun:
     @property
     def batch_size(self) -> int:
         """Batch size of the present attempt [samples], of all processes together; before it begins, the plan's last."""
-        live = self._attempts.live
+        live = self._progress.live
         return (live.planned if live else self.plan.attempts[-1]).batch_size
 
     @property
@@ -125,7 +124,7 @@ class ZeusRun:
     @property
     def attempt(self) -> int:
         """Number of the present attempt, from 1; before one begins, of the plan's last attempt."""
-        return self._attempts.number
+        return self._progress.number
 
     @property
     def attempt_dir(self) -> Path:
@@ -135,8 +134,8 @@ class ZeusRun:
         It lies under ``[zeus] attempt_root``, by default in the folder for temporary files. Of several processes only
         rank 0's is kept. Raises JobSpecError where no folder can be made.
         """
-        raise_again(self._attempts.present.signal)  # outside of train() the attempt begins here
-        return self._attempts.folder()
+        raise_again(self._progress.present.interrupt)  # outside of train() the attempt begins here
+        return self._progress.folder()
 
     def resumed(self, *, epochs: int) -> None:
         """Say that this attempt continues from a checkpoint, so that its few epochs do not count as all it needed.
@@ -148,7 +147,7 @@ class ZeusRun:
 
         Raises ReportError: an epoch has begun already, or a number below 0.
         """
-        self._attempts.present.resume(epochs)
+        self._progress.present.resume(epochs)
 
     @property
     def previous(self) -> Any:
@@ -195,7 +194,7 @@ class ZeusRun:
             log.info("Zeus: the earlier model is still good, but retrain_every=%d asks for a training now.", most)
             return False
         if reached:
-            self._attempts.present.keep_previous(self._target, metric)
+            self._progress.present.keep_previous(self._target, metric)
         return reached
 
     def epochs(self) -> Iterator[int]:
@@ -205,8 +204,8 @@ class ZeusRun:
         Outside of ``train()`` the plan's last attempt runs. Raises ReportError at the begin of an epoch when the one
         before reported nothing, and at the begin of a loop after one that ended normally: one run trains one model.
         """
-        self._attempts.present.begin_loop()
-        return iter(self._next_epoch, None)  # no generator: a swallowed signal is raised again at the next epoch
+        self._progress.present.begin_loop()
+        return iter(self._next_epoch, None)  # no generator: a swallowed interrupt is raised again at the next epoch
 
     def data_loader(self, data: Any, **options: Any) -> ZeusDataLoader:
         """A torch loader of the chosen batch size over a data set; ``options`` go to ``torch.utils.data.DataLoader``.
@@ -214,36 +213,37 @@ class ZeusRun:
         ``data`` may be a DataLoader that was built with ``run.batch_size``. Wrap the training data only, not the
         validation data. Raises JobSpecError when another batch size is given.
         """
-        live = self._attempts.live
+        live = self._progress.live
         seed = self.plan.seed + (live.passes if live else 0)  # the same on all ranks
         return run_loader(data, self.local_batch_size, options, self, self.ranks, seed=seed)
 
     def step(self, samples: int | None = None) -> None:
         """Count an optimizer step over ``samples`` (default: the batch size); for loops without ``data_loader``."""
-        attempts = self._attempts  # on the training's path: no call more than needed
-        if attempts.killed is not None:
-            raise_again(attempts.killed)
-        live = attempts.live or attempts.present
+        progress = self._progress  # on the training's path: no call more than needed
+        if progress.killed is not None:
+            raise_again(progress.killed)
+        live = progress.live or progress.present
         live.step(live.local_batch_size if samples is None else int(samples))
 
     def report(self, **metrics: float) -> None:
         """End an epoch with its metrics; gives the attempt up when its bound or ``max_epochs`` is passed.
 
-        Raises ReportError: the target's metric is missing or not a finite number, no target value was set, or no epoch
-        has begun since the last report.
+        Other metrics than the target's may come in reports of their own. Raises ReportError: a metric comes twice in an
+        epoch; the target's metric is no number, or in another unit than the target; no target value was set; no epoch
+        has begun.
         """
-        live = self._attempts.present
-        raise_again(live.signal)
-        self._attempts.trackers.look()
-        live.report(self._target, math.nan if live.untrained else self._target.pick(metrics))
+        live = self._progress.present
+        raise_again(live.interrupt)
+        self._progress.trackers.look()
+        live.report(self._target, metrics)
 
     def set_target(self, value: float) -> None:
         """Give the target ``"<metric> <= runtime"`` its value, before the first report of each attempt.
 
         Raises ReportError: the job states a value itself, an epoch was reported already, not a finite number.
         """
-        raise_again(self._attempts.killed)
-        done = self._attempts.live.epochs_done if self._attempts.live else 0
+        raise_again(self._progress.killed)
+        done = self._progress.live.epochs_done if self._progress.live else 0
         self._target = self.job.parsed_target.with_value(value, epochs_reported=done)
 
     def scale_lr(self, lr: float, rule: str = "sqrt", *, reference_batch_size: int | None = None) -> float:
@@ -256,18 +256,18 @@ class ZeusRun:
         if rule not in _LR_RULES:
             raise JobSpecError.of("run.scale_lr(): rule", rule, "not known", f"use one of {', '.join(_LR_RULES)}")
         rate = lr * _LR_RULES[rule](self.batch_size / (reference_batch_size or self.job.default_batch_size))
-        self._attempts.learning_rate = float(rate) if math.isfinite(rate) else None
+        self._progress.learning_rate = float(rate) if math.isfinite(rate) else None
         return rate
 
     def train(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Call ``fn(run, *args, **kwargs)`` once per attempt; return the kept attempt's value. See :mod:`.runner`.
+        """Call ``fn(run, *args, **kwargs)`` once per attempt, by :mod:`.attempt_loop`; return the kept attempt's value.
 
         Exploratory attempts come first. Once the kept attempt has returned, ``fn`` is not called again.
         """
-        if self._attempts.live is not None or self._attempts.finished:
+        if self._progress.live is not None or self._progress.finished:
             raise RuntimeError("run.train() must come first, and once: this run has begun already.")
         try:
-            value = runner.train(self._attempts, partial(fn, self, *args, **kwargs))
+            value = attempt_loop.train(self._progress, partial(fn, self, *args, **kwargs))
             try:
                 if not self.forked:
                     self._hand_over(value)
@@ -279,51 +279,51 @@ class ZeusRun:
 
     def kill(self, reason: str) -> None:
         """Stop the training: raises TrainingKilled here and at every later call of this handle."""
-        self._attempts.killed = self._attempts.killed or TrainingKilled(reason)
-        raise_again(self._attempts.killed)
+        self._progress.killed = self._progress.killed or TrainingKilled(reason)
+        raise_again(self._progress.killed)
 
     def close(self) -> None:
         """Restore the power limit and stop the heartbeat; write the end of an attempt that has not ended yet."""
         if self.forked:
             return
         atexit.unregister(self.close)
-        if not self._attempts.finished:
-            runner.end_unfinished(self._attempts, error_before=self._error_before)
-        self._attempts.drop_folder()
+        if not self._progress.finished:
+            attempt_loop.end_unfinished(self._progress, error_before=self._error_before)
+        self._progress.drop_folder()
         resources, self._resources = self._resources, ExitStack()
         try:
             resources.close()
-            self._attempts.close()
+            self._progress.close()
         except Exception:  # the training is over, and its value counts
             log.exception("Zeus could not release everything at the end of this run.")
 
     # ------------------------------------------------------------------ for loaders and callbacks (Listener)
     def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
         """Begin a pass of a loader; see :meth:`.Listener.start_pass`."""
-        return self._attempts.present.start_pass(expected_samples)
+        return self._progress.present.start_pass(expected_samples)
 
     def no_batch(self, error: JobSpecError) -> None:
         """Take it that a pass had samples and no batch; see :meth:`.Listener.no_batch`."""
-        self._attempts.present.no_batch(error)
+        self._progress.present.no_batch(error)
 
     def end_pass(self, waited_s: float, looped_s: float) -> None:
         """End a pass of a loader; see :meth:`.Listener.end_pass`."""
-        self._attempts.present.end_pass(waited_s, looped_s)
+        self._progress.present.end_pass(waited_s, looped_s)
 
     def beat(self) -> None:
         """Send the newest partial sums now; the heartbeat does so every few seconds."""
-        self._attempts.beat()
+        self._progress.beat()
 
     @property
     def forked(self) -> bool:
         """Whether this process is a forked child of the one that trains. Nothing it does is part of this run."""
-        return self._attempts.forked
+        return self._progress.forked
 
     def _next_epoch(self) -> int | None:
-        live = self._attempts.present
+        live = self._progress.present
         epoch = live.next_epoch(self._target)
-        if epoch is None and self._attempts.loop_only and not live.ended:
-            self._attempts.end(*live.outcome)
-            self._attempts.finish(kept=True)
+        if epoch is None and self._progress.loop_only and not live.ended:
+            self._progress.end(*live.outcome)
+            self._progress.finish(kept=True)
             self.close()
         return epoch

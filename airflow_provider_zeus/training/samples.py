@@ -59,7 +59,14 @@ class BatchCount:
 
     def __init__(self, loader: Any, whole: int | None = None) -> None:
         self._whole = batch_size_of(loader) or whole
-        self._left = _samples_by_torch(loader)  # to come in this pass; None: not known
+        self._left: int | None = None  # to come in this pass; None: not known
+        from torch.utils.data import BatchSampler
+
+        batches = getattr(loader, "batch_sampler", None)
+        batches = getattr(loader, "sampler", None) if batches is None else batches
+        with contextlib.suppress(TypeError, NotImplementedError):  # of a stream
+            if type(batches) is BatchSampler:
+                self._left = len(batches.sampler)  # type: ignore[arg-type]
 
     def __call__(self, batch: Any) -> int:
         """Samples of the pass's next batch; 0: not known."""
@@ -69,18 +76,6 @@ class BatchCount:
         samples = min(self._whole, self._left) or self._whole  # a sampler may yield more than its length
         self._left = max(self._left - samples, 0)
         return samples
-
-
-def _samples_by_torch(loader: Any) -> int | None:
-    """Samples of a pass where torch's own ``BatchSampler`` makes the batches of a sampler of known length."""
-    from torch.utils.data import BatchSampler
-
-    batches = getattr(loader, "batch_sampler", None)
-    batches = getattr(loader, "sampler", None) if batches is None else batches
-    try:
-        return len(batches.sampler) if type(batches) is BatchSampler else None  # type: ignore[arg-type]
-    except (TypeError, NotImplementedError):  # a stream
-        return None
 
 
 def samples_in(batch: Any, whole: int | None) -> int | None:

@@ -54,7 +54,7 @@ class Trackers:
         set_to = {name: value for name, value in settings.items() if value is not None}
         epochs = enumerate(seen.epoch_metrics or (), live.epochs_resumed)
         curve = [(metric, epoch, value) for epoch, value in epochs]
-        prefix = ZEUS if live.signal is None else GIVEN_UP
+        prefix = ZEUS if live.interrupt is None else GIVEN_UP
         opened, self._open = self._open, {}
         for name in list(self._trackers):
             self._write(name, opened.get(name), prefix, known, set_to, curve)

@@ -15,7 +15,7 @@ from typing import Any
 from airflow_provider_zeus.power.meter import Span, edge
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.library import NvmlAnswer
-from airflow_provider_zeus.power.nvml.polled_energy import PolledEnergy
+from airflow_provider_zeus.power.polling import PolledEnergy
 
 Load = Callable[[], AbstractContextManager[None]]  # works the GPU while it is open
 PowerMw = Callable[[], NvmlAnswer]

@@ -110,7 +110,7 @@ def overhead(curve: Curve, epoch_s: float, epochs: int, seed: int = 0) -> Overhe
 
 def profiling(run: ZeusRun) -> bool:
     """Whether the run's present attempt profiles now."""
-    return run._attempts.live is not None and run._attempts.live._sweep.active
+    return run._progress.live is not None and run._progress.live._sweep.active
 
 
 SEEDS = 5  # of the noise that our search meets

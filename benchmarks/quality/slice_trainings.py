@@ -87,7 +87,7 @@ class Trainings(Environment):
         return self._weeks[self.scenario.pair.workload]
 
     def slice_scale(self, planned: PlannedAttempt) -> float:
-        """Size of the slice over the one that the bounds in cost assume (``training/bound.py``)."""
+        """Size of the slice over the one that the bounds in cost assume (``training/attempt_checks.py``)."""
         assumed = planned.bound_samples_per_epoch
         return self._week.samples_per_epoch / assumed if assumed else 1.0
 

@@ -13,10 +13,10 @@ from importlib import import_module
 import pytest
 
 import airflow_provider_zeus
-from airflow_provider_zeus.cli.export_rows import COLUMNS
 from airflow_provider_zeus.get_provider_info import get_provider_info
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators import xcoms
+from airflow_provider_zeus.reports.export_rows import COLUMNS
 from airflow_provider_zeus.store import live_settings
 from airflow_provider_zeus.training.protocol import environment
 from tests.docs.blocks import ROOT

@@ -15,12 +15,11 @@ from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.model.trial import TELL_STEPS, State
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text
-from airflow_provider_zeus.plugin.views import dag_view
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
-from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.dataset import BYPASSED, as_dataset
 from airflow_provider_zeus.reports.run_savings import Yardstick
 from airflow_provider_zeus.store.open import open_store
+from tests.unit.plugin.kit import charts
 
 RUNS = 14
 JOB = ZeusJob(
@@ -73,13 +72,13 @@ def test_fourteen_runs_teach_nothing_save_nothing_and_say_so(
     data = as_dataset(log, JOB)
     assert (data.trials, data.left_out) == ((), {BYPASSED: RUNS})
     known = JobAnalysis.of(log, data, [])
-    page = dag_view.charts(log, known, Factors())
+    page = charts(log, known)
     assert page.verdict is not None
     assert page.verdict.kind == "unknown"
     assert (page.headline[0].figures, page.headline[0].note) == ([], headline.NO_RUN)
-    assert page.left_out[0] == run_notes.bypassed(log)
-    assert page.left_out[0].startswith(f"{RUNS} runs teach nothing")
-    assert TELL_STEPS[1:] in page.left_out[0]
+    assert page.gaps[0] == run_notes.bypassed(log)
+    assert page.gaps[0].startswith(f"{RUNS} runs teach nothing")
+    assert TELL_STEPS[1:] in page.gaps[0]
     where = log[-1].observation.where
     assert where is not None
     saving = Yardstick.of(as_dataset(log, JOB, where), where, rng=random.Random(0)).saving([log[-1]])

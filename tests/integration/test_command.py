@@ -163,7 +163,7 @@ class TestOfOthers:
 
 
 DIES = LOOP.replace("run.report(", "epoch < 2 or die()\n        run.report(").replace(
-    "EPOCHS =", "def die():\n    run._attempts.beat()\n    os.kill(os.getpid(), 9)\nEPOCHS ="
+    "EPOCHS =", "def die():\n    run._progress.beat()\n    os.kill(os.getpid(), 9)\nEPOCHS ="
 )
 
 
@@ -327,7 +327,7 @@ def test_a_kill_in_the_middle_ends_the_command_and_is_written_down(
     """As Airflow does it: SIGTERM calls on_kill while the task waits for the command's output."""
     held = LOOP.replace("run.report(", "epoch < 2 or hold()\n        run.report(").replace(
         "EPOCHS =",
-        "def hold():\n    run._attempts.beat()\n"
+        "def hold():\n    run._progress.beat()\n"
         "    open('pid', 'w').write(str(os.getpid()))\n    time.sleep(300)\nEPOCHS =",
     )
     dag = commands.dag("zeus_command_killed", held + "run.train(train)\n", retries=0, retry_delay=timedelta(0))

@@ -263,7 +263,7 @@ def test_earlier_starts_of_a_retried_operator(run_dag: Any, pod: Pod, by_files: 
     """The first start dies in its third epoch; only files tell what it cost."""
     name = f"zeus_retried_{by_files}"
     code = TRAIN.replace("run.report(", "os.path.exists('died') or epoch < 2 or die()\n        run.report(")
-    die = "def die():\n    open('died', 'w').close()\n    run_._attempts.beat()\n    os.kill(os.getpid(), 9)\n"
+    die = "def die():\n    open('died', 'w').close()\n    run_._progress.beat()\n    os.kill(os.getpid(), 9)\n"
     code = code.replace("EPOCHS =", die + "EPOCHS =").replace(
         "ZeusRun.from_env().train", "run_ = ZeusRun.from_env()\nrun_.train"
     )

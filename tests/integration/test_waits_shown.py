@@ -10,7 +10,7 @@ from airflow.sdk import DAG, task
 from airflow_provider_zeus.operators.waiting import Wait as Planned
 from airflow_provider_zeus.operators.xcoms import WAIT
 from airflow_provider_zeus.plugin.api.reading import waits
-from airflow_provider_zeus.plugin.text.waits import Wait
+from airflow_provider_zeus.plugin.text.run_notes import Wait
 
 UNTIL_S = 1_800_000_000.0
 PLANNED = Planned(signal="carbon", why="It waits until then: 24 % less.", until_s=UNTIL_S, saves=0.24)

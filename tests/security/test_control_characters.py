@@ -17,8 +17,8 @@ import pytest
 
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.trial import Origin, State
-from airflow_provider_zeus.plugin.views.dag_export import csv_of, file_name
 from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.reports.export_rows import csv_of, file_name, rows_of
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.pending import remember
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -108,7 +108,7 @@ def test_the_table_shows_them_as_escapes(log: Store, zeus: Zeus) -> None:  # noq
 
 
 def test_the_csv_shows_them_as_escapes_in_one_line_per_trial(log: Store, zeus: Zeus) -> None:  # noqa: F811
-    plugin = "".join(csv_of([log.trials(JOB_ID)]))
+    plugin = "".join(csv_of(rows_of([log.trials(JOB_ID)])))
     for text in (zeus("export").out, plugin):
         assert len(text.splitlines()) == 4
         first = next(csv.DictReader(io.StringIO(text)))
@@ -121,7 +121,7 @@ def test_no_cell_is_a_formula(store: Store, zeus: Zeus) -> None:  # noqa: F811
     jobs = [f"{start}1+1" for start in ("=", "+", "-", "@", "\t=", "\r=", "\n=", "\x1b=", "\u202e=")]
     for job in jobs:
         recur(store, 1, job_id=job)
-    for text in (zeus("export").out, "".join(csv_of([store.trials(job) for job in jobs]))):
+    for text in (zeus("export").out, "".join(csv_of(rows_of([store.trials(job) for job in jobs])))):
         rows = list(csv.DictReader(io.StringIO(text)))
         assert len(rows) == len(jobs)
         assert {row["job_id"][0] for row in rows} <= {"'", "\\"}

@@ -23,7 +23,7 @@ from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.power.limits import record
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
-from airflow_provider_zeus.power.nvml.gpus import open_nvml
+from airflow_provider_zeus.power.nvml.gpu import open_nvml
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.store.pending import drain, pending_key, remember
 from airflow_provider_zeus.store.sql import migrate
@@ -307,7 +307,7 @@ def planted_record(state_dir: Path, gpu: SimulatedGpu, owner: int) -> Path:
     """The record of a dead training of that user, which asks for 225 W."""
     gpu.set_limit_w(150.0)
     path = state_dir / f"limit-{owner}.json"
-    document = {"restore": gpu.restore_record(), "limit_found_w": 225.0, "limits_set_w": [150.0]}
+    document = {"restore": gpu.restore_record(), "found_w": 225.0, "set_w": [150.0]}
     os.close(record.create(str(path), document))
     os.chown(path, owner, owner)
     return path

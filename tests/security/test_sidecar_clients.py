@@ -19,9 +19,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.power.limits.helper import LimitHelper
-from airflow_provider_zeus.power.limits.sidecar import Sidecar
-from airflow_provider_zeus.power.limits.zeusd import Zeusd
+from airflow_provider_zeus.power.limits.helpers import LimitHelper, SidecarClient, ZeusdClient
 from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import wait_for
 from tests.unit.power.limits.test_sidecar import Peer, Running, card, serve, set_to, sidecar, uuid  # noqa: F401
@@ -239,7 +237,7 @@ def test_many_processes_of_one_user_push_out_no_other_user(
 
 
 def test_a_training_that_lost_its_place_goes_on(card: Gpu, sidecar: Running, run: Callable[..., Process]) -> None:
-    training = Sidecar(str(sidecar.socket), [uuid(card)])
+    training = SidecarClient(str(sidecar.socket), [uuid(card)])
     training.check()
     with contextlib.ExitStack() as crowd:
         for _ in range(80):  # of this very process
@@ -262,7 +260,7 @@ def test_a_crowd_of_the_same_user_locks_no_training_out(card: Gpu, sidecar: Runn
             time.sleep(1.0)
             card.slow_s = 0.1
             for _ in range(3):
-                training = Sidecar(str(sidecar.socket), [uuid(card)])
+                training = SidecarClient(str(sidecar.socket), [uuid(card)])
                 training.check()
                 training.set_limit_w(150.0)
                 training.restore_w(250.0)
@@ -287,7 +285,7 @@ def test_a_flood_of_connections_locks_no_training_out(card: Gpu, sidecar: Runnin
             process.stdout.readline()
         time.sleep(1.0)
         for _ in range(5):
-            training = Sidecar(str(sidecar.socket), [uuid(card)])
+            training = SidecarClient(str(sidecar.socket), [uuid(card)])
             training.check()
             training.set_limit_w(150.0)
             training.close()
@@ -409,7 +407,13 @@ def test_an_administrators_lowest_limit_holds(card: Gpu, nvml: FakeNvml, serve: 
 
 @pytest.mark.parametrize(
     ("helper", "part"),
-    [(Sidecar, b""), (Sidecar, b" "), (Zeusd, b""), (Zeusd, b"H"), (Zeusd, b"HTTP/1.1 200 OK\r\n")],
+    [
+        (SidecarClient, b""),
+        (SidecarClient, b" "),
+        (ZeusdClient, b""),
+        (ZeusdClient, b"H"),
+        (ZeusdClient, b"HTTP/1.1 200 OK\r\n"),
+    ],
     ids=["silent sidecar", "sidecar in drops", "silent zeusd", "zeusd in drops", "zeusd in lines"],
 )
 def test_a_socket_that_never_answers_holds_no_training_up(
@@ -460,7 +464,7 @@ def test_an_answer_of_any_kind_is_an_error_that_a_training_survives(tmp_path: Pa
         server = threading.Thread(target=answer)
         server.start()
         with pytest.raises(OSError, match="no power limit sidecar"):
-            Sidecar(str(tmp_path / "odd.sock"), ["GPU-x"]).check()
+            SidecarClient(str(tmp_path / "odd.sock"), ["GPU-x"]).check()
         server.join()
 
 
@@ -474,7 +478,7 @@ def test_an_answer_of_any_kind_is_an_error_that_a_training_survives(tmp_path: Pa
     ],
 )
 def test_any_answer_of_a_zeusd_is_an_error_that_a_training_survives(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    zeusd = Zeusd("/nowhere.sock", [0], ["V100"])
+    zeusd = ZeusdClient("/nowhere.sock", [0], ["V100"])
     monkeypatch.setattr(zeusd, "_call", lambda *_: said.encode())
     with pytest.raises(OSError, match="is no zeusd"):
         zeusd.check()
@@ -494,5 +498,5 @@ def test_an_answer_without_end_is_cut_off(tmp_path: Path) -> None:
         server = threading.Thread(target=pour)
         server.start()
         with pytest.raises(OSError, match="no power limit sidecar"):
-            Sidecar(str(tmp_path / "endless.sock"), ["GPU-x"]).check()
+            SidecarClient(str(tmp_path / "endless.sock"), ["GPU-x"]).check()
         server.join()

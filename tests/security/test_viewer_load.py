@@ -17,8 +17,9 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.model.size_bounds import MOST_TEXT
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.plugin.api import assets, reading
-from airflow_provider_zeus.plugin.views import dag_export, dag_what_if
+from airflow_provider_zeus.plugin.api import app, reading
+from airflow_provider_zeus.plugin.views import dag_what_if
+from airflow_provider_zeus.reports.export_rows import csv_of, rows_of
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.sql.store import SqlStore
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -39,7 +40,7 @@ HEAVY = [
     "/zeus/api/dags/d/runs/run1/charts?job_id=d.train&task_id=train",
     "/zeus/api/dags/d/settings?job_id=d.train",
 ]
-LIGHT = ["/zeus/page", f"/zeus/static/{assets.tag()}/page.js", "/api/v2/dags"]
+LIGHT = ["/zeus/page", f"/zeus/static/{app.tag()}/page.js", "/api/v2/dags"]
 MANY = 45  # more than the threads of Airflow, of which there are 40
 
 
@@ -238,7 +239,7 @@ def test_an_export_takes_as_much_memory_for_many_runs_as_for_few(store: Store, h
 
     def peak_b(last: int) -> int:
         tracemalloc.start()
-        size = sum(len(text) for text in dag_export.csv_of(store.pieces("d", "d.train", last=last)))
+        size = sum(len(text) for text in csv_of(rows_of(store.pieces("d", "d.train", last=last))))
         assert size > 500 * last
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -396,7 +397,7 @@ def test_a_what_if_is_worked_out_once_while_nothing_changes(
 
 
 def test_what_is_kept_is_bounded() -> None:
-    from airflow_provider_zeus.plugin.api.caches import LruCache
+    from airflow_provider_zeus.plugin.api.reading import LruCache
 
     made: list[int] = []
     cache: LruCache[int] = LruCache(3)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from airflow_provider_zeus.plugin.api.live_settings import EVENT
+from airflow_provider_zeus.plugin.api.action_routes import EVENT
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.ui.accessible import focused

@@ -57,8 +57,8 @@ def test_the_tab_of_a_run_says_why(visit: Visit, site: Site) -> None:
     assert tab.locator(".verdict").inner_text().startswith("✗ Lost: It lost "), "exploring cost more than it saved"
     assert "exploration and profiling." in tab.locator(".verdict").inner_text()
     assert drawn(tab, ".power .chart") >= 4
-    assert drawn(tab, ".curve .chart") >= 4
-    assert tab.locator(".curve").count() == 2, "a curve for each batch size"
+    assert drawn(tab, ".curves .chart") >= 4
+    assert tab.locator(".curves").count() == 2, "a curve for each batch size"
     assert at.fine()
 
 

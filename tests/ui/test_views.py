@@ -27,7 +27,7 @@ VIEWS = {"overview": "plugin/zeus", "dag": DAG_TAB, "run": ""}
 CHARTS = {
     "overview": (),
     "dag": (".cost", ".saved", ".belief", ".front"),
-    "run": (".power", ".curve"),
+    "run": (".power", ".curves"),
 }
 
 

@@ -1,70 +1,108 @@
-"""Routes that change a job from the cost page: pause, pin, measure the default. Only the api-server loads them."""
+"""Routes that change a job from the pages: pause, pin, measure the default, silence. Only the api-server loads them."""
 
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
-from collections.abc import Mapping
-from functools import partial
-from typing import Any, TypeVar
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, HTTPException, Request, Response  # noqa: TID253 - see above
+from fastapi import APIRouter, Depends, HTTPException, Request  # noqa: TID253 - see above
 from fastapi.exceptions import RequestValidationError  # noqa: TID253
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from airflow_provider_zeus.airflow_compat import BaseUser
+from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.plugin.api import auth, live_settings, reading, responses
+from airflow_provider_zeus.plugin.api import auth, reading
+from airflow_provider_zeus.plugin.api.responses import answered
 from airflow_provider_zeus.plugin.views import overview_state, overview_view
-from airflow_provider_zeus.plugin.views.overview_models import Controls, SettingChange
+from airflow_provider_zeus.plugin.views.alerts_view import alerts_of
+from airflow_provider_zeus.plugin.views.models import Alerts, Controls
+from airflow_provider_zeus.reports.alert_book import Silence
+from airflow_provider_zeus.reports.alerts import KINDS
 from airflow_provider_zeus.reports.belief_table import belief_table
+from airflow_provider_zeus.store.alerts import change_book, read_book
+from airflow_provider_zeus.store.live_settings import write_settings
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from airflow_provider_zeus.units import cost_text
 
-router = APIRouter(prefix="/api/dags/{dag_id}/settings")
+router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
 
 M = TypeVar("M", bound=BaseModel)
 
-LONGEST_BODY = 16 * 1024  # bytes
-_BODY = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": SettingChange.model_json_schema()}}}
-}
+log = logging.getLogger(__name__)
+
+EVENT = "zeus settings"  # in Airflow's audit log
 
 
-@router.get("", dependencies=[auth.MAY_READ_RUNS])
-async def settings(dag_id: str, job_id: str, user: auth.GetUserDep) -> Response:
-    """Live settings of a job of a DAG, and whether this user may change them."""
+class SettingChange(BaseModel):
+    """A requested change; settings that it does not name stay as they are."""
 
-    def make() -> Controls:
-        trials, sharing = job_in(dag_id, job_id)
-        return _controls(trials, may_edit=sharing <= auth.editable_dags(user))
+    model_config = ConfigDict(extra="forbid", strict=True)
 
-    return await responses.answer(user, make)
-
-
-@router.post("", dependencies=[auth.MAY_EDIT, auth.MAY_READ_RUNS, auth.FROM_OUR_PAGE], openapi_extra=_BODY)
-async def change(dag_id: str, request: Request, user: auth.GetUserDep) -> Response:
-    """Pause or resume exploration, pin or unpin a batch size, measure the default. In force from the next run on."""
-    return await responses.answer(user, partial(_change, user, dag_id, await read_body(request, SettingChange)))
+    job_id: str = Field(min_length=1, max_length=1000)
+    pause_exploration: bool | None = None
+    pin_batch_size: int | None = Field(default=None, gt=0, lt=2**31)
+    unpin: bool = False
+    audit: bool = False  # measure the default in the next run
 
 
-async def read_body(request: Request, kind: type[M]) -> M:
-    """The requested change. FastAPI itself would read the body before it checks permissions.
+class SilenceChange(BaseModel):
+    """A kind of event to silence, or to hear again."""
 
-    Raises HTTPException 413 where the body is too long, RequestValidationError (422) where it is not valid.
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    job_id: str = Field(min_length=1, max_length=1000)
+    kind: str = Field(pattern=f"^({'|'.join(KINDS)})$")
+    silenced: bool
+
+
+def _body(kind: type[M], longest_bytes: int = 16 * 1024) -> Callable[[Request], Awaitable[M]]:
+    """A dependency that reads the requested change. FastAPI itself would read the body before it checks permissions.
+
+    It raises HTTPException 413 where the body is too long, RequestValidationError (422) where it is not valid.
     """
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > LONGEST_BODY:
-            raise HTTPException(413, f"The body is longer than {LONGEST_BODY:,} bytes.")
-    try:
-        return kind.model_validate_json(body)
-    except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=False, include_input=False)
-        raise RequestValidationError([{**p, "loc": ("body", *p["loc"])} for p in problems]) from None
+
+    async def read(request: Request) -> M:
+        body = b""
+        async for piece in request.stream():
+            body += piece
+            if len(body) > longest_bytes:
+                raise HTTPException(413, f"The body is longer than {longest_bytes:,} bytes.")
+        try:
+            return kind.model_validate_json(body)
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_context=False, include_input=False)
+            raise RequestValidationError([{**p, "loc": ("body", *p["loc"])} for p in problems]) from None
+
+    return read
 
 
-def _change(user: BaseUser, dag_id: str, request: SettingChange) -> Controls:
-    trials, sharing = job_in(dag_id, request.job_id)
-    if not sharing <= auth.editable_dags(user):
-        raise HTTPException(403, "Another DAG, which you may not change, shares this job.")
+def _changing(kind: type[BaseModel]) -> dict[str, Any]:
+    """What every route that changes something has: who may, from where, and the form of its body."""
+    content = {"application/json": {"schema": kind.model_json_schema()}}
+    return {
+        "dependencies": [auth.MAY_EDIT, auth.FROM_OUR_PAGE],
+        "openapi_extra": {"requestBody": {"required": True, "content": content}},
+    }
+
+
+@router.get("/settings")
+@answered
+def settings(dag_id: str, job_id: str, user: auth.GetUserDep) -> Controls:
+    """Live settings of a job of a DAG, and whether this user may change them."""
+    trials, sharing = _job_in(dag_id, job_id)
+    return _controls(trials, may_edit=sharing <= auth.editable_dags(user))
+
+
+@router.post("/settings", **_changing(SettingChange))
+@answered
+def change(
+    dag_id: str, user: auth.GetUserDep, request: Annotated[SettingChange, Depends(_body(SettingChange))]
+) -> Controls:
+    """Pause or resume exploration, pin or unpin a batch size, measure the default. In force from the next run on."""
+    trials = _editable(user, dag_id, request.job_id)
     current = _controls(trials, may_edit=True)
     changes: dict[str, Any] = {}
     if request.pause_exploration is not None:
@@ -79,11 +117,33 @@ def _change(user: BaseUser, dag_id: str, request: SettingChange) -> Controls:
         changes["audit_after"] = max(t.number for t in trials)
     if not changes:
         raise HTTPException(422, "Nothing to change: give pause_exploration, pin_batch_size, unpin or audit.")
-    live_settings.change(request.job_id, changes, dag_id=dag_id, by=user.get_name())
+    _write(request.job_id, changes, dag_id=dag_id, by=user.get_name())
     return _controls(trials, may_edit=True)
 
 
-def job_in(dag_id: str, job_id: str) -> tuple[list[Trial], set[str]]:
+@router.post("/alerts", **_changing(SilenceChange))
+@answered
+def silence(
+    dag_id: str, user: auth.GetUserDep, request: Annotated[SilenceChange, Depends(_body(SilenceChange))]
+) -> Alerts:
+    """Silence a kind of event of a job, or hear it again. In force from the next event on."""
+    _editable(user, dag_id, request.job_id)
+    by = Silence(by=user.get_name(), at_s=time.time()) if request.silenced else None
+    book = change_book(AirflowVariables(), request.job_id, lambda book: book.with_silence(request.kind, by))
+    what = f"{request.kind} {'silenced' if request.silenced else 'heard again'}"
+    _audit(request.job_id, what, dag_id=dag_id, by=user.get_name())
+    return alerts_of(book, dag_id, may_edit=True)
+
+
+def alerts_in(job_id: str, dag_id: str, *, may_edit: bool) -> Alerts:
+    """The events of a job on the tab of a DAG."""
+    try:
+        return alerts_of(read_book(AirflowVariables(), job_id), dag_id, may_edit=may_edit)
+    except StoreError:
+        return Alerts(problem="The events of this job cannot be read: Airflow's Variables do not answer.")
+
+
+def _job_in(dag_id: str, job_id: str) -> tuple[list[Trial], set[str]]:
     """The newest trials of a job in all its DAGs, those of this one last, and the DAGs. Raises HTTPException 404."""
     store = reading.open_log()
     trials = [t for t in store.latest(last=overview_state.NEWEST) if t.job_id == job_id] if store else []
@@ -93,22 +153,46 @@ def job_in(dag_id: str, job_id: str) -> tuple[list[Trial], set[str]]:
     return sorted(trials, key=lambda t: (t.origin.dag_id == dag_id, t.number)), sharing
 
 
+def _editable(user: BaseUser, dag_id: str, job_id: str) -> list[Trial]:
+    """The newest trials of a job that this user may change in all its DAGs. Raises HTTPException 403 or 404."""
+    trials, sharing = _job_in(dag_id, job_id)
+    if not sharing <= auth.editable_dags(user):
+        raise HTTPException(403, "Another DAG, which you may not change, shares this job.")
+    return trials
+
+
 def _controls(trials: list[Trial], *, may_edit: bool) -> Controls:
-    live, changed = live_settings.of(trials[-1].job_id)
-    cost = _default_cost(trials[-1], live) if may_edit else None
+    newest = trials[-1]
+    dag_id, job_id = newest.origin.dag_id, newest.job_id
+    live, changed = reading.live_settings(job_id)
+    store, job, cost = reading.open_log(), overview_view.readable_job(newest, live), None
+    if may_edit and store is not None and job is not None:  # what a run of the default is expected to cost
+        log, profiles = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS))
+        table = belief_table(log, job, profiles=profiles)
+        of_default = next(line for line in table.lines if line.batch_size == job.default_batch_size)
+        if (value := of_default.believed.cost.value) is not None:
+            cost = cost_text(value, table.unit)
     controls = overview_view.controls(trials, live, changed, may_edit=may_edit, audit_cost=cost)
     if controls is None:
         raise HTTPException(409, "A newer version of the provider wrote this job: upgrade it on the api-server.")
     return controls
 
 
-def _default_cost(newest: Trial, live: Mapping[str, Any]) -> str | None:
-    """What a run of the default is expected to cost, as a text; None where that is not known."""
-    store, job = reading.open_log(), overview_view.job_of(newest, live)
-    if store is None or job is None:
-        return None
-    dag_id, job_id = newest.origin.dag_id, newest.job_id
-    log, profiles = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS))
-    table = belief_table(log, job, profiles=profiles)
-    cost = next(line.believed.cost.value for line in table.lines if line.batch_size == job.default_batch_size)
-    return None if cost is None else cost_text(cost, table.unit)
+def _write(job_id: str, changes: Mapping[str, Any], *, dag_id: str, by: str) -> None:
+    """Change live settings of a job (None removes one) and add a line to Airflow's audit log.
+
+    Raises StoreError: the Variable holds no JSON object, or does not keep the change. A failure of the audit log is
+    only logged.
+    """
+    _audit(job_id, write_settings(AirflowVariables(), job_id, changes, by=by)["what"], dag_id=dag_id, by=by)
+
+
+def _audit(job_id: str, what: str, *, dag_id: str, by: str) -> None:
+    """Add a line to Airflow's audit log. A failure is only logged."""
+    from airflow_provider_zeus.airflow_compat import Log, create_session
+
+    try:
+        with create_session() as session:
+            session.add(Log(EVENT, owner=by, dag_id=dag_id, extra=json.dumps({"job_id": job_id, "what": what})))
+    except Exception:
+        log.exception("A change of the live settings of %r is missing in the audit log.", job_id)

@@ -2,30 +2,73 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
 from fastapi import FastAPI, HTTPException, Request, Response  # noqa: TID253 - see above
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from airflow_provider_zeus.plugin.api import (
-    action_routes,
-    alert_routes,
-    assets,
-    compare_routes,
-    dag_routes,
-    load,
-    months_routes,
-    overview_routes,
-    run_routes,
-)
+from airflow_provider_zeus.plugin.api import action_routes, dag_routes, load, overview_routes, run_routes
 from airflow_provider_zeus.plugin.api.auth import EVERYWHERE
 
+STATIC = Path(__file__).parents[1] / "static"  # requests can name only files of this folder
+TYPES = {".js": "text/javascript", ".css": "text/css"}
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
 }
-ONE_YEAR = "private, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One file, plain and compressed."""
+
+    plain: bytes
+    gzip: bytes
+    media_type: str
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Names of the page's scripts and style sheets, sorted."""
+    return tuple(sorted(p.name for p in STATIC.iterdir() if p.suffix in TYPES and p.is_file()))
+
+
+@cache
+def asset(name: str) -> Asset | None:
+    """A file of the page; None where there is no such file. The chart library may be missing."""
+    if name not in names():
+        return None
+    path = STATIC / name
+    plain, compressed = path.read_bytes(), None
+    with suppress(OSError, EOFError, zlib.error):  # the build may have left no compressed copy, or a broken one
+        built = path.with_name(f"{name}.gz").read_bytes()
+        compressed = built if gzip.decompress(built) == plain else None  # it may be of another version
+    return Asset(plain, compressed or gzip.compress(plain, 9, mtime=0), TYPES[path.suffix])
+
+
+@cache
+def tag() -> str:
+    """A hash of all files. It is part of their addresses, so that browsers may cache them permanently."""
+    digest = hashlib.sha256()
+    for name in names():
+        digest.update(name.encode())
+        digest.update((STATIC / name).read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@cache
+def html() -> bytes:
+    """The page, with :func:`tag` in the addresses of its files."""
+    return (STATIC / "page.html").read_bytes().replace(b"VERSION", tag().encode())
 
 
 class SecurityHeaders:
@@ -56,21 +99,21 @@ async def page() -> Response:
     """The page of all jobs, of a DAG (``?dag_id=``) of a run (``&run_id=``), or of several
     (these parameters again, to compare); it holds no data."""
     load.warm()
-    return Response(assets.page(), media_type="text/html", headers={"Cache-Control": "no-cache"})
+    return Response(html(), media_type="text/html", headers={"Cache-Control": "no-cache"})
 
 
-@app.get("/static/{tag}/{name}")
-async def static(tag: str, name: str, request: Request) -> Response:
-    """A file of the page, compressed where the browser accepts gzip. ``tag``: as :func:`assets.tag` returns it."""
-    asset = assets.asset(name)
-    if asset is None:
+@app.get("/static/{version}/{name}")
+async def static(version: str, name: str, request: Request) -> Response:
+    """A file of the page, compressed where the browser accepts gzip. ``version``: as :func:`tag` returns it."""
+    found = asset(name)
+    if found is None:
         raise HTTPException(404, "No such file.")
-    headers = {"Cache-Control": ONE_YEAR if tag == assets.tag() else "no-cache", "Vary": "Accept-Encoding"}
+    one_year = "private, max-age=31536000, immutable"
+    headers = {"Cache-Control": one_year if version == tag() else "no-cache", "Vary": "Accept-Encoding"}
     if "gzip" in request.headers.get("Accept-Encoding", ""):
-        return Response(asset.gzip, media_type=asset.media_type, headers={**headers, "Content-Encoding": "gzip"})
-    return Response(asset.plain, media_type=asset.media_type, headers=headers)
+        return Response(found.gzip, media_type=found.media_type, headers={**headers, "Content-Encoding": "gzip"})
+    return Response(found.plain, media_type=found.media_type, headers=headers)
 
 
-_ALL = (overview_routes, months_routes, action_routes, alert_routes, dag_routes, run_routes, compare_routes)
-for routes in _ALL:
+for routes in (overview_routes, action_routes, dag_routes, run_routes):
     app.include_router(routes.router)

@@ -35,8 +35,6 @@ __all__ = [
     "with_readable_runs",
 ]
 
-LONGEST_ID = 250  # characters, as in Airflow's tables
-
 
 async def _logged_in(user: GetUserDep) -> None:
     """401 without a login. Airflow's own ``requires_authenticated`` would use one of Airflow's threads."""
@@ -48,7 +46,7 @@ async def _valid_ids(request: Request) -> None:
     Airflow's permission check reads ``~`` as "any DAG", and PostgreSQL's driver raises on a null byte.
     """
     for value in request.path_params.values():
-        if value == "~" or not 0 < len(value) <= LONGEST_ID or not value.isprintable():
+        if value == "~" or not 0 < len(value) <= 250 or not value.isprintable():
             raise HTTPException(404, "No such address.")
     if any("\0" in value for _, value in request.query_params.multi_items()):
         raise HTTPException(404, "No such address.")

@@ -3,78 +3,111 @@
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
 import json
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.config import next_of
-from airflow_provider_zeus.plugin.api import alert_routes, auth, reading, responses
-from airflow_provider_zeus.plugin.api.caches import LruCache
+from airflow_provider_zeus.plugin.api import action_routes, auth, reading
+from airflow_provider_zeus.plugin.api.reading import LruCache
+from airflow_provider_zeus.plugin.api.responses import File, answered, file
 from airflow_provider_zeus.plugin.text import run_notes, words
 from airflow_provider_zeus.plugin.text.budget_text import budget_answers
-from airflow_provider_zeus.plugin.views import dag_export, dag_view, dag_what_if, prices
-from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of
-from airflow_provider_zeus.plugin.views.dag_models import DagAnswer, DagCharts, WhatIfAnswer
-from airflow_provider_zeus.reports import job_remarks, renamed
+from airflow_provider_zeus.plugin.views import costs, dag_what_if, pages, prices
+from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
+from airflow_provider_zeus.plugin.views.dag_view import NO_JOB, JobLog, JobRuns
+from airflow_provider_zeus.plugin.views.models import short
+from airflow_provider_zeus.reports import export_rows, job_remarks, renamed
 from airflow_provider_zeus.reports.budget_figures import budget_spent, trials_of_periods
 from airflow_provider_zeus.store.base import Store
 
-DAY_S = 86400.0  # periods of budgets begin at midnight (UTC)
-
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
 
+Limit = Annotated[int, Query(ge=1, le=reading.MOST_RUNS)]
+Skip = Annotated[int, Query(ge=0, le=1_000_000)]  # so many newest runs are left out
 Price = Annotated[float | None, Query(ge=0, le=dag_what_if.MOST_PRICE, allow_inf_nan=False)]
-Eta = Annotated[float | None, Query(ge=0, le=1, allow_inf_nan=False)]
-Carbon = Annotated[float | None, Query(ge=0, le=dag_what_if.MOST_CARBON, allow_inf_nan=False)]
 
-_what_ifs: LruCache[WhatIfAnswer] = LruCache(64)
-_chart_sets: LruCache[DagCharts] = LruCache(16)
+MOST_EXPORTED = 10_000  # runs in one file
 
-
-class _Page(NamedTuple):
-    """``limit`` runs, after the ``skip`` newest ones."""
-
-    limit: int
-    skip: int
+_charts: LruCache[Any] = LruCache(16)
+_what_ifs: LruCache[Any] = LruCache(64)
 
 
 @router.get("/costs")
-async def dag_costs(
-    user: auth.GetUserDep,
-    dag_id: str,
-    job_id: str | None = None,
-    limit: int = Query(dag_view.RUNS, ge=1, le=reading.MOST_RUNS),
-    skip: int = Query(0, ge=0, le=1_000_000),
-) -> Response:
-    """Costs of the runs of a Zeus job of a DAG, newest first; by default of its first job."""
-    return await responses.answer(user, partial(_costs, user, dag_id, job_id, _Page(limit, skip)))
+@answered
+def dag_costs(user: auth.GetUserDep, dag_id: str, job_id: str | None = None, limit: Limit = 200, skip: Skip = 0) -> Any:
+    """The runs of a Zeus job of a DAG, newest first, by default of its first job: the quick blocks of the tab."""
+    store, jobs, job_id, note = _job(dag_id, job_id)
+    answer = {"store": auth.store_name(user, store), "jobs": jobs, "job_id": None, "note": note, "left_out": ""}
+    missing = reading.missing_trials(lambda origin: origin.dag_id == dag_id)
+    if store is None or job_id is None:
+        return answer if jobs else answer | {"note": words.without_log(missing) or note}
+    trials = store.runs(dag_id, job_id, last=limit + 1, skip=skip)
+    found = {t.key for t in trials}
+    missing = {key: kept for key, kept in missing.items() if key not in found}
+    left_out = " ".join(filter(None, (words.left_out(store.unreadable), words.without_log(missing))))
+    if not trials:
+        return answer | {"left_out": left_out, "note": left_out or "There is no older run."}
+    newest = store.trials(job_id, last=job_remarks.NEWEST)  # of all DAGs: runs of another one may be another job's
+    live, now_s = store.settings(job_id), time.time()
+    job = job_today(trials, live)
+    spent = trials_of_periods(lambda last: store.trials(job_id, last=last), job, now_s) if job.budget else []
+    runs = JobRuns(
+        trials=trials,
+        live=live,
+        pending=reading.pending(trials),
+        limit=limit,
+        alerts=action_routes.alerts_in(
+            job_id, dag_id, may_edit={t.origin.dag_id for t in newest} <= auth.editable_dags(user)
+        ),
+        remarks=[
+            *(short(remark.text) for remark in job_remarks.remarks(newest, reader=dag_id)),
+            *_renamed(user, store, newest),
+        ],
+        budgets=budget_answers(spent, job, prices.configured(), now_s, reader=dag_id) if job.budget else [],
+    )
+    table = {"more": runs.more, "skipped": skip, "totals": costs.totals_of(runs.rows)}
+    shown = {**pages.content("dag", runs), **table, "blocks": pages.layout("dag")}
+    return answer | shown | {"job_id": job_id, "left_out": left_out}
 
 
 @router.get("/charts")
-async def dag_charts(user: auth.GetUserDep, dag_id: str, job_id: str | None = None) -> Response:
-    """Savings and charts of the newest runs."""
-    return await responses.answer(user, partial(_charts, dag_id, job_id))
+@answered
+def dag_charts(user: auth.GetUserDep, dag_id: str, job_id: str | None = None) -> Any:
+    """Savings and charts of the newest runs: the slow blocks of the tab."""
+
+    def make(store: Store, trials: list[Trial], analysis: JobAnalysis, factors: prices.Factors) -> Any:
+        more = reading.has_older(store, dag_id, trials[0].job_id)
+        hours = reading.kept_signals(store, analysis.log.job, time.time())
+        return {"note": None} | pages.content("dag", JobLog(trials, analysis, factors, hours, more), slow=True)
+
+    return _of_newest(_charts, dag_id, job_id, make)
 
 
 @router.get("/what-if")
-async def dag_what_if_(
+@answered
+def dag_what_if_(
     user: auth.GetUserDep,
     dag_id: str,
     job_id: str | None = None,
-    eta: Eta = None,
+    eta: Annotated[float | None, Query(ge=0, le=1, allow_inf_nan=False)] = None,
     price_per_kwh: Price = None,
     price_per_gpu_hour: Price = None,
-    g_co2e_per_kwh: Carbon = None,
-) -> Response:
+    g_co2e_per_kwh: Annotated[float | None, Query(ge=0, le=dag_what_if.MOST_CARBON, allow_inf_nan=False)] = None,
+) -> Any:
     """Choice and cost that the log predicts for other weights and prices. Trains and writes nothing."""
     wish = dag_what_if.Wish(
         eta=eta, price_per_kwh=price_per_kwh, price_per_gpu_hour=price_per_gpu_hour, g_co2e_per_kwh=g_co2e_per_kwh
     )
-    return await responses.answer(user, partial(_what_if, dag_id, job_id, wish))
+
+    def make(store: Store, trials: list[Trial], analysis: JobAnalysis, factors: prices.Factors) -> Any:
+        return dag_what_if.answered(analysis, wish, factors)
+
+    return _of_newest(_what_ifs, dag_id, job_id, make, wish)
 
 
 @router.get("/export")
@@ -84,37 +117,39 @@ async def dag_export_(
     dag_id: str,
     kind: Literal["csv", "json"],
     job_id: str | None = None,
-    limit: int = Query(dag_export.MOST, ge=1, le=dag_export.MOST),
-    skip: int = Query(0, ge=0, le=1_000_000),
+    limit: Annotated[int, Query(ge=1, le=MOST_EXPORTED)] = MOST_EXPORTED,
+    skip: Skip = 0,
 ) -> Response:
-    """The trials of the newest runs, as a CSV or JSON file."""
-    return await responses.file(request, user, partial(_export, user, dag_id, job_id, kind, _Page(limit, skip)))
+    """The trials of the newest runs as a CSV or JSON file, in the form of ``airflow zeus export``.
+
+    The JSON has no power over time, no profiles, and not what a run returned; ``airflow zeus import`` reads it.
+    """
+
+    def make() -> File:
+        store, _, job, note = _job(dag_id, job_id)
+        if store is None or job is None:
+            raise HTTPException(404, note)
+        rows = export_rows.rows_of(store.pieces(dag_id, job, last=limit, skip=skip))
+        name = export_rows.file_name(job, datetime.now(UTC).date(), kind)
+        if kind == "csv":
+            return File(name, "text/csv; charset=utf-8", export_rows.csv_of(rows))
+        more = bool(store.runs(dag_id, job, last=1, skip=skip + limit))
+        head = {"job_id": job, "store": auth.store_name(user, store), "more": more}
+        entries = ([{**row, **export_rows.exact(trial)} for row, trial in piece] for piece in rows)
+        return File(name, "application/json", export_rows.json_of(entries, head=head))
+
+    return await file(request, user, make)
 
 
-def _costs(user: BaseUser, dag_id: str, job_id: str | None, page: _Page) -> DagAnswer:
-    store, jobs, job_id, note = _job(dag_id, job_id)
-    answer = DagAnswer(store=auth.store_name(user, store), jobs=jobs, note=note)
-    missing = reading.missing_trials(lambda origin: origin.dag_id == dag_id)
-    if store is None or job_id is None:
-        return answer if jobs else answer.model_copy(update={"note": words.without_log(missing) or note})
-    trials = store.runs(dag_id, job_id, last=page.limit + 1, skip=page.skip)
-    found = {t.key for t in trials}
-    missing = {key: kept for key, kept in missing.items() if key not in found}
-    answer.left_out = " ".join(filter(None, (words.left_out(store.unreadable), words.without_log(missing))))
-    if not trials:
-        return answer.model_copy(update={"note": answer.left_out or "There is no older run."})
-    newest = store.trials(job_id, last=job_remarks.NEWEST)  # of all DAGs: runs of another one may be another job's
-    answer.remarks = [remark.text for remark in job_remarks.remarks(newest, reader=dag_id)]
-    answer.remarks += _renamed(user, store, newest)
-    may_edit = {t.origin.dag_id for t in newest} <= auth.editable_dags(user)
-    answer.alerts = alert_routes.of_job(job_id, dag_id, may_edit=may_edit)
-    pending, live = reading.pending(trials), store.settings(job_id)
-    job = job_of(trials, live)
-    if job.budget:
-        now_s = time.time()
-        of_job = trials_of_periods(lambda last: store.trials(job_id, last=last), job, now_s)
-        answer.budgets = budget_answers(of_job, job, prices.configured(), now_s, reader=dag_id)
-    return dag_view.filled(answer, trials, live, pending, limit=page.limit, skip=page.skip)
+def _job(dag_id: str, job_id: str | None) -> tuple[Store | None, list[str], str | None, str | None]:
+    """The store, the DAG's jobs, the chosen job or None, and why there is none."""
+    store = reading.open_log()
+    jobs = store.jobs(dag_id) if store else []
+    if not jobs:
+        return store, [], None, NO_JOB
+    if job_id is not None and job_id not in jobs:
+        return store, jobs, None, f"This DAG has no trial of a job {job_id!r}."
+    return store, jobs, job_id or jobs[0], None
 
 
 def _renamed(user: BaseUser, store: Store, newest: list[Trial]) -> list[str]:
@@ -133,77 +168,39 @@ def _renamed(user: BaseUser, store: Store, newest: list[Trial]) -> list[str]:
     return [run_notes.renamed(old, newest[-1])] if known else []
 
 
-def _charts(dag_id: str, job_id: str | None) -> DagCharts:
+def _of_newest(
+    cache: LruCache[Any],
+    dag_id: str,
+    job_id: str | None,
+    make: Callable[[Store, list[Trial], JobAnalysis, prices.Factors], Any],
+    *asked: object,
+) -> Any:
+    """An answer about the newest runs, kept until the log, the settings, the prices or the day change.
+
+    :param asked: what else the answer depends on.
+    """
     store, _, job_id, note = _job(dag_id, job_id)
     if store is None or job_id is None:
-        return DagCharts(note=note)
-    factors = prices.configured()
+        return {"note": note}
+    factors, live = prices.configured(), store.settings(job_id)
     version = store.version(dag_id, job_id, last=reading.MOST_RUNS)  # read before the trials, so never newer
 
-    def make() -> DagCharts:
+    def made() -> Any:
         trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS)
         if not trials:
-            return DagCharts(note=words.left_out(store.unreadable) or dag_view.NO_JOB)
-        more, analysis = reading.has_older(store, dag_id, job_id), _analysis(store, dag_id, job_id, trials)
-        hours = reading.kept_signals(store, analysis.log.job, time.time())
-        return dag_view.charts(trials, analysis, factors, hours, more=more)
+            return {"note": words.left_out(store.unreadable) or NO_JOB}
+        return make(store, trials, _analysis(store, dag_id, job_id, trials), factors)
 
     if version is None:
-        return make()
-    live, today = json.dumps(store.settings(job_id), sort_keys=True), time.time() // DAY_S
-    return _chart_sets.get((store.identity, dag_id, job_id, version, live, today, factors), make)
-
-
-def _what_if(dag_id: str, job_id: str | None, wish: dag_what_if.Wish) -> WhatIfAnswer:
-    store, _, job_id, note = _job(dag_id, job_id)
-    if store is None or job_id is None:
-        return WhatIfAnswer(note=note)
-    factors = prices.configured()
-    version = store.version(dag_id, job_id, last=reading.MOST_RUNS)  # read before the trials, so never newer
-
-    def make() -> WhatIfAnswer:
-        trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS)
-        if not trials:
-            return WhatIfAnswer(note=words.left_out(store.unreadable) or dag_view.NO_JOB)
-        return dag_what_if.answered(_analysis(store, dag_id, job_id, trials), wish, factors)
-
-    if version is None:
-        return make()
-    live, today = json.dumps(store.settings(job_id), sort_keys=True), time.time() // DAY_S
-    return _what_ifs.get((store.identity, dag_id, job_id, version, live, today, wish, factors), make)
-
-
-def _export(
-    user: BaseUser, dag_id: str, job_id: str | None, kind: Literal["csv", "json"], page: _Page
-) -> responses.File:
-    store, _, job_id, note = _job(dag_id, job_id)
-    if store is None or job_id is None:
-        raise HTTPException(404, note)
-    pieces = store.pieces(dag_id, job_id, last=page.limit, skip=page.skip)
-    more = bool(store.runs(dag_id, job_id, last=1, skip=page.skip + page.limit))
-    name = dag_export.file_name(job_id, datetime.now(UTC).date(), kind)
-    text = (
-        dag_export.csv_of(pieces)
-        if kind == "csv"
-        else dag_export.json_of(pieces, job_id=job_id, store=auth.store_name(user, store), more=more)
-    )
-    return responses.File(name, dag_export.TYPES[kind], text)
-
-
-def _job(dag_id: str, job_id: str | None) -> tuple[Store | None, list[str], str | None, str | None]:
-    """The store, the DAG's jobs, the chosen job or None, and why there is none."""
-    store = reading.open_log()
-    jobs = store.jobs(dag_id) if store else []
-    if not jobs:
-        return store, [], None, dag_view.NO_JOB
-    if job_id is not None and job_id not in jobs:
-        return store, jobs, None, f"This DAG has no trial of a job {job_id!r}."
-    return store, jobs, job_id or jobs[0], None
+        return made()
+    today = f"{datetime.now(UTC):%Y-%m-%d}"  # periods of budgets begin at midnight (UTC)
+    key = store.identity, dag_id, job_id, version, json.dumps(live, sort_keys=True), today, factors, asked
+    return cache.get(key, made)
 
 
 def _analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> JobAnalysis:
     live = store.settings(job_id)
-    job, switched = next_of(job_of(trials, live))
+    job, switched = next_of(job_today(trials, live))
     dataset, profiles = reading.learned(store, dag_id, job, trials)
     spent = budget_spent(lambda last: store.trials(job_id, last=last), job, prices.configured(), time.time())
     return JobAnalysis.of(trials, dataset, profiles, {**live, **spent, **switched})

@@ -1,37 +1,102 @@
-"""Reads what the views need. The one module of the pages that opens the trial log; each answer takes a few queries."""
+"""Reads what the views need, in a few queries for each answer, and keeps some of it between requests.
+
+No other module of the pages opens the trial log.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
+from threading import Lock
+from typing import Generic, TypeVar
 
 from airflow_provider_zeus.airflow_compat import DagModel, DagTag, XComModel, create_session
 from airflow_provider_zeus.errors import SignalError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Origin, ProfileSample, Trial, TrialKey
+from airflow_provider_zeus.model.trial import Origin, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.operators.kept_series import KEPT_S
 from airflow_provider_zeus.operators.only_kept import OnlyKept
 from airflow_provider_zeus.operators.signal_series import CONNECTIONS, signal_series
 from airflow_provider_zeus.operators.xcoms import WAIT
-from airflow_provider_zeus.plugin.api.caches import BeliefCache
-from airflow_provider_zeus.plugin.text.waits import Wait
-from airflow_provider_zeus.plugin.views.overview_view import DagAbout
+from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, learn, prior
+from airflow_provider_zeus.plugin.text.run_notes import Wait
+from airflow_provider_zeus.plugin.views.overview_view import DagAbout, Live
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
 from airflow_provider_zeus.signals.start import DAY_S
 from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.live_settings import SETTINGS, last_change, problem_of, read_settings, variable_key
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, embedded_path, open_store, state_dir, store_url
 from airflow_provider_zeus.store.pending import PREFIX, PendingResult, pending_key, read_file
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
+T = TypeVar("T")
+_Version = tuple[int, int | None, TrialKey]  # number, told_seq, key: the log may have been replaced by another one
+_Learned = tuple[tuple[_Version, ...], Belief]  # the trials that a belief was learned from, and the belief
+
 log = logging.getLogger(__name__)
 
 MOST_PENDING = 200  # pending results read for one answer
-MOST_WAITS = 1000  # of one run
 MOST_RUNS = 1000  # newest runs that sums, beliefs and charts of a job are made of
+
+
+class LruCache(Generic[T]):
+    """At most ``most`` values; the least recently used one goes first. Safe for several threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lock = most, Lock()
+        self._values: OrderedDict[Hashable, T] = OrderedDict()
+
+    def hold(self, most: int) -> None:
+        """Hold at least so many from now on."""
+        with self._lock:
+            self._most = max(self._most, most)
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The value of a key, made and stored where there is none. ``make`` may run in several threads at once."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+        return self.put(key, make())
+
+    def put(self, key: Hashable, value: T) -> T:
+        """Store a value and return it."""
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            while len(self._values) > self._most:
+                self._values.popitem(last=False)
+        return value
+
+
+class BeliefCache:
+    """Beliefs learned from logs, so that a page that is opened again learns from the new trials only.
+
+    A belief is valid for the trials it was learned from. Where one of them has changed, it is learned from the start.
+    """
+
+    def __init__(self, most: int = 32) -> None:
+        self._beliefs: LruCache[_Learned] = LruCache(most)
+
+    def with_belief(self, name: Hashable, log: Dataset) -> Dataset:
+        """The dataset with its belief. ``name`` identifies the log: logs with the same name must not share trials."""
+        key = (name, belief_tag(log.job))
+        start: _Learned = ((), prior(log.job))
+        ended = [t for t in log.lessons if t.state is not State.RUNNING]  # a running trial teaches nothing yet
+        versions = tuple((t.number, t.told_seq, t.key) for t in ended)
+        seen, belief = self._beliefs.get(key, lambda: start)
+        if versions[: len(seen)] != seen:
+            seen, belief = start
+        belief = reduce(learn, ended[len(seen) :], replace(belief, job=log.job))
+        self._beliefs.put(key, (versions, belief))
+        return replace(log, folded=belief)
+
 
 _beliefs = BeliefCache()
 
@@ -57,7 +122,7 @@ def learned(
     ``trials``: at least one.
     """
     job_id = trials[-1].job_id
-    dataset = _beliefs.of((store.identity, dag_id, job_id), as_dataset(trials, job))
+    dataset = _beliefs.with_belief((store.identity, dag_id, job_id), as_dataset(trials, job))
     return dataset, [] if dataset.where is None else store.profile(job_id, dataset.where, job.job_version)
 
 
@@ -101,7 +166,7 @@ def waits(dag_id: str, run_id: str) -> dict[tuple[str, int], Wait]:
     which = (XComModel.dag_id == dag_id, XComModel.run_id == run_id, XComModel.key == WAIT)
     try:
         with create_session() as session:
-            query = sa.select(XComModel.task_id, XComModel.map_index, XComModel.value).where(*which).limit(MOST_WAITS)
+            query = sa.select(XComModel.task_id, XComModel.map_index, XComModel.value).where(*which).limit(1000)
             rows = session.execute(query).all()
     except sa.exc.SQLAlchemyError:
         log.warning("The waits of a run cannot be read.", exc_info=True)
@@ -186,6 +251,26 @@ def _pending_files() -> list[Path]:
 def _file_text(path: Path) -> str:
     """A file's name without its folder: not every reader may see paths of this host."""
     return f"file {path.name} in [zeus] state_dir"
+
+
+def live_settings(job_id: str) -> Live:
+    """Settings of a job with their last change, or the problem why none of them is used. Raises StoreError."""
+    key = variable_key(SETTINGS, job_id)
+    text = AirflowVariables().get(key)
+    if problem := problem_of(text):
+        remedy = f"No live setting is used: Variable {key!r} is no JSON object ({problem}). Correct it or delete it."
+        return {}, {"problem": remedy}
+    return read_settings(lambda _: text, job_id), last_change(text)
+
+
+def live_settings_of(job_ids: Collection[str]) -> dict[str, Live]:
+    """:func:`live_settings` of each job that has a Variable. Lists the Variables once, since most jobs have none."""
+    try:
+        keys = set(AirflowVariables().keys(f"{SETTINGS}:"))
+        return {job: live_settings(job) for job in job_ids if variable_key(SETTINGS, job) in keys}
+    except StoreError as error:
+        log.warning("Live settings cannot be read: %s", error)
+        return {}
 
 
 def heartbeat_s() -> float:

@@ -6,18 +6,22 @@ import asyncio
 import itertools
 import logging
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec, cast
 
 from fastapi import Request, Response  # noqa: TID253 - loaded by the api-server alone
 from fastapi.responses import JSONResponse, StreamingResponse  # noqa: TID253
-from pydantic import BaseModel
+from pydantic_core import to_json
 from starlette.types import Message, Receive, Scope, Send
 
 from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.plugin.api import auth, load
 from airflow_provider_zeus.plugin.views.models import Problem
+
+P = ParamSpec("P")
 
 log = logging.getLogger(__name__)
 
@@ -38,23 +42,30 @@ class File:
     chunks: Iterator[str]
 
 
-async def answer(user: BaseUser, make: Callable[[], BaseModel]) -> Response:
-    """The model that ``make`` returns as JSON, or 503 with the remedy where ``make`` raises ZeusError.
+def answered(make: Callable[P, Any]) -> Callable[P, Coroutine[Any, Any, Response]]:
+    """A route, from the function that makes its answer in a thread of the pages; its ``user`` is who asks.
 
-    Raises HTTPException 429 where too many requests wait, and any other error of ``make``.
+    The answer is sent as JSON, or 503 with the remedy where ``make`` raises ZeusError. Raises HTTPException 429 where
+    too many requests wait, and any other error of ``make``.
     """
 
-    def make_response() -> Response:
-        try:
-            return Response(make().model_dump_json().encode(), media_type="application/json")
-        except ZeusError as error:
-            return _problem(user, error)
+    @wraps(make)
+    async def route(*args: P.args, **named: P.kwargs) -> Response:
+        user = cast("BaseUser", named["user"])
 
-    return await load.work(user, make_response)
+        def make_response() -> Response:
+            try:
+                return Response(to_json(make(*args, **named), inf_nan_mode="null"), media_type="application/json")
+            except ZeusError as error:
+                return _problem(user, error)
+
+        return await load.work(user, make_response)
+
+    return route
 
 
 async def file(request: Request, user: BaseUser, make: Callable[[], File]) -> Response:
-    """The file that ``make`` returns, compressed where the browser accepts gzip. Raises as :func:`answer` does."""
+    """The file that ``make`` returns, compressed where the browser accepts gzip. Raises as :func:`answered` does."""
     gzip = "gzip" in request.headers.get("Accept-Encoding", "")  # here: Airflow's own middleware blocks its event loop
 
     def make_response() -> Response:

@@ -1,101 +1,91 @@
-"""Data routes of a run's tab. Only the api-server loads them."""
+"""Data routes of a run's tab, and of the page that compares runs or jobs. Only the api-server loads them."""
 
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
 import json
 import random
 from collections.abc import Collection
-from functools import partial
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Response  # noqa: TID253 - see above
+from fastapi import APIRouter, HTTPException, Query  # noqa: TID253 - see above
 
-from airflow_provider_zeus.airflow_compat import BaseUser
-from airflow_provider_zeus.model.cost import weights_of
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey
-from airflow_provider_zeus.plugin.api import auth, reading, responses
-from airflow_provider_zeus.plugin.api.caches import LruCache
-from airflow_provider_zeus.plugin.charts import metric_chart, run_curve, run_gpus
-from airflow_provider_zeus.plugin.charts import run_charts as power_charts
-from airflow_provider_zeus.plugin.text import words
-from airflow_provider_zeus.plugin.text.waits import waiting
-from airflow_provider_zeus.plugin.views import prices, run_view
-from airflow_provider_zeus.plugin.views.run_models import RunAnswer, RunCharts
+from airflow_provider_zeus.plugin.api import auth, reading
+from airflow_provider_zeus.plugin.api.reading import LruCache
+from airflow_provider_zeus.plugin.api.responses import answered
+from airflow_provider_zeus.plugin.text import saved_text, words
+from airflow_provider_zeus.plugin.text.run_notes import waiting
+from airflow_provider_zeus.plugin.views import costs, overview_view, pages, prices, run_view
+from airflow_provider_zeus.plugin.views.compare_view import MOST, NOTHING, Column, Comparison, Place
 from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
 from airflow_provider_zeus.store.base import Store
 
+router = APIRouter(prefix="/api")
+
+Names = Annotated[list[str], Query(min_length=1, max_length=MOST)]
+
 _yardsticks: LruCache[Yardstick] = LruCache(4)  # of 1,000 runs: 33 MB each
 
-router = APIRouter(prefix="/api/dags/{dag_id}/runs/{run_id}", dependencies=[auth.MAY_READ_RUNS])
 
-
-@router.get("/costs")
-async def run_costs(user: auth.GetUserDep, dag_id: str, run_id: str, job_id: str | None = None) -> Response:
-    """Costs of a run of a DAG by attempt, of all its Zeus jobs or of one."""
-    return await responses.answer(user, partial(_costs, user, dag_id, run_id, job_id))
-
-
-@router.get("/charts")
-async def run_charts(
-    user: auth.GetUserDep, dag_id: str, run_id: str, job_id: str, task_id: str, map_index: int = -1
-) -> Response:
-    """Power over time, metric by epoch, energy per GPU and power-limit curves of one task of a run."""
-    return await responses.answer(user, partial(_charts, dag_id, run_id, (job_id, task_id, map_index)))
-
-
-def _costs(user: BaseUser, dag_id: str, run_id: str, job_id: str | None) -> RunAnswer:
+@router.get("/dags/{dag_id}/runs/{run_id}/costs", dependencies=[auth.MAY_READ_RUNS])
+@answered
+def run_costs(user: auth.GetUserDep, dag_id: str, run_id: str, job_id: str | None = None) -> Any:
+    """Costs of a run of a DAG by attempt, of all its Zeus jobs or of one: the quick blocks of each part of the tab."""
     store = reading.open_log()
     trials, pending = _trials(store, dag_id, run_id)
     jobs = sorted({t.job_id for t in trials})
-    answer = RunAnswer(store=auth.store_name(user, store), jobs=jobs, job_id=job_id)
+    answer = {"store": auth.store_name(user, store), "jobs": jobs, "job_id": job_id, "note": None}
+    answer |= {"parts": [], "refresh_s": None}  # the page asks again after so many seconds; None: nothing will change
+    waits = reading.waits(dag_id, run_id)
     if not trials:
-        waits = waiting(reading.waits(dag_id, run_id))
-        note = words.left_out(store.unreadable if store else []) or waits or run_view.NO_TRIAL
-        return answer.model_copy(update={"note": note, "refresh_s": reading.heartbeat_s()})
+        note = words.left_out(store.unreadable if store else []) or waiting(waits) or run_view.NO_TRIAL
+        return answer | {"note": note, "refresh_s": reading.heartbeat_s()}
     if job_id is not None and job_id not in jobs:
-        return answer.model_copy(update={"note": f"This run has no trial of a job {job_id!r}."})
+        return answer | {"note": f"This run has no trial of a job {job_id!r}."}
     chosen = run_view.parts_of([t for t in trials if job_id in (None, t.job_id)])
     live = {job: store.settings(job) if store else {} for job, _, _ in chosen}
-    factors, waits_of = prices.configured(), reading.waits(dag_id, run_id)
-    answer.parts = [
-        run_view.part(
-            own,
-            live[key[0]],
-            pending,
-            saving_of(store, own, live[key[0]], pending),
-            factors,
-            shared=run_view.shared_job(chosen, key),
-            wait=waits_of.get(key[1:]),
-        )
-        for key, own in chosen.items()
-    ]
-    if any(part.live for part in answer.parts):
-        answer.refresh_s = reading.heartbeat_s()
-    return answer
+    factors, parts = prices.configured(), []
+    for key, own in chosen.items():
+        saving = saving_of(store, own, live[key[0]], pending)
+        shared = run_view.shared_job(chosen, key)
+        part = run_view.RunPart(own, live[key[0]], pending, saving, factors, shared, waits.get(key[1:]))
+        parts.append(part.head | pages.content("run", part))
+    refresh_s = reading.heartbeat_s() if any(part["live"] for part in parts) else None
+    summary = run_view.summary(parts)
+    return answer | {"parts": parts, "summary": summary, "refresh_s": refresh_s, "blocks": pages.layout("run")}
 
 
-def _charts(dag_id: str, run_id: str, key: run_view.PartKey) -> RunCharts:
+@router.get("/dags/{dag_id}/runs/{run_id}/charts", dependencies=[auth.MAY_READ_RUNS])
+@answered
+def run_charts(user: auth.GetUserDep, dag_id: str, run_id: str, job_id: str, task_id: str, map_index: int = -1) -> Any:
+    """The charts of one task of a run: the slow blocks of a part of the tab."""
     store = reading.open_log()
-    trials = store.recurrence(dag_id, run_id) if store else []
-    own = run_view.parts_of(trials).get(key)
+    own = run_view.parts_of(store.recurrence(dag_id, run_id) if store else []).get((job_id, task_id, map_index))
     if store is None or not own:
-        return RunCharts(note=run_view.NO_TRIAL)
-    power = power_charts.power([(t, store.points(t.key)) for t in own])
-    source = words.badge([t.observation.energy_source for t in own if t.observation.time_s is not None])
-    gpus = run_gpus.gpus(own)
-    answer = RunCharts(
-        power=words.badged(power, source),
-        metric=metric_chart.attempts(own),
-        gpus=gpus and words.badged(gpus, source),
-    )
+        return {"note": run_view.NO_TRIAL}
     measured = [t for t in own if t.observation.where is not None]
-    if measured:
-        job = run_view.job_of(own, store.settings(key[0]))
-        weights = weights_of(job, measured[-1].observation)
-        samples = _profile(store, measured[-1])
-        limits = {t.batch_size: t.observation.power_limit_w for t in measured}
-        curves = [run_curve.curve(samples, size, weights, limit_w) for size, limit_w in limits.items()]
-        badge = words.badge([measured[-1].observation.energy_source])
-        answer.curves = [words.badged(curve, badge) for curve in reversed(curves) if curve]
-    return answer
+    traces = run_view.RunTraces(
+        drawn=[(t, store.points(t.key)) for t in own],
+        profile=_profile(store, measured[-1]) if measured else [],
+        job=run_view.job_of_run(own, store.settings(job_id)),
+    )
+    return {"note": None} | pages.content("run", traces, slow=True)
+
+
+@router.get("/compare")
+@answered
+def compare(user: auth.GetUserDep, dag_id: Names, run_id: Names, job_id: Names) -> Any:
+    """Runs side by side; an empty ``run_id`` compares all runs of the job. The three lists go by position."""
+    if not len(dag_id) == len(run_id) == len(job_id):
+        raise HTTPException(422, "Give dag_id, run_id and job_id equally often; an empty run_id means the whole job.")
+    asked = [Place(dag_id=d, run_id=r or None, job_id=j) for d, r, j in zip(dag_id, run_id, job_id, strict=True)]
+    places = list({str(place): place for place in asked}.values())
+    allowed, store = auth.with_readable_runs(user, (place.dag_id for place in places)), reading.open_log()
+    found = [_column(store, place) for place in places if place.dag_id in allowed] if store else []
+    columns = [column for column in found if column]
+    if len(columns) < 2:
+        return {"note": NOTHING}
+    shown = pages.content("compare", Comparison(columns))
+    return {"note": None, "places": [c.place for c in columns], **shown, "blocks": pages.layout("compare")}
 
 
 def _trials(store: Store | None, dag_id: str, run_id: str) -> tuple[list[Trial], dict[TrialKey, str]]:
@@ -122,7 +112,7 @@ def saving_of(
     measured = [t for t in own if t.observation.where is not None and t.observation.time_s is not None]
     if store is None or not measured or any(t.state is State.RUNNING or t.key in pending for t in own):
         return None
-    last, job = measured[-1], run_view.job_of(own, live)
+    last, job = measured[-1], run_view.job_of_run(own, live)
     dag_id, job_id, where = last.origin.dag_id, last.job_id, last.observation.where
     assert where is not None
     version = store.version(dag_id, job_id, last=reading.MOST_RUNS)  # read before the trials, so never newer
@@ -133,3 +123,34 @@ def saving_of(
 
     key = (store.identity, version, dag_id, job_id, where, json.dumps(job.to_dict(), sort_keys=True))
     return (made() if version is None else _yardsticks.get(key, made)).saving(own)
+
+
+def _column(store: Store, place: Place) -> Column | None:
+    """A run or a job; None where the log holds none of it that can be read here."""
+    if place.run_id is None:
+        every = store.runs(place.dag_id, place.job_id, last=reading.MOST_RUNS)
+        ended = [t for t in every if t.state is not State.RUNNING]
+        run_id = (ended or every)[-1].origin.run_id if every else ""
+    else:
+        every, run_id = [], place.run_id
+    own = [t for t in store.recurrence(place.dag_id, run_id) if t.job_id == place.job_id]
+    live = store.settings(place.job_id)
+    job = overview_view.readable_job(own[-1], live) if own else None
+    if job is None:
+        return None
+    if every:
+        dataset, profiles = reading.learned(store, place.dag_id, job, every)
+        all_of = not reading.has_older(store, place.dag_id, place.job_id)
+        found = overview_view.saved(every, dataset, profiles, all_of=all_of)
+        saved = found.word if found.figure.value is None else f"{found.word} {found.figure.text}: {found.amounts}"
+    else:
+        saving = saving_of(store, own, live)
+        saved = saved_text.brief(saving) if saving else ""
+    return Column(
+        place=place,
+        job=job,
+        trials=own,
+        rows=costs.rows_of(every or own, job),
+        drawn=[(t, store.points(t.key)) for t in own],
+        saved=saved,
+    )

@@ -15,22 +15,18 @@ SHADE = "#8a8f9840"  # behind a line that must stay readable
 
 Option = dict[str, Any]
 
-_SCALES = {
-    "J": ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J")),
-    "Wh": ((3.6e5, "kWh"), (0.0, "Wh")),
-    "s": ((3600.0, "h"), (60.0, "min"), (1.0, "s")),
-}
-_SIZES = {"kWh": 3.6e6, "Wh": 3600.0, "GJ": 1e9, "MJ": 1e6, "kJ": 1e3, "J": 1.0, "h": 3600.0, "min": 60.0, "s": 1.0}
-
 
 def scale(most: float, unit: str) -> tuple[float, str]:
     """The unit of an axis up to ``most`` [J or s]: its size, by which values are divided, and its name.
 
     :param unit: "J" of a cost, "Wh" of an energy, "s" of a time.
     """
-    scales = _SCALES[unit]
-    name = next((name for least, name in scales if most >= least), scales[-1][1])
-    return _SIZES[name], name
+    scales = {
+        "J": ((1e9, 1e9, "GJ"), (1e6, 1e6, "MJ"), (1e3, 1e3, "kJ"), (0.0, 1.0, "J")),  # from so much on, size, name
+        "Wh": ((3.6e5, 3.6e6, "kWh"), (0.0, 3600.0, "Wh")),
+        "s": ((3600.0, 3600.0, "h"), (60.0, 60.0, "min"), (0.0, 1.0, "s")),
+    }[unit]
+    return next(((size, name) for least, size, name in scales if most >= least), scales[-1][1:])
 
 
 def number(value: float) -> float:
@@ -63,6 +59,22 @@ def line(name: str, colour: str, data: Sequence[object], dash: str = "solid", wi
         "lineStyle": {"color": colour, "width": width, "type": dash},
         "data": list(data),
     }
+
+
+def bars(name: str, n: int, data: Sequence[object]) -> Option:
+    """Series ``n`` of stacked bars."""
+    style = {"color": COLOURS[n % len(COLOURS)]}
+    return {"type": "bar", "name": name, "stack": "all", "barMaxWidth": 64, "itemStyle": style, "data": list(data)}
+
+
+def mark_lines(data: Sequence[Option], **style: Any) -> Option:
+    """Straight lines across a chart, with labels."""
+    return {"silent": True, "symbol": "none", "lineStyle": {"color": LINE, **style}, "data": list(data)}
+
+
+def value_axis(name: str, gap_px: int, **more: Any) -> Option:
+    """An axis of numbers with its name at its middle, ``gap_px`` away."""
+    return {"type": "value", "name": name, "nameLocation": "middle", "nameGap": gap_px, **more}
 
 
 def interval_band(

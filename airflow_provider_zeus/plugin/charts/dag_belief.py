@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Phase
 from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, Option, base, line, number, scale, scatter
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Chart, Table
-from airflow_provider_zeus.reports.belief_table import BatchSizeStatus, BeliefRow
+from airflow_provider_zeus.reports.belief_table import BatchSizeStatus
 from airflow_provider_zeus.reports.belief_table import BeliefTable as Beliefs
 
 TITLE = "Belief per batch size"
 BELIEVED, OBSERVED, INTERVAL = "believed", "observed", "90 % interval"
-WIDE = 20.0  # highest over lowest cost above which the axis is logarithmic
 STANDINGS = {
     BatchSizeStatus.INCUMBENT: "in use",
     BatchSizeStatus.CONVERGED: "reached the target",
@@ -25,10 +22,6 @@ STANDINGS = {
     BatchSizeStatus.EARLIER: "earlier runs only",
     BatchSizeStatus.UNTRIED: "not tried",
 }
-NOTE = (
-    "Believed: expected cost of a run to the target. Observed: runs that reached it, profiling included, as they would "
-    "have been on a typical slice of the data; the table has what they cost."
-)
 
 
 def belief_chart(beliefs: Beliefs) -> Chart:
@@ -43,20 +36,28 @@ def belief_chart(beliefs: Beliefs) -> Chart:
             note="Nothing is believed yet: no run that reached the target has reported its cost.",
             table=table,
         )
+    note = (
+        "Believed: expected cost of a run to the target. Observed: runs that reached it, profiling included, as they "
+        "would have been on a typical slice of the data; the table has what they cost."
+    )
     size, unit = scale(max(ends), beliefs.unit)
-    believed = []
+    believed, whiskers, observed = list[Option](), list[list[object]](), list[Option]()
+
+    def text(cost: float) -> str:
+        return words.cost(cost, beliefs.unit).text
+
     for i, row in enumerate(beliefs.lines):
-        value = row.believed.cost.value
+        value, low, high = row.believed.cost.value, row.believed.cost.low, row.believed.cost.high
         if value is not None:
             tip = f"batch size {row.batch_size}, {STANDINGS[row.standing]}\n"
-            tip += f"believed {words.cost(value, beliefs.unit).text}\n{between(row.believed.cost, beliefs.unit)}"
+            tip += f"believed {text(value)}\n{between(row.believed.cost, beliefs.unit)}"
             believed.append({"value": [i, number(value / size)], "tip": tip})
-    observed = [
-        {"value": [i, number(v / size)], "tip": _observed_tip(row.batch_size, v, cost, beliefs.unit)}
-        for i, row in enumerate(beliefs.lines)
-        for v, cost in zip(row.typical, row.observed, strict=True)
-    ]
-    wide = max(ends) > WIDE * min(ends)
+        if low is not None and high is not None and low > 0:  # a vertical line; "-" is the gap to the next one
+            whiskers += [[i, number(low / size)], [i, number(high / size)], [i, "-"]]
+        for typical, cost in zip(row.typical, row.observed, strict=True):
+            tip = f"batch size {row.batch_size}\ncost {text(cost)}\non a typical slice {text(typical)}"
+            observed.append({"value": [i, number(typical / size)], "tip": tip})
+    wide = max(ends) > 20 * min(ends)  # then the axis is logarithmic
     option = base(
         grid={"left": 64, "right": 24, "top": 36, "bottom": 72},
         legend={"bottom": 0, "data": [BELIEVED, INTERVAL, OBSERVED]},
@@ -73,28 +74,11 @@ def belief_chart(beliefs: Beliefs) -> Chart:
         series=[
             # beside the belief
             scatter(OBSERVED, 7, {"color": COLOURS[7], "opacity": 0.7}, observed) | {"symbolOffset": [16, 0]},
-            _whiskers(beliefs.lines, size),
+            line(INTERVAL, COLOURS[0], whiskers) | {"silent": True, "symbol": "rect", "symbolSize": [14, 2]},
             scatter(BELIEVED, 13, {"color": COLOURS[0], "opacity": 1}, believed, symbol="diamond"),
         ],
     )
-    return Chart(title=TITLE, option=option, text=_summary(beliefs), note=NOTE, table=table)
-
-
-def _observed_tip(batch_size: int, typical: float, cost: float, unit: str) -> str:
-    return (
-        f"batch size {batch_size}\ncost {words.cost(cost, unit).text}\n"
-        f"on a typical slice {words.cost(typical, unit).text}"
-    )
-
-
-def _whiskers(rows: Sequence[BeliefRow], size: float) -> Option:
-    """Intervals as vertical lines; "-" is a gap between two of them."""
-    data: list[list[object]] = []
-    for i, row in enumerate(rows):
-        low, high = row.believed.cost.low, row.believed.cost.high
-        if low is not None and high is not None and low > 0:
-            data += [[i, number(low / size)], [i, number(high / size)], [i, "-"]]
-    return line(INTERVAL, COLOURS[0], data) | {"silent": True, "symbol": "rect", "symbolSize": [14, 2]}
+    return Chart(title=TITLE, option=option, text=_summary(beliefs), note=note, table=table)
 
 
 def between(estimate: Estimate, unit: str) -> str:

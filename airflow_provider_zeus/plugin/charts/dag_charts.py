@@ -15,17 +15,18 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
     hollow,
     interval_band,
     line,
+    mark_lines,
     number,
     plain,
     scale,
+    scatter,
 )
 from airflow_provider_zeus.plugin.views.dag_known import HistoryBreak, RunKey
 from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Table
-from airflow_provider_zeus.units import cost_text
+from airflow_provider_zeus.units import cost_text, counted
 
-WITH_MODEL = [state.value for state in State if state.kept_model]
 NOT_NEEDED = "not needed"
-SMALL, LARGE = 40, 120  # runs up to which points are labelled; above which there is a slider
+LARGE = 120  # runs above which there is a slider
 LEGEND = (
     "Colour, and number where it changes: batch size of the run's last attempt. Filled: exploited. Hollow: explored. "
     "Diamond: an attempt before it was given up. Triangle: no model was kept."
@@ -65,9 +66,9 @@ def left_out(rows: Sequence[RunRow]) -> str:
     running = sum(r.state == State.RUNNING.value for r in rows)
     empty = sum(r.state == State.NO_DATA.value for r in rows)
     others = len(rows) - running - empty - len(charted(rows))
-    parts = [f"{_runs(running)} still running"] if running else []
-    parts += [f"{_runs(empty)} without data"] if empty else []
-    parts += [f"{_runs(others)} whose cost is not known in this unit"] if others else []
+    parts = [f"{counted(running, 'run')} still running"] if running else []
+    parts += [f"{counted(empty, 'run')} without data"] if empty else []
+    parts += [f"{counted(others, 'run')} whose cost is not known in this unit"] if others else []
     return f"Not in the chart: {' and '.join(parts)}." if parts else ""
 
 
@@ -87,7 +88,8 @@ def cost_chart(
     drawn = [v for curve in curves for key in keys if (v := curve.values.get(key)) is not None]
     highest = max([row.cost.value or 0.0 for row in shown] + [v.high or v.value or 0.0 for v in drawn])
     size, unit = scale(highest, shown[0].unit)
-    few, colours = len(shown) <= SMALL, _colours(shown)
+    few, sizes = len(shown) <= 40, sorted({_size(row) for row in shown})
+    colours = {b: COLOURS[i % len(COLOURS)] for i, b in enumerate(sizes)}
     points = [
         _point(i, row, size, colours[_size(row)], labelled=few and (i == 0 or _size(row) != _size(shown[i - 1])))
         for i, row in enumerate(shown)
@@ -95,20 +97,29 @@ def cost_chart(
     trained = [row for row in shown if not is_idle(row)]
     trained_points = [point for row, point in zip(shown, points, strict=True) if not is_idle(row)]
     sources = list(dict.fromkeys(row.source.text for row in trained))
-    series = [_path(source, trained, trained_points) for source in sources]
-    series += _dots(trained, trained_points, several=len(sources) > 1)
-    series += _idle(shown)
+    series: list[Option] = []
+    for source in sources:  # a thin line each: figures of different sources do not compare
+        at = [p["value"] for p, row in zip(trained_points, trained, strict=True) if row.source.text == source]
+        path = line("", LINE, at) | {"silent": True, "lineStyle": {"color": LINE, "width": 1, "opacity": 0.6}}
+        series.append(path)
+    series += _dots(trained, trained_points, colours, several=len(sources) > 1)
+    idle = [{"value": [i, 0], "tip": plain(f"{label(r)}\n{r.state_why}")} for i, r in enumerate(shown) if is_idle(r)]
+    series += [scatter(NOT_NEEDED, 9, hollow(LINE), idle, symbol="diamond")] if idle else []
     for curve in curves:
-        series += [*_band(curve, keys, size), _comparison(curve, keys, size)]
-    if at := [(keys.index(each.run), each.label) for each in breaks if each.run in keys]:
-        series.append(vertical_lines(at))
+        series += _comparison(curve, keys, size)
+    if marks := [(keys.index(each.run), each.label) for each in breaks if each.run in keys]:
+        series.append(vertical_lines(marks))
     option = over_runs(shown, f"cost [{unit}]", series, zero=True, right=110 if curves else 24)
     dots = [s["name"] for s in series if s["type"] == "scatter" and s["name"]]
     option["legend"]["data"] = [*dots, *(curve.name for curve in curves)]
     note = " ".join([LEGEND, *(each.text for each in breaks), left_out(rows)]).strip()
-    return Chart(
-        title=title, option=option, text=_summary(trained), note=note, table=_table(title, shown, keys, curves)
+    cheap, newest = min(trained, key=lambda r: r.cost.value or 0.0), trained[-1]
+    text = (
+        f"Cost of {counted(len(trained), 'run')}, oldest first, {sum(r.explored for r in trained)} of them explored. "
+        f"Newest: {newest.cost.text} with batch size {_size(newest)}. Cheapest: {cheap.cost.text} with batch size "
+        f"{_size(cheap)}. The table holds the same figures."
     )
+    return Chart(title=title, option=option, text=text, note=note, table=_table(title, shown, keys, curves))
 
 
 def over_runs(shown: Sequence[RunRow], axis: str, series: Sequence[Option], *, zero: bool, right: int = 24) -> Option:
@@ -129,32 +140,25 @@ def over_runs(shown: Sequence[RunRow], axis: str, series: Sequence[Option], *, z
 def vertical_lines(at: Sequence[tuple[int, str]]) -> Option:
     """A series of vertical lines at runs, given by index and label."""
     data = [{"xAxis": i, "label": {"formatter": plain(text)}} for i, text in at]
-    return {
-        "type": "line",
-        "name": "",
-        "data": [],
-        "markLine": {"silent": True, "symbol": "none", "lineStyle": {"color": LINE, "type": "solid"}, "data": data},
-    }
-
-
-def _summary(shown: Sequence[RunRow]) -> str:
-    cheap = min(shown, key=lambda r: r.cost.value or 0.0)
-    explored = sum(r.explored for r in shown)
-    return (
-        f"Cost of {_runs(len(shown))}, oldest first, {explored} of them explored. Newest: {shown[-1].cost.text} with "
-        f"batch size {_size(shown[-1])}. Cheapest: {cheap.cost.text} with batch size {_size(cheap)}. The table holds "
-        "the same figures."
-    )
+    return {"type": "line", "name": "", "data": [], "markLine": mark_lines(data, type="solid")}
 
 
 def _table(title: str, shown: Sequence[RunRow], keys: Sequence[RunKey], curves: Sequence[ComparisonCurve]) -> Table:
+    def text(estimate: Estimate | None, unit: str) -> str:
+        if estimate is None or estimate.value is None:
+            return "–"
+        value, low, high = estimate.value, estimate.low, estimate.high
+        if low is None or high is None or low == high:
+            return cost_text(value, unit)
+        return f"{cost_text(value, unit)} ({cost_text(low, unit)} to {cost_text(high, unit)})"
+
     found = [
         [
             label(row),
             str(_size(row)),
             "–" if is_idle(row) else "explored" if row.explored else "exploited",
             NOT_NEEDED if is_idle(row) else row.cost.text,
-            *(_estimate_text(curve.values.get(key), row.unit) for curve in curves),
+            *(text(curve.values.get(key), row.unit) for curve in curves),
             row.source.text,
         ]
         for row, key in zip(reversed(shown), reversed(keys), strict=True)
@@ -166,18 +170,8 @@ def _table(title: str, shown: Sequence[RunRow], keys: Sequence[RunKey], curves: 
 
 def _point(i: int, row: RunRow, size: float, colour: str, *, labelled: bool) -> Option:
     given_up = State.GIVEN_UP.value in [tried.state for tried in row.attempts[:-1]]
-    symbol = "triangle" if row.state not in WITH_MODEL else "diamond" if given_up else "circle"
-    point: Option = {
-        "value": [i, number((row.cost.value or 0.0) / size)],
-        "tip": _tip(row),
-        "symbol": symbol,
-    }
-    if row.explored:
-        point["itemStyle"] = hollow(colour)
-    return {**point, "label": {"show": True, "formatter": str(_size(row))}} if labelled else point
-
-
-def _tip(row: RunRow) -> str:
+    with_model = row.state in [state.value for state in State if state.kept_model]
+    symbol = "triangle" if not with_model else "diamond" if given_up else "circle"
     sizes = ", ".join(f"{t.batch_size} ({t.state_text})" for t in row.attempts)
     lines = [
         label(row),
@@ -186,72 +180,37 @@ def _tip(row: RunRow) -> str:
         f"batch size {sizes}",
         f"{row.phase}, power limit {row.limit.text}, {row.source.text}",
     ]
-    return plain("\n".join(lines))
+    value = [i, number((row.cost.value or 0.0) / size)]
+    point: Option = {"value": value, "tip": plain("\n".join(lines)), "symbol": symbol}
+    if row.explored:
+        point["itemStyle"] = hollow(colour)
+    return {**point, "label": {"show": True, "formatter": str(_size(row))}} if labelled else point
 
 
-def _path(source: str, shown: Sequence[RunRow], points: Sequence[Option]) -> Option:
-    """A thin line through the points of one energy source; figures of different sources do not compare."""
-    return {
-        "type": "line",
-        "name": "",
-        "silent": True,
-        "symbol": "none",
-        "lineStyle": {"color": LINE, "width": 1, "opacity": 0.6},
-        "data": [p["value"] for p, row in zip(points, shown, strict=True) if row.source.text == source],
-    }
-
-
-def _estimate_text(estimate: Estimate | None, unit: str) -> str:
-    if estimate is None or estimate.value is None:
-        return "–"
-    value, low, high = estimate.value, estimate.low, estimate.high
-    if low is None or high is None or low == high:
-        return cost_text(value, unit)
-    return f"{cost_text(value, unit)} ({cost_text(low, unit)} to {cost_text(high, unit)})"
-
-
-def _band(curve: ComparisonCurve, keys: Sequence[RunKey], size: float) -> list[Option]:
-    """The intervals of a comparison."""
+def _comparison(curve: ComparisonCurve, keys: Sequence[RunKey], size: float) -> list[Option]:
+    """A comparison as a line, with its intervals as a band."""
     found = [(i, curve.values[key]) for i, key in enumerate(keys) if key in curve.values]
-    return interval_band(f"{curve.name}, 90 %", [(i, v.low, v.high) for i, v in found], size, step="middle")
-
-
-def _comparison(curve: ComparisonCurve, keys: Sequence[RunKey], size: float) -> Option:
-    data = [[i, number((curve.values[key].value or 0.0) / size)] for i, key in enumerate(keys) if key in curve.values]
+    band = interval_band(f"{curve.name}, 90 %", [(i, v.low, v.high) for i, v in found], size, step="middle")
+    data = [[i, number((v.value or 0.0) / size)] for i, v in found]
     # the default's line is mostly the upper one: the names of two lines that meet stay apart
     apart = [0, 8 if curve.dash == "dotted" else -8]
     label = {"show": True, "formatter": curve.name.partition(",")[0], "offset": apart}
-    return line(curve.name, LINE, data, curve.dash) | {"silent": True, "step": "middle", "endLabel": label}
+    return [*band, line(curve.name, LINE, data, curve.dash) | {"silent": True, "step": "middle", "endLabel": label}]
 
 
-def _idle(shown: Sequence[RunRow]) -> list[Option]:
-    """The runs that trained nothing, on the axis."""
-    data = [{"value": [i, 0], "tip": plain(f"{label(r)}\n{r.state_why}")} for i, r in enumerate(shown) if is_idle(r)]
-    style = {"symbol": "diamond", "symbolSize": 9, "itemStyle": hollow(LINE)}
-    return [{"type": "scatter", "name": NOT_NEEDED, "data": data, **style}] if data else []
-
-
-def _dots(shown: Sequence[RunRow], points: Sequence[Option], *, several: bool) -> list[Option]:
-    colours = _colours(shown)
+def _dots(
+    shown: Sequence[RunRow], points: Sequence[Option], colours: Mapping[int, str], *, several: bool
+) -> list[Option]:
+    """The points by batch size, and by energy source where there are several."""
     groups: dict[tuple[int, str], list[Option]] = {}
     for row, point in zip(shown, points, strict=True):
         groups.setdefault((_size(row), row.source.text if several else ""), []).append(point)
+    px = 11 if len(shown) <= LARGE else 7
     return [
-        {
-            "type": "scatter",
-            "name": f"{size} ({source})" if source else str(size),
-            "symbolSize": 11 if len(shown) <= LARGE else 7,
-            "itemStyle": {"color": colours[size], "opacity": 1},
-            "label": {"position": "top"},
-            "data": data,
-        }
+        scatter(f"{size} ({source})" if source else str(size), px, {"color": colours[size], "opacity": 1}, data)
+        | {"label": {"position": "top"}}
         for (size, source), data in sorted(groups.items())
     ]
-
-
-def _colours(shown: Sequence[RunRow]) -> dict[int, str]:
-    sizes = sorted({_size(row) for row in shown})
-    return {size: COLOURS[i % len(COLOURS)] for i, size in enumerate(sizes)}
 
 
 def _size(row: RunRow) -> int:
@@ -262,7 +221,3 @@ def label(row: RunRow) -> str:
     """Label of a run on an axis: its slice of the data, else its id."""
     mapped = "" if row.map_index is None else f" [{row.map_index}]"
     return plain(f"{row.slice_text or row.run_id}{mapped}"[:80])
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"

@@ -16,6 +16,7 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
     number,
     scale,
     scatter,
+    value_axis,
 )
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Chart, Table
@@ -24,10 +25,7 @@ from airflow_provider_zeus.reports.pareto import OperatingPoint, ParetoFront
 
 TITLE = "Energy against time"
 FRONT, RAN, PROFILED, CHOSEN = "Pareto front", "chosen by runs", "profiled only", "what runs at this eta"
-SLACK = 0.12  # room around the points, of their spread
-WIDE_PX, HIGH_PX = 360.0, 220.0  # of the smallest such chart, without its margins
-TEXT_PX, ROW_PX = 30, 14  # of a label
-LABEL_PX = 10  # from a point to its label, to the right and down: clear of the ring and the line
+ROW_PX = 14  # height of a label
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +49,18 @@ class _Plot:
 
     def scatter(self, some: Sequence[OperatingPoint], name: str, size: int, style: Option) -> Option:
         rows, data = self._label_rows(some), []
+        away_px = 10  # from a point to its label, to the right and down: clear of the ring and the line
         for p in some:
-            colour = self.colours[p.batch_size]
-            label = {"show": p in rows, "formatter": str(p.batch_size), "position": "right", "distance": LABEL_PX}
+            colour, runs = self.colours[p.batch_size], "1 run" if p.runs == 1 else f"{p.runs} runs"
+            tip = f"batch size {p.batch_size}, {_limit(p)}\n{_spent(p, ', ')}\n"
+            tip += f"mean of {runs}" if p.observed else "re-costed by the profile"
+            label = {"show": p in rows, "formatter": str(p.batch_size), "position": "right", "distance": away_px}
             data.append(
                 {
                     "value": self.at(p),
-                    "tip": _tip(p),
+                    "tip": tip + "\non the front" * p.on_front,
                     "itemStyle": {"color": colour} if p.observed else hollow(colour),
-                    "label": label | {"offset": [0, LABEL_PX - ROW_PX * rows.get(p, 0)]},
+                    "label": label | {"offset": [0, away_px - ROW_PX * rows.get(p, 0)]},
                 }
             )
         return scatter(name, size, style, data)
@@ -72,12 +73,13 @@ class _Plot:
         lowest = {p.batch_size: p for p in sorted(some, key=lambda p: -p.eta_j) if p.observed}
         rows: dict[OperatingPoint, int] = {}
         placed: list[tuple[float, float]] = []
+        wide_px, high_px, text_px = 360.0, 220.0, 30  # the smallest such chart without its margins, and a label
         for p in sorted(lowest.values(), key=lambda p: p.eta_j):
-            x, y = WIDE_PX * self.time.share(p.tta_s), HIGH_PX * self.energy.share(p.eta_j)
+            x, y = wide_px * self.time.share(p.tta_s), high_px * self.energy.share(p.eta_j)
             row = next(
                 n
                 for n in range(len(placed) + 1)
-                if all(abs(x - a) >= TEXT_PX or abs(y + ROW_PX * n - b) >= ROW_PX for a, b in placed)
+                if all(abs(x - a) >= text_px or abs(y + ROW_PX * n - b) >= ROW_PX for a, b in placed)
             )
             rows[p] = row
             placed.append((x, y + ROW_PX * row))
@@ -97,9 +99,21 @@ def front_chart(
         return Chart(title=TITLE, note=front.reason or "")
     plot = _Plot.of(front)
     points = plot.points
-    runs = points if batch_size is None else [p for p in points if p.batch_size == batch_size and _has(p, limit_w)]
+
+    def runs_now(p: OperatingPoint) -> bool:
+        if limit_w is None:
+            return p.observed
+        return p.limit_w is not None and abs(p.limit_w - limit_w) <= SAME_W
+
+    runs = points if batch_size is None else [p for p in points if p.batch_size == batch_size and runs_now(p)]
     best = min(runs, key=lambda p: (weights.cost(p.eta_j, p.tta_s), p.batch_size), default=None)
     pareto = [plot.at(p) for p in points if p.on_front]
+    text = f"{len(points)} pairs of batch size and power limit, {len(pareto)} of them on the Pareto front. At eta "
+    text += f"{weights.eta:g} runs batch size {best.batch_size if best else batch_size}, "
+    if best:
+        text += f"{_limit(best)}, {_spent(best, ' and ')}."
+    else:
+        text += "of which no run that reached the target is known here at its limit."
     series: list[Option] = [
         line(FRONT, LINE, pareto) | {"silent": True},
         line(f"eta {weights.eta:g}", COLOURS[1], _equal_cost(weights, best, plot) if best else [], "dashed")
@@ -125,7 +139,6 @@ def front_chart(
             "which the policy, whose intervals the belief shows, does not take for sure, or have a limit that the job "
             "does not set."
         )
-    text = f"{_summary(points)} {_ran(best, weights, batch_size)}"
     return Chart(title=TITLE, option=option, text=text, note=note, table=_table(points, weights))
 
 
@@ -142,7 +155,7 @@ class _Axis:
     def of(cls, values: Sequence[float], unit: str) -> _Axis:
         size, name = scale(max(values), unit)
         low, high = min(values), max(values)
-        room = (high - low) * SLACK or high * SLACK
+        room = 0.12 * ((high - low) or high)
         return cls(max(low - room, 0.0), high + room, size, name)
 
     def share(self, value: float) -> float:
@@ -154,15 +167,9 @@ class _Axis:
         return self.low - slack <= value <= self.high + slack
 
     def option(self, name: str, gap: int) -> Option:
-        return {
-            "type": "value",
-            "nameLocation": "middle",
-            "name": f"{name} [{self.unit}]",
-            "nameGap": gap,
-            "min": float(f"{self.low / self.size:.3g}"),
-            "max": float(f"{self.high / self.size:.3g}"),
-            "axisLabel": {"showMinLabel": False, "showMaxLabel": False},  # the ends are not round numbers
-        }
+        low, high = (float(f"{end / self.size:.3g}") for end in (self.low, self.high))
+        ends = {"showMinLabel": False, "showMaxLabel": False}  # they are not round numbers
+        return value_axis(f"{name} [{self.unit}]", gap, min=low, max=high, axisLabel=ends)
 
 
 def _equal_cost(weights: Weights, best: OperatingPoint, plot: _Plot) -> list[list[float]]:
@@ -178,33 +185,12 @@ def _equal_cost(weights: Weights, best: OperatingPoint, plot: _Plot) -> list[lis
     return [[number(t / time.size), number(e / energy.size)] for t, e in (inside[0], inside[-1])] if inside else []
 
 
+def _spent(p: OperatingPoint, between: str) -> str:
+    return f"{words.duration(p.tta_s).text}{between}{words.energy(p.eta_j).text}"
+
+
 def _limit(p: OperatingPoint) -> str:
     return "no limit" if p.limit_w is None else words.watts(p.limit_w).text
-
-
-def _tip(p: OperatingPoint) -> str:
-    how = f"mean of {p.runs} run{'s' if p.runs > 1 else ''}" if p.observed else "re-costed by the profile"
-    return (
-        f"batch size {p.batch_size}, {_limit(p)}\n{words.duration(p.tta_s).text}, {words.energy(p.eta_j).text}\n{how}"
-        + ("\non the front" if p.on_front else "")
-    )
-
-
-def _has(p: OperatingPoint, limit_w: float | None) -> bool:
-    """Whether a point is of this power limit [W]; None: whether runs had its limit."""
-    return p.observed if limit_w is None else p.limit_w is not None and abs(p.limit_w - limit_w) <= SAME_W
-
-
-def _summary(points: Sequence[OperatingPoint]) -> str:
-    front = sum(p.on_front for p in points)
-    return f"{len(points)} pairs of batch size and power limit, {front} of them on the Pareto front."
-
-
-def _ran(best: OperatingPoint | None, weights: Weights, batch_size: int | None) -> str:
-    runs = f"At eta {weights.eta:g} runs batch size {best.batch_size if best else batch_size}"
-    if best is None:
-        return f"{runs}, of which no run that reached the target is known here at its limit."
-    return f"{runs}, {_limit(best)}, {words.duration(best.tta_s).text} and {words.energy(best.eta_j).text}."
 
 
 def _table(points: Sequence[OperatingPoint], weights: Weights) -> Table:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, interval_band, line, number, plain, scale
 from airflow_provider_zeus.plugin.charts.dag_charts import label, over_runs, row_key, vertical_lines
-from airflow_provider_zeus.plugin.views.dag_known import RunKey, run_key
+from airflow_provider_zeus.plugin.views.dag_known import run_key
 from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Table
 from airflow_provider_zeus.reports.savings import Savings
 from airflow_provider_zeus.units import cost_text
@@ -32,8 +32,15 @@ def saved_chart(saving: Savings, rows: Sequence[RunRow]) -> Chart:
 
     :param rows: newest first, all runs of ``saving`` among them.
     """
-    sums = _sums(saving, {row_key(row): row for row in rows})
-    if not sums:
+    by_key, steps = {row_key(row): row for row in rows}, saving.steps
+    parts = [step.exploration for step in steps]
+    explored_so_far = [None] * len(parts) if None in parts else accumulate(part or 0.0 for part in parts)
+    sums = [
+        _Sum(row, step.saved.value or 0.0, step.saved.low, step.saved.high, cost)
+        for step, cost in zip(steps, explored_so_far, strict=True)
+        if (row := by_key.get(run_key(step.run.trials[-1])))
+    ]
+    if not sums or any(step.saved.value is None for step in steps):  # a sum without it would be wrong
         why = saving.cost.saved.reason or "a figure of one of the runs is not known"
         return Chart(title=TITLE, note=f"What was saved is not known: {why}.")
     unit = saving.cost.unit
@@ -59,18 +66,9 @@ def saved_chart(saving: Savings, rows: Sequence[RunRow]) -> Chart:
     option["tooltip"]["trigger"] = "axis"
     option["legend"]["data"] = [name for name in (SUM, BAND, EXPLORED) if any(s["name"] == name for s in series)]
     note = f"Against batch size {saving.default_batch_size}, the default, at full power on the same slices of the data."
-    return Chart(title=TITLE, option=option, text=_summary(sums[-1], unit), note=note, table=_table(sums, unit))
-
-
-def _sums(saving: Savings, rows: Mapping[RunKey, RunRow]) -> list[_Sum]:
-    """Sums run by run; empty where a figure of a run is not known, since a sum without it would be wrong."""
-    steps = saving.steps
-    if any(step.saved.value is None for step in steps):
-        return []
-    parts = [step.exploration for step in steps]
-    explored = [None] * len(parts) if None in parts else accumulate(part or 0.0 for part in parts)
-    found = [(rows.get(run_key(s.run.trials[-1])), s.saved, cost) for s, cost in zip(steps, explored, strict=True)]
-    return [_Sum(row, saved.value or 0.0, saved.low, saved.high, cost) for row, saved, cost in found if row is not None]
+    last = f"{_saved_text(sums[-1].saved, unit)}, {_explored_text(sums[-1], unit)}"
+    text = f"Running total after the newest run: {last}."
+    return Chart(title=TITLE, option=option, text=text, note=note, table=_table(sums, unit))
 
 
 def _saved_text(value: float, unit: str) -> str:
@@ -79,10 +77,6 @@ def _saved_text(value: float, unit: str) -> str:
 
 def _explored_text(s: _Sum, unit: str) -> str:
     return "exploration not known" if s.explored is None else f"exploration {cost_text(s.explored, unit)}"
-
-
-def _summary(last: _Sum, unit: str) -> str:
-    return f"Running total after the newest run: {_saved_text(last.saved, unit)}, {_explored_text(last, unit)}."
 
 
 def _table(sums: Sequence[_Sum], unit: str) -> Table:

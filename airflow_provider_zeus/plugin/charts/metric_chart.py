@@ -9,7 +9,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.size_bounds import MOST_EPOCHS
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, LINE, Option, base, number, plain
+from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, Option, base, mark_lines, number, plain, value_axis
 from airflow_provider_zeus.plugin.views.models import UNKNOWN, Chart, Table
 
 MOST_ROWS = 50  # of the table
@@ -54,17 +54,21 @@ def by_metric(curves: Sequence[MetricCurve]) -> list[Chart]:
 def _chart(metric: str, curves: Sequence[MetricCurve]) -> Chart:
     longest = max(len(curve.values) for curve in curves)
     aims = list(dict.fromkeys(curve.target for curve in curves if curve.target is not None))
-    name = plain(metric)
     option = base(
         grid={"left": 64, "right": 24, "top": 30, "bottom": 66},
         legend={"type": "scroll", "bottom": 0},
-        xAxis={"type": "value", "name": "epoch", "min": 1, "max": max(longest, 2), "minInterval": 1}
-        | {"nameLocation": "middle", "nameGap": 28},
-        yAxis={"type": "value", "name": name, "scale": True, "nameLocation": "middle", "nameGap": 44},
+        xAxis=value_axis("epoch", 28, min=1, max=max(longest, 2), minInterval=1),
+        yAxis=value_axis(plain(metric), 44, scale=True),
         series=[_line(curve, i, aims if i == 0 else []) for i, curve in enumerate(curves)],
     )
     ends = [
         f"{c.name} ended at {c.values[-1]:.4g} after {len(c.values)} epoch{'s' * (len(c.values) > 1)}" for c in curves
+    ]
+    every = -(-longest // MOST_ROWS)
+    rows = [
+        [str(n), *(f"{c.values[n - 1]:.4g}" if n <= len(c.values) else UNKNOWN for c in curves)]
+        for n in range(1, longest + 1)
+        if n % every == 0 or n in (1, longest)
     ]
     cut = f" Only the first {MOST_EPOCHS:,} epochs of an attempt are kept." if longest >= MOST_EPOCHS else ""
     return Chart(
@@ -72,7 +76,12 @@ def _chart(metric: str, curves: Sequence[MetricCurve]) -> Chart:
         option=option,
         text=f"{metric} after each epoch: {'; '.join(ends)}. The table holds the same figures.",
         note=f"As the training reported it after each of its epochs.{cut}",
-        table=_table(metric, curves, longest),
+        table=Table(
+            caption=f"{metric} by epoch",
+            columns=["Epoch", *(curve.name for curve in curves)],
+            numeric=[True, *(True for _ in curves)],
+            rows=rows,
+        ),
     )
 
 
@@ -93,16 +102,5 @@ def _line(curve: MetricCurve, i: int, aims: Sequence[float]) -> Option:
             {"yAxis": number(aim), "label": {"formatter": f"target {aim:.4g}", "position": "insideEndTop"}}
             for aim in aims
         ]
-        drawn["markLine"] = {"silent": True, "symbol": "none", "lineStyle": {"color": LINE}, "data": marks}
+        drawn["markLine"] = mark_lines(marks)
     return drawn
-
-
-def _table(metric: str, curves: Sequence[MetricCurve], longest: int) -> Table:
-    every = -(-longest // MOST_ROWS)
-    epochs = [n for n in range(1, longest + 1) if n % every == 0 or n in (1, longest)]
-    return Table(
-        caption=f"{metric} by epoch",
-        columns=["Epoch", *(curve.name for curve in curves)],
-        numeric=[True, *(True for _ in curves)],
-        rows=[[str(n), *(f"{c.values[n - 1]:.4g}" if n <= len(c.values) else UNKNOWN for c in curves)] for n in epochs],
-    )

@@ -9,21 +9,21 @@ from itertools import groupby
 from airflow_provider_zeus.model.trial import PowerPoint, State, Trial
 from airflow_provider_zeus.plugin.charts.chart_parts import (
     COLOURS,
-    LINE,
     SHADE,
     Option,
     base,
     line,
+    mark_lines,
     number,
     plain,
     scale,
+    value_axis,
     watts,
 )
 from airflow_provider_zeus.plugin.text.words import duration
 from airflow_provider_zeus.plugin.views.models import Chart, Table
 
 POWER, LIMIT, CHOSEN = "power drawn", "power limit in force", "chosen limit"
-SHADED = "Shaded: windows in which power limits were profiled. "
 PHASES = {"profile": "profiling", "train": "training", "validate": "validation"}
 
 
@@ -49,10 +49,22 @@ class _Span:
 
 def power(drawn: Sequence[tuple[Trial, Sequence[PowerPoint]]]) -> Chart:
     """Chart of power over training time, one attempt after the other."""
-    spans = _spans(drawn)
-    title = "Power over time"
+    title, spans, offset_s = "Power over time", list[_Span](), 0.0
+    for attempt, (trial, points) in enumerate(drawn, 1):
+        start_s = 0.0
+        for point in points:
+            spans.append(_Span(attempt, trial, offset_s + start_s, offset_s + point.t_s, point))
+            start_s = point.t_s
+        offset_s += start_s
     if not any(s.point.power_w is not None for s in spans):
-        return Chart(title=title, note=_no_power([trial for trial, _ in drawn]))
+        ended = [trial.observation for trial, _ in drawn if trial.observation.time_s is not None]
+        why = (
+            "Power is not known: nothing measured it (no source)."
+            if all(seen.energy_source is None for seen in ended)
+            else "The log holds no power over time of this run: it ended within a second, 'airflow zeus prune' has "
+            "deleted it, or the store is Variables, which keep it for the newest trials only."
+        )
+        return Chart(title=title, note=why)
     size, unit = scale(spans[-1].end_s, "s")
     last = {s.attempt: s.point for s in spans}
     limits = [s.limit_w for s in spans]
@@ -60,15 +72,10 @@ def power(drawn: Sequence[tuple[Trial, Sequence[PowerPoint]]]) -> Chart:
     option = base(
         grid={"left": 60, "right": 24, "top": 28, "bottom": 66},
         legend={"bottom": 0, "data": [POWER, LIMIT, CHOSEN]},
-        xAxis={
-            "type": "value",
-            "name": f"training time [{unit}]",
-            "max": number(spans[-1].end_s / size),
-            "axisLabel": {"showMaxLabel": False},
-            "nameLocation": "middle",
-            "nameGap": 28,
-        },
-        yAxis={"type": "value", "name": "power [W]", "min": 0, "nameLocation": "middle", "nameGap": 40},
+        xAxis=value_axis(
+            f"training time [{unit}]", 28, max=number(spans[-1].end_s / size), axisLabel={"showMaxLabel": False}
+        ),
+        yAxis=value_axis("power [W]", 40, min=0),
         series=[
             _power_line(spans, size),
             line(LIMIT, COLOURS[1], _steps(spans, size, limits), "dashed", 1.5) | {"silent": True},
@@ -76,34 +83,19 @@ def power(drawn: Sequence[tuple[Trial, Sequence[PowerPoint]]]) -> Chart:
         ],
     )
     option["tooltip"]["trigger"] = "axis"
+    windows, attempts = len(_profiling(spans)), len({s.attempt for s in spans})
+    text = (
+        f"Power over {duration(spans[-1].end_s).text} of training in {attempts} attempt{'s' * (attempts > 1)}: mean "
+        f"{watts(_mean_w(spans))}, highest {watts(max(s.point.power_w or 0.0 for s in spans))}; {windows} profiling "
+        f"window{'s' * (windows != 1)}. The table holds the same figures."
+    )
+    shaded = "Shaded: windows in which power limits were profiled. "
     return Chart(
         title=title,
         option=option,
-        text=_summary(spans),
-        note=f"{SHADED if _profiling(spans) else ''}Each step is a mean over its time.",
+        text=text,
+        note=f"{shaded if windows else ''}Each step is a mean over its time.",
         table=_table(spans),
-    )
-
-
-def _spans(drawn: Sequence[tuple[Trial, Sequence[PowerPoint]]]) -> list[_Span]:
-    spans: list[_Span] = []
-    offset_s = 0.0
-    for attempt, (trial, points) in enumerate(drawn, 1):
-        start_s = 0.0
-        for point in points:
-            spans.append(_Span(attempt, trial, offset_s + start_s, offset_s + point.t_s, point))
-            start_s = point.t_s
-        offset_s += start_s
-    return spans
-
-
-def _no_power(trials: Sequence[Trial]) -> str:
-    """Why there is no power over time."""
-    if all(t.observation.energy_source is None for t in trials if t.observation.time_s is not None):
-        return "Power is not known: nothing measured it (no source)."
-    return (
-        "The log holds no power over time of this run: it ended within a second, 'airflow zeus prune' has deleted it, "
-        "or the store is Variables, which keep it for the newest trials only."
     )
 
 
@@ -137,10 +129,9 @@ def _power_line(spans: Sequence[_Span], size: float) -> Option:
         }
         for s in (firsts if len(firsts) > 1 else [])
     ]
-    style = {"color": LINE, "type": "solid", "width": 1}
     return line(POWER, COLOURS[0], data) | {
         "markArea": {"silent": True, "itemStyle": {"color": SHADE}, "data": windows},
-        "markLine": {"silent": True, "symbol": "none", "lineStyle": style, "data": starts},
+        "markLine": mark_lines(starts, type="solid", width=1),
     }
 
 
@@ -155,15 +146,6 @@ def _mean_w(spans: Sequence[_Span]) -> float | None:
     known = [(s.end_s - s.start_s, s.point.power_w) for s in spans if s.point.power_w is not None]
     time_s = sum(seconds for seconds, _ in known)
     return sum(seconds * w for seconds, w in known) / time_s if time_s else known[0][1] if known else None
-
-
-def _summary(spans: Sequence[_Span]) -> str:
-    windows, attempts = len(_profiling(spans)), len({s.attempt for s in spans})
-    return (
-        f"Power over {duration(spans[-1].end_s).text} of training in {attempts} attempt{'s' * (attempts > 1)}: mean "
-        f"{watts(_mean_w(spans))}, highest {watts(max(s.point.power_w or 0.0 for s in spans))}; {windows} profiling "
-        f"window{'s' * (windows != 1)}. The table holds the same figures."
-    )
 
 
 def _table(spans: Sequence[_Span]) -> Table:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from airflow_provider_zeus.model.cost import Weights, best_limit
 from airflow_provider_zeus.model.trial import ProfileSample
-from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, LINE, Option, base, number, watts
+from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, Option, base, mark_lines, number, value_axis, watts
 from airflow_provider_zeus.plugin.views.models import Chart, Table
 from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitProfiles
 
@@ -34,10 +34,10 @@ def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, r
     option = base(
         grid={"left": 64, "right": 64, "top": 30 + ROW_PX * (len(marks) - 1), "bottom": 66},
         legend={"bottom": 0},
-        xAxis={"type": "value", "name": "power limit [W]", "scale": True, "nameLocation": "middle", "nameGap": 28},
+        xAxis=value_axis("power limit [W]", 28, scale=True),
         yAxis=[
-            {"name": f"energy [{j_unit}]", **_range(joules, j_size, 0.5)},
-            {"name": f"time [{s_unit}]", **_range(seconds, s_size, 0.3), "splitLine": {"show": False}},
+            _axis(f"energy [{j_unit}]", joules, j_size, 0.5),
+            {**_axis(f"time [{s_unit}]", seconds, s_size, 0.3), "splitLine": {"show": False}},
         ],
         series=[
             _rate(f"energy [{j_unit}]", limits, joules if known else [], j_size, 0, marks),
@@ -57,12 +57,12 @@ def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, r
     )
 
 
-def _range(values: Sequence[float], size: float, height: float) -> Option:
+def _axis(name: str, values: Sequence[float], size: float, height: float) -> Option:
     """An axis around the values. A small spread is not magnified: the axis spans at least :data:`FLAT`, and the values
     lie at ``height`` (0 to 1) of it, so that two flat lines do not overlap.
     """
     low, high = min(values) / size, max(values) / size
-    axis: Option = {"type": "value", "scale": True, "nameLocation": "middle", "nameGap": 44}
+    axis = value_axis(name, 44, scale=True)
     if high - low >= FLAT * high:
         return axis
     middle, span = (low + high) / 2, FLAT * high
@@ -104,26 +104,13 @@ def _rate(
         ],
     }
     if marks:
-        series["markLine"] = {
-            "silent": True,
-            "symbol": "none",
-            "lineStyle": {"color": LINE},
-            "data": [
-                {
-                    "xAxis": w,
-                    "lineStyle": {"type": ("solid", "dotted")[i]},
-                    "label": {"formatter": label} | _label_place(i, w, limits),
-                }
-                for i, (w, label) in enumerate(marks)
-            ],
-        }
+        data = []
+        for i, (w, text) in enumerate(marks):  # each label in a row of its own, towards the middle of the axis
+            side, shift = ("right", 4) if 2 * w > limits[0] + limits[-1] else ("left", -4)
+            label = {"formatter": text, "align": side, "offset": [shift, -ROW_PX * i]}
+            data.append({"xAxis": w, "lineStyle": {"type": ("solid", "dotted")[i]}, "label": label})
+        series["markLine"] = mark_lines(data)
     return series
-
-
-def _label_place(row: int, w: float, limits: Sequence[float]) -> Option:
-    """Place of a label: a row of its own, so that labels do not overlap, and towards the middle of the axis."""
-    side, shift = ("right", 4) if 2 * w > limits[0] + limits[-1] else ("left", -4)
-    return {"align": side, "offset": [shift, -ROW_PX * row]}
 
 
 def _curve_table(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_provider_zeus.model.trial import Observation, State, Trial
-from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, Option, base, number, plain, scale
+from airflow_provider_zeus.plugin.charts.chart_parts import bars, base, number, plain, scale, value_axis
 from airflow_provider_zeus.plugin.text.words import energy, source
 from airflow_provider_zeus.plugin.views.models import LONGEST, Chart, Table
 
@@ -25,7 +25,8 @@ def gpus(trials: Sequence[Trial]) -> Chart | None:
     if not several:
         return None
     if not found:
-        return Chart(title=TITLE, note=f"Not known: {why_not(several[-1][1].observation)}.")
+        why = several[-1][1].observation.reasons.get("gpu_energy_j", "")[:LONGEST]
+        return Chart(title=TITLE, note=f"Not known: {why or 'the log holds no energy by GPU'}.")
     of = found[-1][1].observation.energy_source
     shown = [(n, t, each) for n, t, each in found if t.observation.energy_source == of]
     names = list(dict.fromkeys(name for *_, each in shown for name in each))
@@ -35,8 +36,24 @@ def gpus(trials: Sequence[Trial]) -> Chart | None:
         grid={"left": 64, "right": 24, "top": 30, "bottom": 66},
         legend={"type": "scroll", "bottom": 0},
         xAxis={"type": "category", "data": [f"GPU {i}" for i in range(1, len(names) + 1)]},
-        yAxis={"type": "value", "name": f"energy [{unit}]", "min": 0, "nameLocation": "middle", "nameGap": 44},
-        series=[_bars(one, names, size) for one in shown],
+        yAxis=value_axis(f"energy [{unit}]", 44, min=0),
+        series=[
+            bars(
+                _attempt(n, trial),
+                n - 1,
+                [
+                    {
+                        "value": number(each.get(name, 0.0) / size),
+                        "tip": plain(
+                            f"GPU {i}: {name}\n{_attempt(n, trial)}\n"
+                            f"{energy(each[name]).text if name in each else 'not used'}"
+                        ),
+                    }
+                    for i, name in enumerate(names, 1)
+                ],
+            )
+            for n, trial, each in shown
+        ],
     )
     gaps = len(several) - len(shown)
     left_out = f" Not in it: {gaps} attempt{'s' * (gaps > 1)} whose figures are not known, or of another source."
@@ -60,34 +77,8 @@ def each_of(seen: Observation) -> dict[str, float]:
     return dict(zip(names, each, strict=True))
 
 
-def why_not(seen: Observation) -> str:
-    """Why the energy of each GPU is not known."""
-    return seen.reasons.get("gpu_energy_j", "")[:LONGEST] or "the log holds no energy by GPU"
-
-
 def _attempt(n: int, trial: Trial) -> str:
     return f"{n}: batch size {trial.batch_size}"
-
-
-def _bars(one: _Known, names: Sequence[str], size: float) -> Option:
-    n, trial, each = one
-    colour = COLOURS[(n - 1) % len(COLOURS)]
-    return {
-        "type": "bar",
-        "name": _attempt(n, trial),
-        "stack": "all",
-        "barMaxWidth": 64,
-        "itemStyle": {"color": colour},
-        "data": [
-            {
-                "value": number(each.get(name, 0.0) / size),
-                "tip": plain(
-                    f"GPU {i}: {name}\n{_attempt(n, trial)}\n{energy(each[name]).text if name in each else 'not used'}"
-                ),
-            }
-            for i, name in enumerate(names, 1)
-        ],
-    }
 
 
 def _table(shown: Sequence[_Known], names: Sequence[str], sums: Sequence[float]) -> Table:

@@ -83,8 +83,8 @@ export function button(text, pressed, attributes = {}) {
 }
 
 /** The controls in a block that is closed at first. */
-export function settingsBlock(dag, job) {
-  const block = element("details", null, { class: "settings-block" }, element("summary", "Pause exploration or pin a batch size"));
+export function settingsBlock(dag, job, title) {
+  const block = element("details", null, { class: "settings-block" }, element("summary", title));
   block.addEventListener("toggle", () => block.append(controls(dag, job)), { once: true });
   return block;
 }

@@ -1,10 +1,17 @@
 // The first lines of the page of all jobs: what they spent and saved in a month, the month before, a chart by month.
 import { chartBlock, forgetIn } from "./charts.js";
-import { answerBlock, api, byId, element, fetchJson, sourceBadges, tryAgain } from "./ui.js";
+import { answerBlock, api, byId, element, fetchJson, sourceBadges, template, tryAgain } from "./ui.js";
 
 let shown = 0; // number of the month that was asked for last: answers about another one are dropped
 
-export async function showMonth(month = null) {
+/** The block of a month, which asks for the present one. */
+export function monthBlock() {
+  const box = template("month-block").firstElementChild;
+  queueMicrotask(() => showMonth()); // once it is on the page
+  return box;
+}
+
+async function showMonth(month = null) {
   shown += 1;
   const number = shown;
   const box = byId("month");

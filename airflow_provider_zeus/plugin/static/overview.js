@@ -1,11 +1,10 @@
 // The page of all jobs. Savings of a job take its whole log, so they are fetched when the job's row becomes visible.
 import { controls } from "./actions.js";
 import {
-  airflow, api, badge, breakable, byId, choice, element, fetchJson, figure, offerComparison, pageAddress, present,
-  showLeftOut, sourceBadges, stateBadge, template, tryAgain,
+  airflow, api, badge, breakable, byId, choice, element, fetchJson, figure, offerComparison, section, sourceBadges,
+  stateBadge, template, tryAgain,
 } from "./ui.js";
-import { showMonth } from "./months.js";
-import { sortable } from "./sort.js";
+import { sortableTable } from "./sort.js";
 
 const AT_ONCE = 2; // concurrent requests for savings
 const waiting = [];
@@ -19,26 +18,23 @@ const seen = new IntersectionObserver((entries) => {
   next();
 });
 
-export async function show() {
-  byId("title").textContent = "Zeus";
-  present(await fetchJson(api("jobs")), fill);
-}
-
-function fill(content, answer) {
-  content.replaceChildren(template("overview-view"));
-  byId("jobs").replaceChildren(...answer.jobs.map(jobRow));
-  sortable(byId("job-table"));
-  offerComparison(byId("job-table"), byId("compare"), byId("choose"), { what: "jobs" });
-  offer(byId("filter-state"), answer.jobs.map(({ state }) => state.name));
-  offer(byId("filter-source"), answer.jobs.map(({ source }) => source.text));
-  byId("filters").addEventListener("input", filter);
-  byId("filters").addEventListener("submit", (event) => event.preventDefault());
-  filter();
-  showMonth();
-  byId("store").textContent = `Trial log: ${answer.store}`;
-  showLeftOut(answer.left_out);
-  byId("settings-close").addEventListener("click", () => byId("settings-box").close());
-  for (const row of byId("jobs").rows) seen.observe(row);
+export function jobsTable(jobs, { title }) {
+  const rows = sortableTable("job-table", "jobs",
+    ["Job, DAG", "State", "Saved so far", "Last run that ended", "Newest run", "-Settings"]);
+  rows.tBodies[0].append(...jobs.map(jobRow));
+  const box = Object.assign(section(title, template("jobs-block")), { id: "jobs-section" });
+  const find = (id) => box.querySelector(`#${id}`);
+  box.querySelector("h2").append(" ", element("span", null, { id: "count", class: "note" }));
+  find("job-table-box").append(rows);
+  offerComparison(rows, find("compare"), find("choose"), { what: "jobs" });
+  offer(find("filter-state"), jobs.map(({ state }) => state.name));
+  offer(find("filter-source"), jobs.map(({ source }) => source.text));
+  find("filters").addEventListener("input", filter);
+  find("filters").addEventListener("submit", (event) => event.preventDefault());
+  find("settings-close").addEventListener("click", () => byId("settings-box").close());
+  queueMicrotask(filter); // once it is on the page
+  for (const row of rows.tBodies[0].rows) seen.observe(row);
+  return box;
 }
 
 function offer(choice, names) {

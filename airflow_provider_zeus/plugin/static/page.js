@@ -1,22 +1,55 @@
-// Shows the view that the address names: a run (?dag_id=&run_id=), a DAG (?dag_id=), several to compare, or all jobs.
+// Shows the page that the address names: a run (?dag_id=&run_id=), a DAG (?dag_id=), several to compare, or all jobs.
+import { drawPage, fillSlow } from "./blocks.js";
 import { followTheme } from "./charts.js";
-import { byId, closeByEscape, compared, dagId, jobId, leaveSandbox, pageAddress, runId, say, tryAgain } from "./ui.js";
+import { show as showRun } from "./run.js";
+import { showWhatIf } from "./dag_whatif.js";
+import {
+  api, byId, closeByEscape, compared, comparison, dagId, fetchJson, jobId, leaveSandbox, pageAddress, present, runId,
+  say, showJobs, tryAgain,
+} from "./ui.js";
+
+const VIEWS = {
+  async overview() {
+    byId("title").textContent = "Zeus";
+    present(await fetchJson(api("jobs")), drawPage);
+  },
+  async dag() {
+    const quick = fetchJson(api("dags", dagId, "costs", { job_id: jobId }));
+    const slow = fetchJson(api("dags", dagId, "charts", { job_id: jobId }));
+    slow.catch(() => undefined); // fillSlow reports the error, below what is there
+    const answer = await quick;
+    showJobs(answer.jobs, answer.job_id ?? jobId);
+    present(answer, drawPage);
+    if (answer.note || !(await fillSlow(answer.blocks, slow))) return;
+    await showWhatIf(byId("what_if").lastElementChild, answer.job_id, byId("charts").querySelector(".front"));
+  },
+  async run() {
+    back("All runs", pageAddress(dagId, { job: jobId }));
+    byId("title").textContent = `Zeus cost of run ${runId}`;
+    await showRun();
+  },
+  async compare() {
+    const ofJobs = compared.every(({ run }) => run === "");
+    const dags = new Set(compared.map(({ dag }) => dag));
+    byId("title").textContent = ofJobs ? "Zeus cost of several jobs" : "Zeus cost of several runs";
+    const [{ dag, job }] = compared;
+    back(ofJobs ? "All jobs" : "All runs", ofJobs || dags.size > 1 ? "page" : pageAddress(dag, { job }));
+    present(await fetchJson(`api/compare?${comparison(compared)}`), drawPage);
+  },
+};
+
+function back(text, href) {
+  Object.assign(byId("back"), { textContent: text, href, hidden: false });
+}
 
 const view = compared.length > 1 ? "compare" : runId !== null ? "run" : dagId !== null ? "dag" : "overview";
-
 followTheme();
 leaveSandbox();
 closeByEscape();
 document.body.dataset.view = view;
 byId("job").addEventListener("change", () => location.assign(pageAddress(dagId, { run: runId, job: byId("job").value })));
-if (view === "run") {
-  byId("title").textContent = `Zeus cost of run ${runId}`;
-  byId("back").hidden = false;
-  byId("back").href = pageAddress(dagId, { job: jobId });
-}
 try {
-  const { show } = await import(`./${view}.js`);
-  await show();
+  await VIEWS[view]();
 } catch (problem) {
   say(problem.message, true);
   byId("message").append(...tryAgain(problem));

@@ -1,11 +1,19 @@
 // Sorts a table by the buttons in its column heads: by a cell's number in `data-sort`, else by its text. Unknown values
 // come last in both directions.
 
-export function sortable(table) {
-  const heads = [...table.tHead.rows[0].cells];
+import { element } from "./ui.js";
+
+/** An empty table with the id `id`, its body with that of `body`. A "#" before a name: numbers; a "-": not sortable. */
+export function sortableTable(id, body, columns) {
+  const heads = columns.map((name) => {
+    const kind = { scope: "col", class: name.startsWith("#") ? "number" : null };
+    if (name.startsWith("-")) return element("th", name.slice(1), kind);
+    const text = name.replace("#", "");
+    return element("th", null, { ...kind, "aria-sort": "none" }, element("button", text, { type: "button", class: "sort" }));
+  });
+  const table = element("table", null, { id }, element("thead", null, {}, element("tr", null, {}, ...heads)), element("tbody", null, { id: body }));
   heads.forEach((head, column) => {
-    const button = head.querySelector("button");
-    button?.addEventListener("click", () => {
+    head.querySelector("button")?.addEventListener("click", () => {
       const down = head.getAttribute("aria-sort") !== "descending";
       for (const other of heads) if (other.hasAttribute("aria-sort")) other.setAttribute("aria-sort", "none");
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
@@ -15,6 +23,7 @@ export function sortable(table) {
       body.replaceChildren(...keyed.map(([, row]) => row));
     });
   });
+  return table;
 }
 
 function key(cell) {

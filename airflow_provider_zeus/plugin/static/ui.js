@@ -302,16 +302,9 @@ export function answerBlock({ question, about, figures, note, share = null }) {
     ...(note ? [element("p", note, { class: "note" })] : []));
 }
 
-export function showList(list, texts) {
-  list.replaceChildren(...texts.map((text) => element("li", text)));
-  list.hidden = texts.length === 0;
-}
-
-/** Show a sentence on trials that cannot be read; hidden where there are none. */
-export function showLeftOut(text) {
-  const box = byId("unreadable");
-  box.textContent = text;
-  box.hidden = !text;
+/** A part of a page under a heading. */
+export function section(title, ...children) {
+  return element("section", null, { "aria-label": title }, element("h2", title), ...children);
 }
 
 /** Fill the choice of jobs; hidden where there is only one. */

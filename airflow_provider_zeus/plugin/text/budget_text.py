@@ -39,20 +39,17 @@ def budget_answers(
     return answers
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
 def _passed(passed: Passed, reader: str | None) -> str:
     """When a share was passed, and by which run; a run of another DAG than the reader's is not named."""
     origin, day = passed.trial.origin, f"{datetime.fromtimestamp(passed.trial.opened_at, UTC):%Y-%m-%d}"
     run = f"run {origin.run_id}" if reader in (None, origin.dag_id) else "a run of another DAG"
-    return f"{_percent(passed.share)} passed on {day} by {run}."
+    return f"{words.share(passed.share).text} passed on {day} by {run}."
 
 
 def _answer(found: BudgetFigures, job: ZeusJob, until: str, reader: str | None) -> Answer:
     budget, used = found.use.allowance.budget, found.use
     share, source = used.spent / budget.amount, words.badge([found.source])
+    spent = f"{budget.amount_text(used.spent)} ({words.share(share).text})"
     running = f"open runs are expected to take {budget.amount_text(used.committed)}" if used.committed else ""
     forecast = Figure(exact=NO_FORECAST)
     if found.forecast is not None:
@@ -69,9 +66,7 @@ def _answer(found: BudgetFigures, job: ZeusJob, until: str, reader: str | None) 
         figures=[
             Tile(
                 name="Spent",
-                figure=Figure(
-                    value=used.spent, text=f"{budget.amount_text(used.spent)} ({_percent(share)})", exact=budget.text
-                ),
+                figure=Figure(value=used.spent, text=spent, exact=budget.text),
                 note=running,
                 kind="bad" if share >= 1 else "",
                 source=source,

@@ -22,30 +22,29 @@ from airflow_provider_zeus.reports.upcoming import Upcoming
 from airflow_provider_zeus.signals.series import PRICE, Series
 from airflow_provider_zeus.signals.start import WORTH
 from airflow_provider_zeus.signals.tariff import Tariff
-from airflow_provider_zeus.units import energy_text, grams_text, time_text
+from airflow_provider_zeus.units import counted, energy_text, grams_text, time_text
 
 COST, SAVED, NEXT = "Cost", "Saved", "Next run"
 NO_ENERGY = "nothing measures energy there"
 PART = "a figure of one of its attempts is not known"
 NO_RUN = "no run that counts here has ended; what each run cost is in the table below"
-ALONE = "only the default ran, at full power: nothing compares"
 
 
 def of_job(
     savings: Savings, upcoming: Upcoming, source: Source, factors: Factors, *, all_of: bool = True
 ) -> list[Answer]:
     """The three answers of a job. ``all_of``: the log holds no older runs."""
-    count = "1 run" if savings.runs == 1 else f"{savings.runs:,} runs"
-    runs = [step.run for step in savings.steps]
+    count = counted(savings.runs, "run")
+    runs, gpus = [step.run for step in savings.steps], savings.where[1] if savings.where else 1
     about = f"of {'' if all_of else 'the newest '}{count}"
     spent = factors.at_the_time(seen_in(runs))
     if not runs:
-        return [Answer(question=COST, note=NO_RUN), _next(upcoming, source, factors, _gpus(savings))]
-    return [
-        _cost(about, savings.energy.spent, savings.time.spent, source, spent, _gpus(savings)),
-        _saved(savings, runs, source, factors, _gpus(savings)),
-        _next(upcoming, source, spent, _gpus(savings)),
-    ]
+        return [Answer(question=COST, note=NO_RUN), _next(upcoming, source, factors, gpus)]
+    energy_j, time_s = savings.energy.spent, savings.time.spent
+    cost = Answer(question=COST, about=about, note=f"not known: {PART}")
+    if time_s is not None:
+        cost = Answer(question=COST, about=about, figures=spent_tiles(energy_j, time_s, source, spent, gpus))
+    return [cost, _saved(savings, runs, source, factors, gpus), _next(upcoming, source, spent, gpus)]
 
 
 def of_run(saving: RunSaving, source: Source, factors: Factors) -> Answer:
@@ -58,20 +57,10 @@ def seen_in(runs: Sequence[RunTrials]) -> list[Observation]:
     return [t.observation for run in runs for t in run.trials]
 
 
-def _gpus(savings: Savings) -> int:
-    return savings.where[1] if savings.where else 1
-
-
-def _cost(
-    about: str, energy_j: float | None, time_s: float | None, source: Source, factors: Factors, gpus: int
-) -> Answer:
-    """Energy, time and what they are converted to, of runs that have ended."""
-    if time_s is None:
-        return Answer(question=COST, about=about, note=f"not known: {PART}")
-    return Answer(question=COST, about=about, figures=_spent(energy_j, time_s, source, factors, gpus))
-
-
-def _spent(energy_j: float | None, time_s: float | None, source: Source, factors: Factors, gpus: int) -> list[Tile]:
+def spent_tiles(
+    energy_j: float | None, time_s: float | None, source: Source, factors: Factors, gpus: float
+) -> list[Tile]:
+    """Energy, time, and what they are converted to where it is set. ``gpus``: that the time was of."""
     why = NO_ENERGY if source.kind == "no-source" else PART
     shown = [
         ("Energy", words.missing(why) if energy_j is None else words.energy(energy_j)),
@@ -96,17 +85,22 @@ def _saved(
         return Answer(question=SAVED, about=about, note=f"not known: {found.cost.saved.reason}")
     at_once, (by_start, grams) = factors.at_once(seen_in(runs)), factors.start_saved(seen_in(runs))
     if found.cost.saved.low == found.cost.saved.high == by_start == grams == 0:
-        return Answer(question=SAVED, about=about, note=ALONE)
-    tiles = [
-        _outcome("Energy", found.energy, words.energy, source),
-        _outcome("Time", found.time, words.duration, source),
+        why = "only the default ran, at full power: nothing compares"
+        return Answer(question=SAVED, about=about, note=why)
+    outcomes: list[tuple[str, Saved, Callable[[float], Figure]]] = [
+        ("Energy", found.energy, words.energy),
+        ("Time", found.time, words.duration),
     ]
     money = saved_money(found.base, runs, at_once, gpus)
     if money is not None:
-        tiles.append(_outcome("Money", more(money, by_start), at_once.paid, source))
+        outcomes.append(("Money", more(money, by_start), at_once.paid))
     if at_once.g_co2e_per_kwh is not None:
-        carbon = found.energy.times(at_once.g_per_j)
-        tiles.append(_outcome("CO₂e", more(carbon, grams), grams_of, source))
+        outcomes.append(("CO₂e", more(found.energy.times(at_once.g_per_j), grams), grams_of))
+    tiles = []
+    for name, saved, figure in outcomes:
+        missing = saved.saved.value is None and source.kind == "no-source" and name != "Time"
+        estimate = Estimate.missing(NO_ENERGY) if missing else saved.saved
+        tiles.append(amount_tile(name, estimate, figure, source, baseline=saved.baseline.value))
     return Answer(question=SAVED, about=about, figures=tiles)
 
 
@@ -126,13 +120,6 @@ def saved_money(base: Baseline, runs: Sequence[RunTrials], factors: Factors, gpu
     return found.times(per_j + per_s)
 
 
-def _outcome(name: str, saved: Saved, figure: Callable[[float], Figure], source: Source) -> Tile:
-    estimate = saved.saved
-    if estimate.value is None and source.kind == "no-source" and name != "Time":
-        estimate = Estimate.missing(NO_ENERGY)
-    return amount_tile(name, estimate, figure, source, baseline=saved.baseline.value)
-
-
 def _next(upcoming: Upcoming, source: Source, factors: Factors, gpus: int) -> Answer:
     """What the next run does, as the log stands, and what a run of the size that is kept is expected to take."""
     first, *after = upcoming.attempts
@@ -144,7 +131,7 @@ def _next(upcoming: Upcoming, source: Source, factors: Factors, gpus: int) -> An
     kept = f"{upcoming.batch_size}{limit}"
     if upcoming.epochs.value is None:
         return Answer(question=NEXT, about=about, note=f"What it takes is not known: {upcoming.epochs.reason}.")
-    tiles = _spent(upcoming.energy_j.value, upcoming.time_s.value, source, factors, gpus)
+    tiles = spent_tiles(upcoming.energy_j.value, upcoming.time_s.value, source, factors, gpus)
     for tile, of, text in zip(tiles, (upcoming.energy_j, upcoming.time_s), (energy_text, time_text), strict=False):
         if of.low is not None and of.high is not None and of.low < of.high:
             tile.note = f"{text(of.low)} to {text(of.high)}"

@@ -11,10 +11,8 @@ from airflow_provider_zeus.plugin.views.models import Figure, Source, Tile, Verd
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
-from airflow_provider_zeus.units import cost_text, costs_as, energy_text, time_text
+from airflow_provider_zeus.units import cost_text, costs_as, counted, energy_text, time_text
 
-NO_BREAK = "\u00a0"
-NOTABLE = 0.05  # exploration from this share of a run's cost on is named
 RUNNING = Verdict(kind="running", word="Running", text="What it saves or loses is shown when it has ended.")
 
 
@@ -44,7 +42,8 @@ class Outcome:
             least, most = sorted((abs(low), abs(high)))
             interval = f"90 % interval {text(least)} to {text(most)}"
         colour = {"saved": "good", "lost": "bad", "even": "warn"}[kind]
-        share = _share(abs(value / baseline)) if baseline else ""
+        part = abs(value / baseline) if baseline else 0.0
+        share = "" if not baseline else "under 1 %" if 0 < part < 0.005 else f"{100 * part:.0f} %"
         return cls(verb, kind, colour, text(abs(value)), share, interval)
 
     @classmethod
@@ -52,10 +51,6 @@ class Outcome:
         """The same of a cost whose saving is known."""
         assert cost.saved.value is not None
         return cls.of(cost.saved.value, cost.saved, costs_as(cost.unit), cost.baseline.value)
-
-
-def _share(of: float) -> str:
-    return "under 1 %" if 0 < of < 0.005 else f"{100 * of:.0f} %"
 
 
 def share_of_cost(cost: Saved) -> str:
@@ -75,7 +70,7 @@ def amounts(found: Savings | RunSaving) -> str:
         for saved, text in ((found.energy, energy_text), (found.time, time_text))
         if saved.saved.value is not None
     ]
-    told = [f"{one.amount}{'' if one.verb == verb else f' {one.verb}'}".replace(" ", NO_BREAK) for one in known]
+    told = [f"{one.amount}{'' if one.verb == verb else f' {one.verb}'}".replace(" ", "\u00a0") for one in known]
     return f"{'about ' * any(one.kind == 'even' for one in known)}{', '.join(told)}"
 
 
@@ -164,7 +159,7 @@ def missing_tile(name: str, why: str) -> Tile:
 
 def job_verdict(savings: Savings, *, all_of: bool = True) -> Verdict:
     """Whether the runs of a job saved anything. ``all_of``: the log holds no older runs."""
-    count = "1 run" if savings.runs == 1 else f"{savings.runs:,} runs"
+    count = counted(savings.runs, "run")
     subject = f"Over its {'' if all_of else 'newest '}{count} this job"
     found = verdict(savings.cost, subject, savings.default_batch_size, savings.full_power_w)
     if savings.cost.saved.low != savings.cost.saved.high and savings.measured < savings.runs:
@@ -250,7 +245,7 @@ def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = Fa
         amount = f"{cost_text(abs(value), cost.unit)} of {'time' if cost.unit == 's' else 'cost'}"
         return Verdict(kind="lost", word="Lost", text=f"It spent {amount} and left no model: all of it is lost.")
     explored = cost.exploration or 0.0
-    if value < 0 and explored >= NOTABLE * (cost.spent or 0.0):
+    if value < 0 and explored >= 0.05 * (cost.spent or 0.0):
         found.text += f" {cost_text(explored, cost.unit)} of what it spent was exploration and profiling."
     if below:
         found.text += " Its model is below the target."

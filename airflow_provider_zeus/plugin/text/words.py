@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import IMPORTED, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.views.models import Chart, Figure, Source
 from airflow_provider_zeus.store.base import Unreadable, trial_label
-from airflow_provider_zeus.units import energy_text, joules_text, time_text
+from airflow_provider_zeus.units import counted, energy_text, joules_text, time_text
 
 STATES = {
     State.RUNNING: "running",
@@ -173,7 +173,7 @@ def left_out(damaged: Sequence[Unreadable]) -> str:
     if not damaged:
         return ""
     shown = ", ".join(map(trial_label, damaged[:5])) + (", …" if len(damaged) > 5 else "")
-    count = "1 trial" if len(damaged) == 1 else f"{len(damaged):,} trials"
+    count = counted(len(damaged), "trial")
     return f"{count} of this log cannot be read: {shown}; see “airflow zeus doctor”."
 
 

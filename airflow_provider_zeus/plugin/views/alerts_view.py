@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from airflow_provider_zeus.plugin.views.alerts_models import AlertRow, Alerts, SilencedKind
+from airflow_provider_zeus.plugin.views.models import AlertRow, Alerts, SilencedKind
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
 from airflow_provider_zeus.reports.alerts import BUDGET, DEADLINE, DRIFTED, FAILING, LIMITS, LOST, NO_DATA, STORE
 

@@ -1,20 +1,30 @@
-"""Runs, or jobs, side by side: from their trials to the answer. Pure."""
+"""What the page that compares runs, or jobs, is made of. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+
+from pydantic import BaseModel
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PowerPoint, Trial
 from airflow_provider_zeus.plugin.charts import metric_chart, run_charts
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.compare_models import CompareAnswer, Place
 from airflow_provider_zeus.plugin.views.models import UNKNOWN, Chart, RunRow, Table
 
 MOST = 8  # columns
 NOTHING = "There is nothing to compare: choose two runs, or jobs, that you may see and that have trials."
+
+
+class Place(BaseModel):
+    """What one column is about, for its link."""
+
+    dag_id: str
+    run_id: str | None  # None: all runs of the job
+    job_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,44 +63,73 @@ class Column:
         return f"{seen.device_count} × {seen.device_model}" if (seen.device_count or 1) > 1 else str(seen.device_model)
 
 
-def compare(columns: Sequence[Column]) -> CompareAnswer:
-    """The answer for at least two columns; a note where there are fewer."""
-    if len(columns) < 2:
-        return CompareAnswer(note=NOTHING)
-    names = _names([column.place for column in columns])
-    return CompareAnswer(
-        places=[column.place for column in columns],
-        costs=_table("What they cost", names, [_costs(column) for column in columns]),
-        decisions=_table("What was decided, and why", names, [_decisions(column) for column in columns]),
-        remarks=_remarks(columns),
-        charts=_charts(columns, names),
-    )
+@dataclass(frozen=True)
+class Comparison:
+    """At least two columns side by side."""
+
+    columns: Sequence[Column]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """A name for each column: the run, or the job; with the job where runs of several are compared."""
+        places = [column.place for column in self.columns]
+        several = len({place.job_id for place in places}) > 1
+        names = [
+            place.job_id if place.run_id is None else f"{place.run_id}, {place.job_id}" if several else place.run_id
+            for place in places
+        ]
+        if len(set(names)) < len(names):  # one job in several DAGs
+            names = [f"{name} in {place.dag_id}" for name, place in zip(names, places, strict=True)]
+        return names
+
+    def table(self, caption: str, cells: Callable[[Column], dict[str, str]]) -> Table:
+        """A line for each label that some column has; ``cells``: by label, of a column."""
+        found = [cells(column) for column in self.columns]
+        labels = dict.fromkeys(label for column in found for label, text in column.items() if text)
+        return Table(
+            caption=caption,
+            columns=["", *self.names],
+            numeric=[False for _ in ("", *self.names)],
+            rows=[[label, *(column.get(label) or UNKNOWN for column in found)] for label in labels],
+        )
+
+    @property
+    def remarks(self) -> list[str]:
+        """Why figures of the columns may not compare, a sentence each."""
+        found, columns = [], self.columns
+        sources = dict.fromkeys(row.source.text for c in columns for row in c.rows if row.source.text)
+        devices = dict.fromkeys(c.device for c in columns if c.device)
+        if len(sources) > 1:
+            found.append(
+                f"The figures come from different sources ({', '.join(sources)}): they are not measured alike."
+            )
+        if len(devices) > 1:
+            found.append(f"They ran on different devices: {', '.join(devices)}.")
+        if len({c.job.eta for c in columns}) > 1:
+            found.append("Costs weigh energy and time by different etas, so they do not compare; energy and time do.")
+        if len({str(c.job.target) for c in columns}) > 1:
+            found.append("They have different targets.")
+        return found
+
+    @property
+    def charts(self) -> list[Chart]:
+        """The metric by epoch of all columns, then the power of each."""
+        curves, power = [], []
+        for column, name in zip(self.columns, self.names, strict=True):
+            name += ", newest run" * column.of_job
+            for n, trial in enumerate(column.trials, 1):
+                attempt = f", attempt {n}" if len(column.trials) > 1 else ""
+                curves.append(metric_chart.MetricCurve.of(trial, f"{name}{attempt}: batch size {trial.batch_size}"))
+            if column.drawn:
+                chart = run_charts.power(column.drawn)
+                measured = [t.observation.energy_source for t, _ in column.drawn if t.observation.time_s is not None]
+                titled = chart.model_copy(update={"title": f"{chart.title}: {name}"})
+                power.append(words.badged(titled, words.badge(measured)))
+        return [*metric_chart.by_metric([curve for curve in curves if curve]), *power]
 
 
-def _names(places: Sequence[Place]) -> list[str]:
-    """A name for each column: the run, or the job; with the job where runs of several are compared."""
-    several = len({place.job_id for place in places}) > 1
-    names = [
-        place.job_id if place.run_id is None else f"{place.run_id}, {place.job_id}" if several else place.run_id
-        for place in places
-    ]
-    if len(set(names)) < len(names):  # one job in several DAGs
-        names = [f"{name} in {place.dag_id}" for name, place in zip(names, places, strict=True)]
-    return names
-
-
-def _table(caption: str, names: Sequence[str], cells: Sequence[dict[str, str]]) -> Table:
-    """A line for each label that some column has; ``cells``: by label, of each column."""
-    labels = dict.fromkeys(label for column in cells for label, text in column.items() if text)
-    return Table(
-        caption=caption,
-        columns=["", *names],
-        numeric=[False, *(False for _ in names)],
-        rows=[[label, *(column.get(label) or UNKNOWN for column in cells)] for label in labels],
-    )
-
-
-def _costs(column: Column) -> dict[str, str]:
+def costs_of(column: Column) -> dict[str, str]:
+    """What a column cost, by label."""
     rows, newest, last = column.rows, column.newest, column.trials[-1] if column.trials else None
     ended = [row for row in rows if row.cost.value is not None]
     cells = {"Runs": f"{len(rows):,}"} if column.of_job else {}
@@ -114,7 +153,8 @@ def _costs(column: Column) -> dict[str, str]:
     }
 
 
-def _decisions(column: Column) -> dict[str, str]:
+def decisions_of(column: Column) -> dict[str, str]:
+    """What was decided in a column, and why, by label."""
     job, newest = column.job, column.newest
     cells = (
         {}
@@ -136,42 +176,3 @@ def _decisions(column: Column) -> dict[str, str]:
         "Target": str(job.target),
         "Weights": f"eta {job.eta:g}",
     }
-
-
-def _remarks(columns: Sequence[Column]) -> list[str]:
-    """Why figures of the columns may not compare, a sentence each."""
-    found = []
-    sources = dict.fromkeys(row.source.text for c in columns for row in c.rows if row.source.text)
-    devices = dict.fromkeys(c.device for c in columns if c.device)
-    if len(sources) > 1:
-        found.append(f"The figures come from different sources ({', '.join(sources)}): they are not measured alike.")
-    if len(devices) > 1:
-        found.append(f"They ran on different devices: {', '.join(devices)}.")
-    if len({c.job.eta for c in columns}) > 1:
-        found.append("Costs weigh energy and time by different etas, so they do not compare; energy and time do.")
-    if len({str(c.job.target) for c in columns}) > 1:
-        found.append("They have different targets.")
-    return found
-
-
-def _charts(columns: Sequence[Column], names: Sequence[str]) -> list[Chart]:
-    curves = [
-        curve
-        for column, name in zip(columns, names, strict=True)
-        for n, trial in enumerate(column.trials, 1)
-        if (curve := metric_chart.MetricCurve.of(trial, _curve_name(column, name, n, trial)))
-    ]
-    charts = metric_chart.by_metric(curves)
-    for column, name in zip(columns, names, strict=True):
-        if not column.drawn:
-            continue
-        power = run_charts.power(column.drawn)
-        measured = [t.observation.energy_source for t, _ in column.drawn if t.observation.time_s is not None]
-        title = f"{power.title}: {name}{', newest run' * column.of_job}"
-        charts.append(words.badged(power.model_copy(update={"title": title}), words.badge(measured)))
-    return charts
-
-
-def _curve_name(column: Column, name: str, n: int, trial: Trial) -> str:
-    attempt = f", attempt {n}" if len(column.trials) > 1 else ""
-    return f"{name}{', newest run' * column.of_job}{attempt}: batch size {trial.batch_size}"

@@ -132,12 +132,8 @@ def _added(figures: Sequence[Figure], to_figure: ToFigure) -> Figure:
     return to_figure(sum(values)) if len(values) == len(figures) else Figure(exact="one of them is not known")
 
 
-def details_of(trials: Iterable[Trial], job: ZeusJob, pending: Collection[TrialKey] = ()) -> list[Detail]:
-    """The attempts of one run, oldest first. ``pending``: trials whose cost is not yet stored."""
-    return [_detail(trial, job, pending) for trial in sorted(trials, key=lambda t: t.number)]
-
-
-def _detail(trial: Trial, job: ZeusJob, pending: Collection[TrialKey]) -> Detail:
+def detail_of(trial: Trial, job: ZeusJob, pending: Collection[TrialKey] = ()) -> Detail:
+    """An attempt of a run. ``pending``: trials whose cost is not yet stored."""
     seen, origin = trial.observation, trial.origin
     weights = weights_of(job, seen)
     unit = "s" if weights.time_alone else "J"

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -61,16 +62,20 @@ class JobAnalysis:
         live: Mapping[str, Any] | None = None,
     ) -> JobAnalysis:
         """``trials``: also those of other versions of the job; ``profiles``: of the device; ``live``: live settings."""
+        import numpy as np
+
         weights = Weights.of(log.job, log.device)
         decided = NextDecision.of(log, profiles=profiles, trials=trials, settings=live)
         found = saving(log, log.job, rng=random.Random(0), profiles=profiles, decided=decided)
+        split = partial(levers, [step.run for step in found.steps], found.base, LimitProfiles.of(profiles))
+        units = {"energy": ENERGY, "time": TIME, "cost": weights}
         return cls(
             log=log,
             profiles=profiles,
             weights=weights,
             decided=decided,
             saving=found,
-            levers=_levers(found, LimitProfiles.of(profiles), weights),
+            levers={name: split(unit, np.random.default_rng(0)) for name, unit in units.items()},
             next_run=upcoming(log, found.base, decided, profiles=profiles),
             marks=[*_changepoints(log), *_restarts(trials)],
         )
@@ -122,15 +127,7 @@ class JobAnalysis:
         return f"{count} × {model}" if count > 1 else model
 
 
-def _levers(found: Savings, profiled: LimitProfiles, weights: Weights) -> dict[str, Sequence[Lever]]:
-    """What each lever saved, in each unit, by the same draws of the profiles."""
-    import numpy as np
-
-    runs, units = [step.run for step in found.steps], {"energy": ENERGY, "time": TIME, "cost": weights}
-    return {name: levers(runs, found.base, profiled, each, np.random.default_rng(0)) for name, each in units.items()}
-
-
-def job_of(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
+def job_today(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
     """The job of the newest trial, with the live settings applied. Raises JobSpecError."""
     return max(trials, key=lambda t: t.number).job.with_settings(live)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from pydantic import BaseModel
+
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.plugin.charts.dag_front import front_chart
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
-from airflow_provider_zeus.plugin.views.dag_models import WhatIfAnswer, WhatIfInput
-from airflow_provider_zeus.plugin.views.models import Figure, Table
+from airflow_provider_zeus.plugin.views.models import Chart, Figure, Source, Table
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.what_if import Forecast, WhatIf, what_if
 
@@ -29,6 +30,27 @@ class Wish:
     g_co2e_per_kwh: float | None = None
 
 
+class WhatIfInput(BaseModel):
+    """One weight or price of the what-if, with the value that the answer used."""
+
+    name: str
+    label: str
+    value: float | None  # None: not given
+    most: float
+    step: float
+
+
+class WhatIfAnswer(BaseModel):
+    """What would be chosen and spent under other weights and prices."""
+
+    note: str | None = None  # instead of an answer: why there is none
+    text: str = ""  # what would be chosen and spent, in sentences
+    asked: list[WhatIfInput] = []
+    table: Table | None = None  # today beside the asked
+    front: Chart | None = None
+    source: Source = Source()
+
+
 def answered(known: JobAnalysis, wish: Wish, configured: Factors) -> WhatIfAnswer:
     """Today's choice beside that under the wish, each with what a run without exploration spends."""
     log = known.log
@@ -43,7 +65,6 @@ def answered(known: JobAnalysis, wish: Wish, configured: Factors) -> WhatIfAnswe
         asked=_inputs(found.then.eta if wish.eta is None else wish.eta, factors),
         table=_table(found, factors, gpus),
         front=words.badged(front, known.source),
-        whose=known.device,
         source=known.source,
     )
 

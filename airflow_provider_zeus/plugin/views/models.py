@@ -10,11 +10,12 @@ UNKNOWN = "–"
 LONGEST = 500  # characters of a text from the log in lists; a run's own page shows all of it
 
 
-def _cut(text: Any) -> Any:
+def short(text: Any) -> Any:
+    """A text of at most :data:`LONGEST` characters; anything else stays as it is."""
     return f"{text[:LONGEST]} …" if isinstance(text, str) and len(text) > LONGEST else text
 
 
-Short = Annotated[str, BeforeValidator(_cut)]  # a training may have written it, of any length
+Short = Annotated[str, BeforeValidator(short)]  # a training may have written it, of any length
 
 
 class Figure(BaseModel):
@@ -117,6 +118,7 @@ class Detail(BaseModel):
     busy: Figure | None = None  # share of the time in which the GPU worked; None: no device that tells it
     device: Short
     source: Source
+    waits: str = ""  # where its cost is kept until it is stored; empty: it is stored
 
 
 class Tile(BaseModel):
@@ -151,3 +153,103 @@ class Problem(BaseModel):
     """The trial log cannot be read."""
 
     problem: str  # with its remedy
+
+
+class JobState(BaseModel):
+    """The state of a job, with a sentence why."""
+
+    name: str  # waiting | exploring | learning | settled | drifted | stale | failing
+    why: Short
+
+
+class Trend(BaseModel):
+    """Costs of the newest runs as a text of blocks, and their change."""
+
+    blocks: str = ""  # a block for each run, oldest first; empty: too few runs that compare
+    text: str  # "↓ 12 %", or that the runs are too few
+    exact: str = ""
+
+
+class JobRow(BaseModel):
+    """One job in one DAG."""
+
+    dag_id: str
+    job_id: str
+    run_id: str  # of the newest run
+    began_at: float  # of it, seconds since the epoch
+    batch_size: int  # of its last attempt
+    outcome: str  # value of model.trial.State
+    outcome_text: str
+    running: bool
+    last_energy: Figure  # of the newest run that has ended
+    last_time: Figure
+    last_cost: Figure  # in the job's own unit
+    tags: list[Short] = []  # of the DAG
+    owners: list[Short] = []
+    source: Source
+    trend: Trend
+    state: JobState
+    settings: list[Short] = []  # live settings in words
+    changed: Short = ""  # who changed them last in the UI, and when
+
+
+class JobSaved(BaseModel):
+    """What one job saved so far in one DAG, of one source."""
+
+    word: str  # Saved | Lost | Undecided | Not known
+    kind: str  # good | bad | warn
+    figure: Figure  # of cost, as a share of the default's where that is known
+    amounts: str = ""  # of energy and time
+    text: Short  # in a sentence
+    of: str = ""  # "newest 1,000 runs" where the log holds older ones
+    source: Source
+    state: JobState | None = None  # "drifted", which takes the whole log
+
+
+class Controls(BaseModel):
+    """Live settings of a job, and what a change of them does."""
+
+    dag_id: str
+    job_id: str
+    batch_sizes: list[int]
+    default_batch_size: int
+    paused: bool
+    pinned: int | None
+    changed: Short  # who changed them last in the UI, and when; empty: not changed in the UI
+    problem: str  # why no live setting is used; empty: they are, or there is none
+    may_edit: bool
+    pause_text: str  # what pausing, or resuming, does
+    pin_text: str  # what pinning does
+    unpin_text: str
+    audit_text: str  # what measuring the default in the next run does and costs; empty: it is asked for, or pinned
+
+
+class AlertRow(BaseModel):
+    """One event."""
+
+    kind: str
+    name: str  # of the kind, for people
+    sentence: Short
+    remedy: Short
+    run_id: str  # in which it was seen first
+    when: str  # from when until when
+    sent: Short  # to whom and when, or why not
+    not_sent: bool = False  # to nobody, though nobody silenced it
+    silenced: bool = False
+
+
+class SilencedKind(BaseModel):
+    """A kind of event that is kept and not sent."""
+
+    kind: str
+    text: Short
+
+
+class Alerts(BaseModel):
+    """Events of one job in one DAG."""
+
+    open: list[AlertRow] = []  # newest first
+    past: list[AlertRow] = []
+    silenced: list[SilencedKind] = []
+    may_edit: bool = False
+    problem: str = ""  # why they cannot be shown

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
+from typing import Any
+
+from pydantic import BaseModel
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Observation
-from airflow_provider_zeus.plugin.charts.months_chart import months_chart
+from airflow_provider_zeus.plugin.charts.chart_parts import bars, base, number, plain, scale, value_axis
 from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.text.headline import spent_tiles
 from airflow_provider_zeus.plugin.text.saved_text import amount_tile
-from airflow_provider_zeus.plugin.views.models import Answer, Figure, Source, Tile
-from airflow_provider_zeus.plugin.views.month_models import MonthAnswer, MonthKind, MonthSaved
+from airflow_provider_zeus.plugin.views.models import Answer, Chart, Source, Table
 from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
 from airflow_provider_zeus.reports.months import (
     TIME_ALONE,
@@ -23,21 +26,23 @@ from airflow_provider_zeus.reports.months import (
     money_saved,
 )
 from airflow_provider_zeus.store.base import PeriodSum, silent_text
-from airflow_provider_zeus.units import counted
+from airflow_provider_zeus.units import counted, energy_text, time_text
 
-MONTHS = 13  # of the chart: a year, and the same month of the year before
-SPENT, BEFORE, SAVED = "Spent", "The month before", "Saved"
+JOBS = 7  # of the chart with a colour of their own; the others are one more
+OTHERS = "other jobs"
 NO_RUN = "No run began in this month or the one before."
 NOTHING = "Not known: no job's default has run and can be compared."
-WAITS = "is being worked out …"
 
 
-def title(month: str) -> str:
-    """ "November 2026" of "2026-11"."""
-    return f"{date.fromisoformat(f'{month}-01'):%B %Y}"
+class MonthKind(BaseModel):
+    """The sums of one kind of source: measured, estimated, simulated, or time alone. They are never added."""
+
+    kind: str
+    source: Source
+    answers: list[Answer]  # what was spent, and the month before
 
 
-def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Factors) -> MonthAnswer:
+def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Factors) -> dict[str, Any]:
     """The newest of ``months``, the one before, and the chart of all.
 
     :param sums: of the jobs that the reader may see; ``period`` is an index of ``months``.
@@ -47,23 +52,28 @@ def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Fact
     before = _by_kind([s for s in sums if s.period == last - 1])
     kinds = sorted({*now, *before}, key=lambda kind: -sum(s.energy_j or 0.0 for s in now.get(kind, ())))
     charted = kinds[0] if kinds else None
-    return MonthAnswer(
-        month=months[-1],
-        title=title(months[-1]),
-        months=[months[i] for i in sorted({s.period for s in sums}, reverse=True)],
-        kinds=[_kind(kind, now.get(kind, []), before.get(kind, []), factors) for kind in kinds],
-        note=_note(sums, last),
-        chart=months_chart([s for s in sums if kind_of(s.source) == charted], months, charted) if charted else None,
-    )
-
-
-def _note(sums: Sequence[PeriodSum], last: int) -> str:
-    """What is in no figure of the month and of the one before; where there is no run at all, that."""
-    now, before = (silent_text(s for s in sums if s.period == period) for period in (last, last - 1))
-    lines = [f"In no figure: {now}."] if now else []
-    if before:
-        lines.append(f"In no figure of the month before: {before}.")
-    return " ".join(lines) if any(s.period >= last - 1 for s in sums) else NO_RUN
+    shown = []
+    for kind in kinds:
+        source = words.badge(sorted({s.source for s in (*now.get(kind, ()), *before.get(kind, ()))}, key=str))
+        answers = []
+        if kind in now:
+            answers.append(_spent("Spent", now[kind], source, factors))
+            answers.append(Answer(question="Saved", note="is being worked out …"))
+        if kind in before:
+            answers.append(_spent("The month before", before[kind], source, factors))
+        shown.append(MonthKind(kind=kind, source=source, answers=answers))
+    silent = [silent_text(s for s in sums if s.period == period) for period in (last, last - 1)]
+    which = ("In no figure", "In no figure of the month before")
+    note = " ".join(f"{where}: {text}." for where, text in zip(which, silent, strict=True) if text)
+    note = note if any(s.period >= last - 1 for s in sums) else NO_RUN
+    return {
+        "month": months[-1],
+        "title": f"{date.fromisoformat(f'{months[-1]}-01'):%B %Y}",
+        "months": [months[i] for i in sorted({s.period for s in sums}, reverse=True)],  # that have runs
+        "kinds": shown,
+        "note": note,
+        "chart": months_chart([s for s in sums if kind_of(s.source) == charted], months, charted) if charted else None,
+    }
 
 
 def _by_kind(sums: Sequence[PeriodSum]) -> dict[str, list[PeriodSum]]:
@@ -75,35 +85,15 @@ def _by_kind(sums: Sequence[PeriodSum]) -> dict[str, list[PeriodSum]]:
     return found
 
 
-def _kind(kind: str, now: Sequence[PeriodSum], before: Sequence[PeriodSum], factors: Factors) -> MonthKind:
-    source = words.badge(sorted({s.source for s in (*now, *before)}, key=str))
-    answers = [_spent(SPENT, now, source, factors), Answer(question=SAVED, note=WAITS)] if now else []
-    if before:
-        answers.append(_spent(BEFORE, before, source, factors))
-    return MonthKind(kind=kind, source=source, answers=answers)
-
-
 def _spent(question: str, sums: Sequence[PeriodSum], source: Source, factors: Factors) -> Answer:
     jobs, runs = len({s.job_id for s in sums}), sum(s.runs for s in sums)
     about = f"{counted(runs, 'run')} of {counted(jobs, 'job')}"
     time_s, gpu_s = (sum(v or 0.0 for v in each) for each in zip(*((s.time_s, s.gpu_s) for s in sums), strict=True))
     energies = [s.energy_j for s in sums if s.energy_j is not None]
-    energy_j = sum(energies) if energies else None
-    factors = at_the_time(factors, sums)
-    per_j, per_s = factors.per_j_and_s(1)
-    is_priced = energy_j is not None or not per_j
-    shown: list[tuple[str, Figure | None]] = [
-        ("Energy", None if energy_j is None else words.energy(energy_j)),
-        ("Time", words.duration(time_s)),
-        ("Money", _paid(factors, (energy_j or 0.0) * per_j + gpu_s * per_s) if is_priced else None),
-        ("CO₂e", None if energy_j is None or factors.g_co2e_per_kwh is None else factors.emitted(energy_j)),
-    ]
-    tiles = [
-        Tile(name=name, figure=figure, note="" if figure.value is not None else figure.exact, source=source)
-        for name, figure in shown
-        if figure is not None
-    ]
-    return Answer(question=question, about=about, figures=tiles)
+    factors, gpus = at_the_time(factors, sums), gpu_s / time_s if time_s else 1.0
+    tiles = spent_tiles(sum(energies) if energies else None, time_s, source, factors, gpus)
+    known = [tile for tile in tiles if tile.figure.value is not None or (tile.name == "Money" and factors.unpriced)]
+    return Answer(question=question, about=about, figures=known)
 
 
 def at_the_time(factors: Factors, sums: Sequence[PeriodSum]) -> Factors:
@@ -111,15 +101,9 @@ def at_the_time(factors: Factors, sums: Sequence[PeriodSum]) -> Factors:
     return factors.at_the_time(attempt for s in sums for attempt in s.drawn())
 
 
-def _paid(factors: Factors, value: float) -> Figure | None:
-    if factors.unpriced:
-        return Figure(exact=factors.unpriced)
-    return factors.paid(value) if factors.priced else None
-
-
 def month_saved(
     found: Sequence[SavedDraws | str], sums: Sequence[PeriodSum], jobs: int, factors: Factors
-) -> MonthSaved:
+) -> dict[str, Any]:
     """What the jobs saved, by kind; of those that were fitted so far.
 
     :param sums: of the month, for the badges.
@@ -139,13 +123,12 @@ def month_saved(
     unknown = len(found) - len(known)
     done = len(found) == jobs
     for kind in kinds if done else ():
-        answers.setdefault(kind, Answer(question=SAVED, note=NOTHING))
+        answers.setdefault(kind, Answer(question="Saved", note=NOTHING))
     left = (
         f"Not known of {counted(unknown, 'job')}: its default has not run, or a figure is missing." if unknown else ""
     )
-    return MonthSaved(
-        answers=answers, done=done, progress=left if done else f"{len(found):,} of {jobs:,} jobs are added up so far."
-    )
+    progress = left if done else f"{len(found):,} of {jobs:,} jobs are added up so far."
+    return {"answers": answers, "done": done, "progress": progress}
 
 
 def _saved(found: SavedSum, source: Source, factors: Factors, drawn: Sequence[Observation]) -> Answer:
@@ -171,9 +154,69 @@ def _saved(found: SavedSum, source: Source, factors: Factors, drawn: Sequence[Ob
         tiles.append(amount_tile("CO₂e", carbon, grams_of, source, baseline=baseline))
     if found.kind == TIME_ALONE:
         tiles = [tile for tile in tiles if tile.figure.value is not None]
-    return Answer(question=SAVED, about=about, figures=tiles)
+    return Answer(question="Saved", about=about, figures=tiles)
 
 
 def _without(saved: Estimate, spent: float | None) -> float | None:
     """What the runs would have spent with their defaults."""
     return None if saved.value is None or spent is None else saved.value + spent
+
+
+def months_chart(sums: Sequence[PeriodSum], months: Sequence[str], kind: str) -> Chart:
+    """Energy by month and job, stacked; time where nothing measures energy.
+
+    :param sums: of one kind of source; ``period`` is an index of ``months``.
+    """
+    energy = any(s.energy_j for s in sums)
+    what, text = ("energy", energy_text) if energy else ("time", time_text)
+    title = f"{what.capitalize()} by month, {kind}"
+    of_job: dict[str, list[float]] = {}
+    for s in sums:
+        months_of = of_job.setdefault(s.job_id, [0.0] * len(months))
+        months_of[s.period] += (s.energy_j if energy else s.time_s) or 0.0
+    rows = _largest(of_job)
+    totals = [sum(column) for column in zip(*rows.values(), strict=True)]
+    if not any(totals):
+        return Chart(title=title, note="Nothing was spent yet.")
+    size, unit = scale(max(totals), "Wh" if energy else "s")
+    option = base(
+        grid={"left": 64, "right": 24, "top": 30, "bottom": 66},
+        legend={"type": "scroll", "bottom": 0},
+        xAxis={"type": "category", "data": list(months)},
+        yAxis=value_axis(f"{what} [{unit}]", 44, min=0),
+        series=[
+            bars(
+                plain(name),
+                n,
+                [
+                    {"value": number(v / size), "tip": plain(f"{name}\n{month}: {text(v)}")}
+                    for v, month in zip(row, months, strict=True)
+                ],
+            )
+            for n, (name, row) in enumerate(rows.items())
+        ],
+    )
+    lines = [
+        [month, text(totals[i]), *(text(row[i]) if row[i] else "–" for row in rows.values())]
+        for i, month in reversed(list(enumerate(months)))
+    ]
+    return Chart(
+        title=title,
+        option=option,
+        text=f"{months[-1]}: {text(totals[-1])} in all.",
+        table=Table(
+            caption=title,
+            columns=["Month", "All jobs", *rows],
+            numeric=[False, True, *(True for _ in rows)],
+            rows=lines,
+        ),
+    )
+
+
+def _largest(of_job: Mapping[str, list[float]]) -> dict[str, list[float]]:
+    """The jobs that spent most, and the sum of the others."""
+    ordered = sorted(of_job, key=lambda job: (-sum(of_job[job]), job))
+    if len(ordered) <= JOBS + 1:
+        return {job: of_job[job] for job in ordered}
+    rest = [sum(column) for column in zip(*(of_job[job] for job in ordered[JOBS:]), strict=True)]
+    return {**{job: of_job[job] for job in ordered[:JOBS]}, OTHERS: rest}

@@ -11,19 +11,11 @@ from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.plugin.text import run_notes
-from airflow_provider_zeus.plugin.views.models import RunRow
-from airflow_provider_zeus.plugin.views.overview_models import JobState, Trend
-from airflow_provider_zeus.units import cost_text
+from airflow_provider_zeus.plugin.views.models import JobState, RunRow, Trend
+from airflow_provider_zeus.units import cost_text, counted
 
 NEWEST = 12  # trials read
 RECENT = 3  # runs: exploration among them makes a job "exploring"; fewer settle nothing
-LATE = 3.0  # times its usual interval without a run makes a job "stale"
-LONGEST_S = 30 * 86400.0  # where no interval is known
-LEAST_S = 3600.0  # a job that runs every minute is not stale after three
-BLOCKS = "▁▂▃▄▅▆▇█"
-TREND_RUNS = 4  # at least, two of them newer than the others
-STEADY = 0.05  # a smaller change counts as none
-_MOST_REASON = 300  # characters; the run's own page shows all of it
 
 
 def runs_of(trials: Sequence[Trial]) -> list[list[Trial]]:
@@ -52,7 +44,7 @@ def _failing(ended: Sequence[Sequence[Trial]]) -> JobState | None:
     if last.state.died:
         gone = len(list(takewhile(lambda run: run[-1].state.died, reversed(ended))))
         which = "Its newest run" if gone == 1 else f"Each of its newest {gone} runs"
-        reason = f": {truncated(last.reason, _MOST_REASON)}" if last.reason else ""
+        reason = f": {truncated(last.reason, 300)}" if last.reason else ""
         return JobState(name="failing", why=f"{which} left no model{reason}".rstrip(".") + ".")
     below = [run[-1].state is State.EXHAUSTED for run in ended[-2:]]
     if len(below) == 2 and all(below):
@@ -69,9 +61,10 @@ def _stale(runs: Sequence[Sequence[Trial]], now: float) -> JobState | None:
         return None
     gaps = [late - early for early, late in pairwise(began)]
     usual = statistics.median(gaps) if len(gaps) >= 2 else None
-    limit = LONGEST_S if usual is None else max(LATE * usual, LEAST_S)
+    # three times its interval, but a job that runs every minute is not stale after three
+    limit_s = 30 * 86400.0 if usual is None else max(3 * usual, 3600.0)
     age = now - began[-1]
-    if age <= limit:
+    if age <= limit_s:
         return None
     why = f"Its newest run began {_span(age)} ago"
     rhythm = "" if usual is None else f"; usually one begins every {_span(usual)}"
@@ -135,7 +128,7 @@ def drifted(belief: Belief, trials: Sequence[Trial]) -> JobState | None:
     after = [run for run in runs_of(trials) if run[-1].number >= change.since]
     if len(after) > 2 * RECENT:
         return None
-    runs = "1 run" if len(after) == 1 else f"{len(after)} runs"
+    runs = counted(len(after), "run")
     slower = "more" if change.jump >= 0 else "fewer"
     why = f"The data changed {runs} ago, at trial {change.since}: runs need {slower} epochs than before."
     return JobState(name="drifted", why=f"{why} Older runs only show which batch sizes are better.")
@@ -146,17 +139,15 @@ def trend_of(rows: Sequence[RunRow]) -> Trend:
     known = [r for r in rows if r.cost.value is not None and r.state != State.NO_DATA.value]
     same = [r for r in known if (r.unit, r.source.text) == (known[0].unit, known[0].source.text)][::-1]
     costs = [r.cost.value for r in same if r.cost.value is not None]
-    if len(costs) < TREND_RUNS:
-        return Trend(
-            text="too few runs", exact=f"A trend needs {TREND_RUNS} runs of known cost and of one energy source."
-        )
-    low, high = min(costs), max(costs)
-    step = (high - low) / (len(BLOCKS) - 1)
-    blocks = "".join(BLOCKS[round((c - low) / step) if step > 0 else 3] for c in costs)
+    if len(costs) < 4:  # two of them newer than the others
+        return Trend(text="too few runs", exact="A trend needs 4 runs of known cost and of one energy source.")
+    low, high, heights = min(costs), max(costs), "▁▂▃▄▅▆▇█"
+    step = (high - low) / (len(heights) - 1)
+    blocks = "".join(heights[round((c - low) / step) if step > 0 else 3] for c in costs)
     half = len(costs) // 2
     before, after = statistics.fmean(costs[:half]), statistics.fmean(costs[-half:])
     change = after / before - 1 if before > 0 else 0.0
-    arrow = "→ steady" if abs(change) < STEADY else f"{'↑' if change > 0 else '↓'} {abs(change):.0%}".replace("%", " %")
+    arrow = "→ steady" if abs(change) < 0.05 else f"{'↑' if change > 0 else '↓'} {abs(change):.0%}".replace("%", " %")
     unit = same[0].unit
     means = f"{cost_text(before, unit)} a run, then {cost_text(after, unit)}"
     exact = f"Newest {len(costs)} runs that compare, oldest first: {means}."

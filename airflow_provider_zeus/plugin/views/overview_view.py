@@ -13,8 +13,7 @@ from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.text import saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.plugin.views import costs, overview_state
-from airflow_provider_zeus.plugin.views.models import Figure, Source
-from airflow_provider_zeus.plugin.views.overview_models import Controls, JobRow, JobSaved
+from airflow_provider_zeus.plugin.views.models import Controls, Figure, JobRow, JobSaved, Source
 from airflow_provider_zeus.reports.dataset import Dataset
 from airflow_provider_zeus.reports.savings import saving
 
@@ -54,7 +53,7 @@ def rows(
     ]
 
 
-def job_of(newest: Trial, live: Mapping[str, Any]) -> ZeusJob | None:
+def readable_job(newest: Trial, live: Mapping[str, Any]) -> ZeusJob | None:
     """The job of its newest trial, with the live settings applied; None where a newer version wrote it."""
     try:
         return newest.job.with_settings(live)
@@ -66,7 +65,7 @@ def _row(trials: Sequence[Trial], live: Live, now: float, about: DagAbout) -> Jo
     settings, changed = live
     trials = [t for t in trials if t.planned.phase is not Phase.IMPORTED] or trials  # those were no runs of the job
     newest = trials[-1]
-    job = job_of(newest, settings)
+    job = readable_job(newest, settings)
     found = costs.rows_of(trials, job) if job else []
     ended = [r for r in found if r.state != State.RUNNING.value]
     why = "no run has ended yet" if job else "a newer version of the provider wrote this job"
@@ -142,11 +141,16 @@ def controls(
     :param audit_cost: what a run of the default is expected to cost; None: not known.
     """
     newest = trials[-1]
-    job = job_of(newest, live)
+    job = readable_job(newest, live)
     if job is None:
         return None
     paused, pinned = bool(live.get("pause_exploration")), live.get("pin_batch_size")
     pinned = pinned if pinned in job.batch_sizes else None
+    spent = "" if audit_cost is None else f", at a cost of about {audit_cost}"
+    audit = (
+        f"The next run trains batch size {job.default_batch_size}, the default{spent}. So its epochs on that slice of "
+        "the data are measured, and what the job saved is known better. A run that trains now is not changed."
+    )
     again = f"batch size {pinned}, which stays pinned" if pinned else "the best known batch size"
     return Controls(
         dag_id=newest.origin.dag_id,
@@ -166,7 +170,7 @@ def controls(
         ),
         pin_text="The next run, and each one after it, trains with this batch size until it is unpinned, also "
         "where another one is cheaper. A run that trains now is not changed.",
-        audit_text="" if pinned or _audit_waits(trials, live) else _audit_text(job, audit_cost),
+        audit_text="" if pinned or _audit_waits(trials, live) else audit,
         unpin_text="From the next run on Zeus chooses the batch size again. A run that trains now is not changed."
         + (" Exploration stays paused." if paused else ""),
     )
@@ -178,11 +182,3 @@ def _audit_waits(trials: Sequence[Trial], live: Mapping[str, Any]) -> bool:
     if after is None or min(t.number for t in trials) > after + 1:
         return False
     return not any(t.planned.phase is Phase.AUDIT and t.number > after for t in trials)
-
-
-def _audit_text(job: ZeusJob, cost: str | None) -> str:
-    spent = "" if cost is None else f", at a cost of about {cost}"
-    return (
-        f"The next run trains batch size {job.default_batch_size}, the default{spent}. So its epochs on that slice of "
-        "the data are measured, and what the job saved is known better. A run that trains now is not changed."
-    )

@@ -18,7 +18,7 @@ from airflow_provider_zeus.units import J_PER_KWH, grams_text
 
 log = logging.getLogger(__name__)
 
-CENT, NO_CURRENCY = 0.01, "(no currency set)"
+NO_CURRENCY = "(no currency set)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Factors(Prices):
 
     tariff: Tariff | None = None  # prices by the hour of the day, to compare schedules
 
-    def money(self, energy_j: float | None, time_s: float | None, gpus: int) -> Figure | None:
+    def money(self, energy_j: float | None, time_s: float | None, gpus: float) -> Figure | None:
         """Price of the energy [J] and of the time [s] of each GPU. None: no price is set."""
         if self.unpriced:
             return Figure(exact=self.unpriced)
@@ -76,7 +76,7 @@ class Factors(Prices):
 
     def amount(self, value: float) -> str:
         """An amount of money with two decimals; below the smallest coin it says so."""
-        text = f"under {CENT:g}" if 0 < abs(value) < CENT / 2 else f"{value:,.2f}"
+        text = "under 0.01" if 0 < abs(value) < 0.005 else f"{value:,.2f}"
         return f"{text} {self.currency or NO_CURRENCY}"
 
     def _kwh(self, energy_j: float) -> tuple[float, str]:
@@ -96,17 +96,12 @@ def _by(source: str) -> str:
 
 def factors(option: Callable[[str], str]) -> Factors:
     """Read the factors, option by option; a value out of range is ignored with a warning that names it."""
-    return Factors(**read(option), tariff=_tariff(option("tariff")))
-
-
-def _tariff(text: str) -> Tariff | None:
-    if not text.strip():
-        return None
+    text, tariff = option("tariff"), None
     try:
-        return Tariff.parse(json.loads(text))
+        tariff = Tariff.parse(json.loads(text)) if text.strip() else None
     except (ValueError, RecursionError) as error:  # JobSpecError is a ValueError
         log.warning("[zeus] tariff is ignored: %s", error)
-    return None
+    return Factors(**read(option), tariff=tariff)
 
 
 def configured() -> Factors:

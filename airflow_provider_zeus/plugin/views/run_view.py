@@ -1,27 +1,40 @@
-"""The tab of a run: from its trials to the answer. Pure."""
+"""What the tab of a run is made of: its trials by task and map index. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
+
+from pydantic import BaseModel
 
 from airflow_provider_zeus.model.cost import weights_of
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.plugin.charts import run_curve, run_gpus
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
-from airflow_provider_zeus.plugin.text.waits import Wait
+from airflow_provider_zeus.plugin.text.run_notes import Wait
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.models import UNKNOWN, Answer, Detail, Figure, RunRow, Source, Tile
+from airflow_provider_zeus.plugin.views.models import (
+    UNKNOWN,
+    Answer,
+    Chart,
+    Detail,
+    Figure,
+    RunRow,
+    Source,
+    Table,
+    Tile,
+    Verdict,
+)
 from airflow_provider_zeus.plugin.views.prices import Factors
-from airflow_provider_zeus.plugin.views.run_models import AttemptDetail, Progress, TaskPart
 from airflow_provider_zeus.reports.run_savings import RunSaving
 
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
 NOT_ENDED = "the run has not ended"
 NO_DATA = "no optimizer step was made"
-IDLE = 0.5  # share of the time; a GPU that works less is said to wait
 WAITS = "its cost is not yet stored in the log"
 
 PartKey = tuple[str, str, int]  # job, task, map index
@@ -41,128 +54,241 @@ def shared_job(parts: Mapping[PartKey, Sequence[Trial]], key: PartKey) -> str:
     return run_notes.shared_job(t for other, own in parts.items() if other[:2] == key[:2] for t in own)
 
 
-def job_of(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
+def job_of_run(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
     """The job as it was when this run was decided, costed with the present eta."""
     job = trials[-1].job
     return replace(job, eta=live["eta"]) if "eta" in live else job
 
 
-def part(
-    trials: Sequence[Trial],
-    live: Mapping[str, Any],
-    pending: Pending,
-    saving: RunSaving | None,
-    factors: Factors,
-    *,
-    shared: str = "",
-    wait: Wait | None = None,
-) -> TaskPart:
-    """One part of the run.
+class Progress(BaseModel):
+    """How far a running attempt is, by its last heartbeat."""
 
+    text: str
+    epochs: float | None
+    max_epochs: float | None  # the most it may take: its bound, else the job's
+
+
+@dataclass(frozen=True)
+class RunPart:
+    """What the quick blocks of one part of the run are made of.
+
+    :param trials: by number.
     :param saving: None while it is not known.
-    :param shared: that other map indexes train the job.
+    :param shared: that other map indexes train the job, in a sentence.
     :param wait: for a cheaper start; None: the job does not wait.
     """
-    last, job = trials[-1], job_of(trials, live)
-    (row,) = costs.rows_of(trials, job, pending)
-    seen = [t.observation for t in trials if t.observation.time_s is not None]
-    running = [t for t in trials if t.state is State.RUNNING and t.key not in pending]
-    waiting = sum(t.key in pending for t in trials)
-    empty = last.state is State.NO_DATA
-    why_not = NOT_ENDED if running else WAITS if waiting else NO_DATA if empty else "nothing of it was measured"
-    factors = factors.at_the_time(t.observation for t in trials)
-    ended = saving if not running and not waiting and not empty else None
-    below = row.state == State.EXHAUSTED.value
-    return TaskPart(
-        job_id=last.job_id,
-        task_id=last.origin.task_id,
-        map_index=row.map_index,
-        title=last.origin.task_id if row.map_index is None else f"{last.origin.task_id} [{row.map_index}]",
-        live=bool(running),
-        progress=_progress(running[-1], job) if running else None,
-        source=row.source,
-        batch_size=row.attempts[-1].batch_size,
-        state=row.state,
-        state_text=row.state_text,
-        state_why=row.state_why,
-        headline=[
-            _cost(row, trials, factors),
-            *([] if ended is None else [headline.of_run(ended, row.source, factors)]),
-        ],
-        verdict=saved_text.RUNNING if running else saved_text.run_verdict(ended, why_not, below=below),
-        tiles=[*_tiles(row, trials, job), saved_text.run_tile(ended, row.source, why_not)],
-        notes=[
-            *filter(None, (run_notes.bypassed(trials), shared, run_notes.untaught_run(row.run_type, job.learn_from))),
-            *filter(None, [run_notes.deadline(trials)]),
-            *([] if wait is None else [wait.text(min(t.opened_at for t in trials))]),
-            *_notes(trials, waiting),
-        ],
-        facts=words.facts(job, weights_of(job, seen[-1]) if seen else None),
-        settings=words.settings(live),
-        attempts=[
-            AttemptDetail(**detail.model_dump()) if t.key not in pending else _waiting(detail, pending[t.key])
-            for t, detail in zip(trials, costs.details_of(trials, job, pending), strict=True)
-        ],
+
+    trials: Sequence[Trial]
+    live: Mapping[str, Any]
+    pending: Pending
+    saving: RunSaving | None
+    prices: Factors
+    shared: str = ""
+    wait: Wait | None = None
+
+    @cached_property
+    def job(self) -> ZeusJob:
+        """The job as it was when this run was decided, costed with the present eta."""
+        return job_of_run(self.trials, self.live)
+
+    @cached_property
+    def row(self) -> RunRow:
+        """What the part cost."""
+        (row,) = costs.rows_of(self.trials, self.job, self.pending)
+        return row
+
+    @cached_property
+    def running(self) -> list[Trial]:
+        """The attempts that train now."""
+        return [t for t in self.trials if t.state is State.RUNNING and t.key not in self.pending]
+
+    @cached_property
+    def waiting(self) -> int:
+        """How many attempts have a cost that is not yet stored."""
+        return sum(t.key in self.pending for t in self.trials)
+
+    @cached_property
+    def why_not(self) -> str:
+        """Why its saving is not known."""
+        if self.running:
+            return NOT_ENDED
+        if self.waiting:
+            return WAITS
+        return NO_DATA if self.trials[-1].state is State.NO_DATA else "nothing of it was measured"
+
+    @cached_property
+    def ended(self) -> RunSaving | None:
+        """Its saving, once it has ended."""
+        over = not self.running and not self.waiting and self.trials[-1].state is not State.NO_DATA
+        return self.saving if over else None
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """Which part of the run it is, and how it stands."""
+        row, task_id = self.row, self.trials[-1].origin.task_id
+        return {
+            "job_id": self.trials[-1].job_id,
+            "task_id": task_id,
+            "map_index": row.map_index,
+            "title": task_id if row.map_index is None else f"{task_id} [{row.map_index}]",
+            "live": bool(self.running),
+            "source": row.source,
+            "state": row.state,
+            "state_text": row.state_text,
+            "state_why": row.state_why,
+        }
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the attempt that trains now is."""
+        if not self.running:
+            return None
+        trial = self.running[-1]
+        seen, bound = trial.observation, trial.planned.bound_epochs
+        most = min((float(b) for b in (self.job.max_epochs, bound) if b is not None), default=None)
+        if seen.epochs is None:
+            done = "no epoch has been reported yet"
+        else:
+            given_up = ", then it is given up" if bound is not None and most == bound else ""
+            of = "" if most is None else f" of at most {words.epochs(most).text}{given_up}"
+            done = f"epoch {words.epochs(seen.epochs).text}{of}"
+        parts = filter(None, (f"batch size {trial.batch_size}", done, words.metric(trial)))
+        return Progress(text=f"Running: {', '.join(parts)}.", epochs=seen.epochs, max_epochs=most)
+
+    @property
+    def headline(self) -> list[Answer]:
+        """What it cost so far, and what it saved; what energy and time are converted to is as incomplete as they."""
+        row, seen = self.row, [t.observation for t in self.trials]
+        factors, source, count = self.prices.at_the_time(seen), row.source, seen[-1].device_count or 1
+        energy_j = None if row.energy.text == UNKNOWN else math.fsum(o.energy_j or 0.0 for o in seen)
+        time_s = None if row.time.text == UNKNOWN else math.fsum(o.time_s or 0.0 for o in seen)
+        shown = (row.time if energy_j is None else row.energy).text
+        energy = row.energy
+        if energy_j is not None:
+            energy = words.energy(energy_j).model_copy(update={"exact": row.energy.exact})
+        made = (("Money", factors.money(energy_j, time_s, count)), ("CO₂e", factors.carbon(energy_j)))
+        converted = [(name, figure) for name, figure in made if figure is not None]
+        for figure in (*([] if energy_j is None else [energy]), *(f for _, f in converted if f.value is not None)):
+            figure.text = f"{'≥ ' * shown.startswith('≥ ')}{figure.text}{' so far' * shown.endswith(' so far')}"
+        clock = source if source.kind == words.SIMULATED else Source()  # simulated time is no clock's
+        figures = [
+            _figure_tile("Energy", energy, "", source),
+            _figure_tile("Time", row.time, "training, validation included", clock),
+            *(_figure_tile(name, figure, "", source) for name, figure in converted),
+        ]
+        saved = [] if self.ended is None else [headline.of_run(self.ended, source, factors)]
+        return [Answer(question=headline.COST, figures=figures), *saved]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether it was worth it."""
+        below = self.row.state == State.EXHAUSTED.value
+        return saved_text.RUNNING if self.running else saved_text.run_verdict(self.ended, self.why_not, below=below)
+
+    @property
+    def tiles(self) -> list[Tile]:
+        """Its figures in the job's own unit."""
+        row, time_alone = self.row, self.row.unit == "s"
+        weighed = "time alone" if time_alone else f"energy and time at eta {self.job.eta:g}"
+        cost = _figure_tile("Cost", row.cost, weighed, row.source)
+        saved = saved_text.run_tile(self.ended, row.source, self.why_not)
+        return [cost, _batch_size(row, self.job), _limit(row, self.trials), saved]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know beside the figures."""
+        trials, seen, waiting = self.trials, [t.observation for t in self.trials], self.waiting
+        untaught = run_notes.untaught_run(self.row.run_type, self.job.learn_from)
+        wait = "" if self.wait is None else self.wait.text(min(t.opened_at for t in trials))
+        notes = [run_notes.bypassed(trials), self.shared, untaught, run_notes.deadline(trials), wait]
+        if (count := max(o.device_count or 1 for o in seen)) > 1:
+            notes.append(f"Energy is that of all {count} GPUs together; that of each GPU is shown below.")
+        if idle := [o.gpu_busy for o in seen if o.gpu_busy is not None and o.gpu_busy < 0.5]:
+            notes.append(
+                f"The GPU worked {words.share(min(idle)).text} of the time. A GPU that waits draws less power: part of "
+                "what looks cheap here is waiting. The task's log says how much of it was for data."
+            )
+        if waiting:
+            what = "The cost of one attempt is" if waiting == 1 else f"The costs of {waiting} attempts are"
+            notes.append(f"{what} not yet stored in the log: the job's next run stores it, or “airflow zeus reap”.")
+        return [*filter(None, notes)]
+
+    @property
+    def facts(self) -> list[str]:
+        """Target and weights of the job."""
+        seen = [t.observation for t in self.trials if t.observation.time_s is not None]
+        return words.facts(self.job, weights_of(self.job, seen[-1]) if seen else None)
+
+    @property
+    def attempts(self) -> list[Detail]:
+        """Its attempts, in order."""
+        details = []
+        for trial in self.trials:
+            detail = costs.detail_of(trial, self.job, self.pending)
+            if where := self.pending.get(trial.key):
+                detail.state_text, detail.waits = costs.NOT_STORED, where
+                detail.ended = f"It has ended; its cost is not yet stored in the log and is kept in {where}."
+            details.append(detail)
+        return details
+
+
+@dataclass(frozen=True)
+class RunTraces:
+    """What the slow blocks of a part are made of: its charts.
+
+    :param drawn: each attempt with its power over time.
+    :param profile: of the device that the newest attempt trained on.
+    """
+
+    drawn: Sequence[tuple[Trial, Sequence[PowerPoint]]]
+    profile: Sequence[ProfileSample]
+    job: ZeusJob
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Its attempts."""
+        return [trial for trial, _ in self.drawn]
+
+    @property
+    def source(self) -> Source:
+        """The badge of what was measured."""
+        return words.badge([t.observation.energy_source for t in self.trials if t.observation.time_s is not None])
+
+    @property
+    def gpus(self) -> Chart | None:
+        """The chart of what each GPU drew, where there were several."""
+        chart = run_gpus.gpus(self.trials)
+        return chart and words.badged(chart, self.source)
+
+    @property
+    def curves(self) -> list[Chart]:
+        """A chart of energy and time against the power limit for each batch size, the newest first."""
+        measured = [t for t in self.trials if t.observation.where is not None]
+        if not measured:
+            return []
+        weights = weights_of(self.job, measured[-1].observation)
+        limits = {t.batch_size: t.observation.power_limit_w for t in measured}
+        curves = [run_curve.curve(self.profile, size, weights, limit_w) for size, limit_w in limits.items()]
+        badge = words.badge([measured[-1].observation.energy_source])
+        return [words.badged(curve, badge) for curve in reversed(curves) if curve]
+
+
+def summary(parts: Sequence[Mapping[str, Any]]) -> Table | None:
+    """The parts of a run side by side; None where there is one."""
+    if len(parts) < 2:
+        return None
+    rows = []
+    for part in parts:
+        figures = {tile.name: tile.figure.text for tile in (*part["headline"][0].figures, *part["tiles"])}
+        energy, time, cost, size = (figures.get(name, UNKNOWN) for name in ("Energy", "Time", "Cost", "Batch size"))
+        ended = part["verdict"].word, part["state_text"], part["source"].text or UNKNOWN
+        rows.append([part["title"], part["job_id"], size, energy, time, cost, *ended])
+    return Table(
+        caption="Tasks of this run",
+        columns=["Task", "Job", "Batch size", "Energy", "Time", "Cost", "Verdict", "State", "Source"],
+        numeric=[False, False, True, True, True, True, False, False, False],
+        rows=rows,
     )
-
-
-def _progress(trial: Trial, job: ZeusJob) -> Progress:
-    """How far a running attempt is."""
-    seen, bound = trial.observation, trial.planned.bound_epochs
-    most = min((float(b) for b in (job.max_epochs, bound) if b is not None), default=None)
-    if seen.epochs is None:
-        done = "no epoch has been reported yet"
-    else:
-        given_up = ", then it is given up" if bound is not None and most == bound else ""
-        of = "" if most is None else f" of at most {words.epochs(most).text}{given_up}"
-        done = f"epoch {words.epochs(seen.epochs).text}{of}"
-    parts = filter(None, (f"batch size {trial.batch_size}", done, words.metric(trial)))
-    return Progress(text=f"Running: {', '.join(parts)}.", epochs=seen.epochs, max_epochs=most)
-
-
-def _notes(trials: Sequence[Trial], waiting: int) -> list[str]:
-    """What a reader must know beside the figures. ``waiting``: attempts whose cost is not yet stored."""
-    notes = []
-    count = max((t.observation.device_count or 1 for t in trials), default=1)
-    if count > 1:
-        notes.append(f"Energy is that of all {count} GPUs together; that of each GPU is shown below.")
-    idle = [busy for t in trials if (busy := t.observation.gpu_busy) is not None and busy < IDLE]
-    if idle:
-        notes.append(
-            f"The GPU worked {words.share(min(idle)).text} of the time. A GPU that waits draws less power: part of "
-            "what looks cheap here is waiting. The task's log says how much of it was for data."
-        )
-    if waiting:
-        what = "The cost of one attempt is" if waiting == 1 else f"The costs of {waiting} attempts are"
-        notes.append(f"{what} not yet stored in the log: the job's next run stores it, or “airflow zeus reap”.")
-    return notes
-
-
-def _cost(row: RunRow, trials: Sequence[Trial], factors: Factors) -> Answer:
-    """What the run cost so far: energy, time and what they are converted to, each as incomplete as its figures."""
-    source, known = row.source, {}
-    for name, figure in (("energy_j", row.energy), ("time_s", row.time)):
-        each = (getattr(t.observation, name) or 0.0 for t in trials)
-        known[name] = None if figure.text == UNKNOWN else math.fsum(each)
-    energy_j, count = known["energy_j"], trials[-1].observation.device_count or 1
-    shown = (row.time if energy_j is None else row.energy).text
-    energy = row.energy if energy_j is None else words.energy(energy_j).model_copy(update={"exact": row.energy.exact})
-    made = (("Money", factors.money(energy_j, known["time_s"], count)), ("CO₂e", factors.carbon(energy_j)))
-    converted = [(name, figure) for name, figure in made if figure is not None]
-    for figure in (*([] if energy_j is None else [energy]), *(f for _, f in converted if f.value is not None)):
-        figure.text = f"{'≥ ' * shown.startswith('≥ ')}{figure.text}{' so far' * shown.endswith(' so far')}"
-    clock = source if source.kind == words.SIMULATED else Source()  # simulated time is no clock's
-    figures = [
-        _figure_tile("Energy", energy, "", source),
-        _figure_tile("Time", row.time, "training, validation included", clock),
-        *(_figure_tile(name, figure, "", source) for name, figure in converted),
-    ]
-    return Answer(question=headline.COST, figures=figures)
-
-
-def _tiles(row: RunRow, trials: Sequence[Trial], job: ZeusJob) -> list[Tile]:
-    weighed = "time alone" if row.unit == "s" else f"energy and time at eta {job.eta:g}"
-    return [_figure_tile("Cost", row.cost, weighed, row.source), _batch_size(row, job), _limit(row, trials)]
 
 
 def _figure_tile(name: str, figure: Figure, note: str, source: Source) -> Tile:
@@ -193,9 +319,3 @@ def _limit(row: RunRow, trials: Sequence[Trial]) -> Tile:
         "" if seen.max_power_w is None else f"of at most {seen.max_power_w / count:,.0f} W",
     ]
     return Tile(name="Power limit", figure=words.watts(seen.power_limit_w or 0.0), note=", ".join(filter(None, parts)))
-
-
-def _waiting(detail: Detail, where: str) -> AttemptDetail:
-    """An attempt whose cost is not yet stored."""
-    ended = f"It has ended; its cost is not yet stored in the log and is kept in {where}."
-    return AttemptDetail(**{**detail.model_dump(), "state_text": costs.NOT_STORED, "ended": ended, "waits": where})

@@ -23,7 +23,6 @@ from airflow_provider_zeus import private_files
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
-LOG_EVERY_S = 60.0
 _NAME_BYTES = 256
 ALONE = "train on a GPU of its own to have energy measured and power limits set"
 
@@ -66,7 +65,12 @@ class GpuLock:
                     continue
                 self.waited = True
                 if self._wait(path, holder, uuid, until_s):
-                    self._share(path, uuid)
+                    with contextlib.suppress(OSError):  # train beside the holder, and let it know by one more byte
+                        descriptor = private_files.open_file(path, os.O_WRONLY | os.O_APPEND)
+                        os.write(descriptor, b"+")
+                        os.close(descriptor)
+                    self.why_shared = f"another training of this host uses {uuid}: {ALONE}, or set gpu_lock='wait'"
+                    log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
         except BaseException:  # stopped while it waited
             self.close()
             raise
@@ -118,10 +122,11 @@ class GpuLock:
         if start_s >= until_s:
             return holder
         log.info("Zeus waits for %s, at most %.0f min: %s trains on it.", uuid, (until_s - start_s) / 60, holder)
+        log_every_s = 60.0
         while holder and self._clock() < until_s:
             self._sleep(POLL_S)
             holder = self._acquire(path)
-            if holder and self._clock() - logged_s >= LOG_EVERY_S:
+            if holder and self._clock() - logged_s >= log_every_s:
                 logged_s = self._clock()
                 log.info(
                     "Zeus has waited for %s for %.0f min: %s trains on it.", uuid, (logged_s - start_s) / 60, holder
@@ -138,15 +143,6 @@ class GpuLock:
             f"whether another training of this host uses the GPU is not known ({path}: {error.strerror}): to have "
             "energy measured and power limits set, let [zeus] state_dir name a folder that this user can write to"
         )
-        log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
-
-    def _share(self, path: str, uuid: str) -> None:
-        """Train beside the holder, and let it know by one more byte in the file."""
-        with contextlib.suppress(OSError):
-            descriptor = private_files.open_file(path, os.O_WRONLY | os.O_APPEND)
-            os.write(descriptor, b"+")
-            os.close(descriptor)
-        self.why_shared = f"another training of this host uses {uuid}: {ALONE}, or set gpu_lock='wait'"
         log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
 
 

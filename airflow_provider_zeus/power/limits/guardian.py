@@ -37,7 +37,7 @@ def main() -> int:
         request = json.loads(stdin.readline())
     pidfd = pidfd_of(request["trainer"]) if request["pidfd"] else None
     is_orphan = os.getppid() != request["trainer"]  # the trainer died before this process watched it ...
-    if is_orphan and not request["record"]["limits_set_w"]:
+    if is_orphan and not request["record"]["set_w"]:
         return 1  # ... and before it set a limit; otherwise this process replaces a guardian that died, too
     ports = [record.open_port(part) for part in record.parts_of(request["record"]["restore"])]
     descriptor = record.create(request["path"], request["record"])

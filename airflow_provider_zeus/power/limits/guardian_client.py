@@ -17,10 +17,9 @@ from typing import IO, Any
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.limits import guardian, record
+from airflow_provider_zeus.power.limits.sidecar_server import new_record
 
 START_S = 5.0  # a start takes some 50 ms; a host under load needs longer
-_FINISH_S = 5.0
-_KILLED_S = 1.0
 
 _pipes: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
 
@@ -51,11 +50,7 @@ class GuardianClient:
     ) -> None:
         self._state_dir = state_dir
         self._path = os.path.abspath(os.path.join(state_dir, f"limit-{uuid.uuid4().hex}.json"))
-        self._record: dict[str, Any] = {
-            "restore": restore,
-            "limit_found_w": limit_found_w,
-            "limits_set_w": list(limits_set_w),
-        }
+        self._record = {**new_record(limit_found_w, *limits_set_w), "restore": restore}
         try:
             private_files.make_folder(state_dir)
             self._process = subprocess.Popen(  # noqa: S603  this package's own file, no shell
@@ -82,7 +77,7 @@ class GuardianClient:
     def restarted(self) -> GuardianClient:
         """Start another guardian with the record of this dead one. Raises DeviceError: the record stays then."""
         another = GuardianClient(
-            self._state_dir, self._record["restore"], self._record["limit_found_w"], self._record["limits_set_w"]
+            self._state_dir, self._record["restore"], self._record["found_w"], self._record["set_w"]
         )
         self._kill()
         self._close()
@@ -90,7 +85,7 @@ class GuardianClient:
 
     def note(self, *limits_w: float) -> None:
         """Record the limits of which one will be in force from now on: the present and the next [W]."""
-        self._record["limits_set_w"] = list(limits_w)
+        self._record["set_w"] = list(limits_w)
         descriptor = private_files.open_file(self._path, os.O_RDWR)
         try:
             record.write(descriptor, self._record)
@@ -99,10 +94,11 @@ class GuardianClient:
 
     def finish(self) -> None:
         """End the guardian and remove its record, after the limit was given back."""
+        finish_s = 5.0
         try:
             with suppress(OSError):  # the guardian is dead
                 self._stdin.write(guardian.DONE)
-                self._ended(_FINISH_S)
+                self._ended(finish_s)
             self._kill()
         finally:
             self._close()
@@ -148,7 +144,8 @@ class GuardianClient:
                 self._process.kill()
             else:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        self._ended(_KILLED_S)
+        killed_s = 1.0
+        self._ended(killed_s)
         with suppress(OSError):  # the record was never created, or its folder is gone
             os.unlink(self._path)
 

@@ -1,11 +1,10 @@
 """The record of a changed limit, from which another process gives the limit found back.
 
-One JSON document per training, ``<state_dir>/limit-<random>.json``: ``restore`` (the device's ``restore_record()``),
-``limit_found_w``, and ``limits_set_w``: the limit in force and the next one, written *before* each set, so one of the
-two is in force whenever the trainer dies. The guardian holds the record's ``flock``. A record that is not locked is an
-orphan: its host or container went down. A pid in the record would not do, since it means nothing in another container.
-``restore["boot_id"]`` names the boot of the host in which the record was written: after another boot the driver has its
-default limit again, and there is nothing to give back.
+One JSON document per training, ``<state_dir>/limit-<random>.json``: a record as the sidecar writes it (``boot_id``,
+``found_w``, ``set_w``; see :func:`.new_record` there) and ``restore``, the device's ``restore_record()``. ``set_w``
+is the limit in force and the next one, written *before* each set, so one of the two is in force whenever the trainer
+dies. The guardian holds the record's ``flock``. A record that is not locked is an orphan: its host or container went
+down. A pid in the record would not do, since it means nothing in another container.
 
 A file with such a name that is no record (a folder, a pipe, unreadable text) is logged and not touched. The same holds
 for another user's file unless a group shares the folder: it would set limits with this user's rights.
@@ -21,19 +20,17 @@ import fcntl
 import glob
 import json
 import logging
-import math
 import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from airflow_provider_zeus import private_files
+from airflow_provider_zeus.power.limits.sidecar_server import SAME_W, Nvml, boot_id, read_record, to_give_back
 from airflow_provider_zeus.power.simulated.state_file import StateFile
 from airflow_provider_zeus.printable import visible
 
 log = logging.getLogger(__name__)
 
-SAME_W = 0.5  # limits closer than this are equal: drivers round
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _BYTES = 4096  # records are padded to this size, so that one write replaces the whole record
 
 
@@ -47,6 +44,37 @@ class LimitPort(Protocol):
         """Set the power limit [W]."""
 
 
+class NvmlPort:
+    """Reads and restores the limit of one GPU. Raises OSError where NVML, or the helper, does not answer.
+
+    Where a helper sets limits, it also restores them; reading them needs no permission and is done here.
+
+    :param helper: the description of the helper, for :func:`.helpers.open_helper`.
+    """
+
+    def __init__(self, uuid: str, helper: dict[str, Any] | None = None) -> None:
+        self._uuid, self._nvml, self._helper = uuid, Nvml(), None
+        self._nvml.handle(uuid)
+        if helper is not None:
+            from airflow_provider_zeus.power.limits.helpers import open_helper  # imports an HTTP client
+
+            self._helper = open_helper(helper)
+            self._helper.check()
+            self._helper.close()
+
+    def limit_w(self) -> float:
+        """The power limit that is set [W]."""
+        return self._nvml.limit_w(self._uuid)
+
+    def set_limit_w(self, limit_w: float) -> None:
+        """Restore the limit found [W]."""
+        if self._helper is None:
+            self._nvml.set_limit_w(self._uuid, limit_w)
+            return
+        self._helper.restore_w(limit_w)
+        self._helper.close()
+
+
 def parts_of(restore: dict[str, Any]) -> list[dict[str, Any]]:
     """Split a ``restore_record()`` into those of the single devices of a group."""
     return list(restore["of"]) if restore["kind"] == "several" else [restore]
@@ -57,21 +85,8 @@ def open_port(restore: dict[str, Any]) -> LimitPort:
     if restore["kind"] == "simulated":
         return StateFile(restore["path"])
     if restore["kind"] == "nvml":
-        from airflow_provider_zeus.power.limits.helper import open_helper
-        from airflow_provider_zeus.power.nvml.limit_port import NvmlPort  # imports ctypes
-
-        helper = restore.get("helper")
-        return NvmlPort(restore["uuid"], open_helper(helper) if helper else None)
+        return NvmlPort(restore["uuid"], restore.get("helper"))
     raise ValueError(f"unknown kind of device {restore['kind']!r} in a limit record")
-
-
-def boot_id() -> str | None:
-    """The kernel's identifier of the present boot; None where it has none."""
-    try:
-        with open(_BOOT_ID, encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return None
 
 
 def same_w(one_w: float, other_w: float) -> bool:
@@ -118,8 +133,8 @@ def candidates(state_dir: str | os.PathLike[str]) -> list[str]:
 def is_record(descriptor: int) -> bool:
     """Whether the file can be read as a limit record."""
     try:
-        return isinstance(json.loads(os.pread(descriptor, _BYTES, 0))["limit_found_w"], int | float)
-    except Exception:  # of any kind: the file may hold anything, deeply nested JSON for instance
+        return bool(read_record(os.pread(descriptor, _BYTES, 0)))
+    except (OSError, ValueError):
         return False
 
 
@@ -130,33 +145,24 @@ def give_back(descriptor: int, ports: Sequence[LimitPort] = ()) -> str:
 
     Raises OSError where a device does not answer, and any error of a file that is no record.
     """
-    record = json.loads(os.pread(descriptor, _BYTES, 0))
+    record = read_record(os.pread(descriptor, _BYTES, 0))
+    written_in, now_in = record["boot_id"], boot_id()
     done, failed = [], None
     for index, part in enumerate(parts_of(record["restore"])):
+        if part["kind"] == "nvml" and written_in and now_in and written_in != now_in:
+            done.append("the host was booted since, so the driver has its default limit: left alone")
+            continue
         try:
-            done.append(_give_back_part(part, record, ports[index] if ports else None))
+            port = ports[index] if ports else open_port(part)
+            limit_w, text = to_give_back(record, port.limit_w())
+            if limit_w is not None:
+                port.set_limit_w(limit_w)
+            done.append(text)
         except OSError as error:  # the other devices get their limit back
             failed = error
     if failed is not None:
         raise failed
     return "; ".join(done)
-
-
-def _give_back_part(restore: dict[str, Any], record: dict[str, Any], port: LimitPort | None) -> str:
-    written_in, now_in = restore.get("boot_id"), boot_id()
-    if written_in and now_in and written_in != now_in:
-        return "the host was booted since, so the driver has its default limit: left alone"
-    found_w = float(record["limit_found_w"])
-    if not (math.isfinite(found_w) and found_w > 0):
-        raise ValueError(f"limit_found_w = {found_w} is no power limit")
-    port = port or open_port(restore)
-    present_w = port.limit_w()
-    if same_w(present_w, found_w):
-        return f"the limit is {found_w:g} W as it was found"
-    if not any(same_w(present_w, set_w) for set_w in record["limits_set_w"]):
-        return f"the limit is {present_w:g} W, which was not set by us: left alone"
-    port.set_limit_w(found_w)
-    return f"restored {found_w:g} W from {present_w:g} W"
 
 
 def restore_orphans(state_dir: str | os.PathLike[str]) -> int:

@@ -19,7 +19,9 @@ One JSON object per line, one answer per line, ``{"ok": true, ...}`` or ``{"ok":
 The limit found is restored when the holder asks for it, when its connection ends, when its process ends (a pidfd of the
 process that connected, so children that inherited the connection do not matter), and on SIGTERM, SIGINT and SIGHUP.
 After SIGKILL it is restored at the next start, from one record per GPU in the folder --state. A limit that another
-process has set meanwhile is left alone.
+another process has set meanwhile is left alone.
+
+The package imports the driver's binding and the format of a record from here, so that each exists once.
 
 Neither a flood of requests nor a slow GPU delays other clients. Each turn of the loop handles dead clients first, then
 limits to give back, then one request of each client, the oldest first. The driver is called in one thread per GPU. When
@@ -44,76 +46,93 @@ import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import PurePath
 from typing import Any, NoReturn
 
 MOST_BYTES = 16 * 1024  # of a request, and of a record
 MOST_CLIENTS, MOST_ACCEPTED = 64, 16  # at once, and in one turn
-AGAIN_S = 1.0  # between attempts to give a limit back that the driver refused
-FIRST_LOOK_S = 5.0  # for the first reading of all GPUs; a GPU that takes longer is served later
+RETRY_S = 1.0  # between attempts to give a limit back that the driver refused
 END_S = 5.0  # for giving everything back at the end
 SAME_W = 0.5  # drivers round
-SO_PEERPIDFD = 77  # Linux 6.5
+
+INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, INSUFFICIENT_SIZE, FUNCTION_NOT_FOUND, GPU_IS_LOST = 2, 3, 4, 7, 13, 15
+NVML_ERRORS = {
+    1: "NVML is not initialised",
+    INVALID_ARGUMENT: "invalid argument",
+    NOT_SUPPORTED: "not supported by this GPU or driver",
+    NO_PERMISSION: "no permission",
+    6: "not found",
+    9: "the NVIDIA driver is not loaded; load it (nvidia-smi must work), in a container give it the GPU (--gpus)",
+    FUNCTION_NOT_FOUND: "the driver is too old to know this call; update it",
+    GPU_IS_LOST: "the GPU is lost; look at dmesg, reset it or reboot the host",
+    16: "the GPU must be reset",
+    17: "the operating system refused",
+    18: "driver and library are of different versions; reboot the host",
+    27: "the driver is not ready yet; try again in a minute, and look at dmesg if it stays so",
+    999: "an unknown error of the driver",
+}
 
 
 class RefusedError(Exception):
     """A request that is not granted; the message is for the client."""
 
 
+class NvmlError(OSError):
+    """An error that the driver returned: ``code`` is NVML's number."""
+
+    def __init__(self, code: int, function: str) -> None:
+        super().__init__(f"{function.partition('_')[0]}: {NVML_ERRORS.get(code, f'error {code}')}")
+        self.code = code
+
+
 class Nvml:
-    """The driver's functions that are needed, by UUID. Raises OSError where the driver returns an error."""
+    """NVIDIA's driver library. Raises NvmlError where it returns an error, OSError where this host has none."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libnvidia-ml.so.1")
-        self._call("nvmlInit_v2")
+        self.call("nvmlInit_v2")  # never shut down: other code of this process may have handles
 
-    def uuids(self) -> list[str]:
-        """UUIDs of the GPUs of this host; a GPU that does not answer is logged and left out."""
-        count, found = ctypes.c_uint(), []
-        self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
-        for index in range(count.value):
-            handle, uuid = ctypes.c_void_p(), ctypes.create_string_buffer(96)
-            try:
-                self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
-                self._call("nvmlDeviceGetUUID", handle, uuid, ctypes.c_uint(96))
-            except OSError as error:  # limits of the other GPUs must still be given back
-                say(f"GPU {index} is not served: {error}")
-                continue
-            found.append(uuid.value.decode())
-        return found
+    def call(self, function: str, *arguments: Any, writes: tuple[Any, ...] = ()) -> list[Any]:
+        """Call a function by its C name; returns what it wrote: a ctypes object of each kind in ``writes``."""
+        written = [kind() for kind in writes]
+        try:
+            code = getattr(self._library, function)(*arguments, *map(ctypes.byref, written))
+        except AttributeError:
+            code = FUNCTION_NOT_FOUND
+        if code != 0:
+            raise NvmlError(code, function)
+        return written
+
+    def text(self, function: str, *arguments: Any) -> str:
+        """Call a function that writes a text, such as a UUID."""
+        buffer = ctypes.create_string_buffer(96)
+        self.call(function, *arguments, buffer, ctypes.c_uint(96))
+        return buffer.value.decode()
+
+    def handle(self, gpu: str | int) -> ctypes.c_void_p:
+        """The handle of a GPU, by its UUID or its index."""
+        if isinstance(gpu, int):
+            found = self.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(gpu), writes=(ctypes.c_void_p,))
+        else:
+            found = self.call("nvmlDeviceGetHandleByUUID", gpu.encode(), writes=(ctypes.c_void_p,))
+        return found[0]  # type: ignore[no-any-return]
 
     def limit_w(self, uuid: str) -> float:
         """The power limit that is set [W]."""
-        limit_mw = ctypes.c_uint()
-        self._call("nvmlDeviceGetPowerManagementLimit", self._handle(uuid), ctypes.byref(limit_mw))
-        return limit_mw.value / 1000
+        (limit_mw,) = self.call("nvmlDeviceGetPowerManagementLimit", self.handle(uuid), writes=(ctypes.c_uint,))
+        return float(limit_mw.value / 1000)
 
     def range_w(self, uuid: str) -> tuple[float, float]:
         """Lowest and highest limit of the driver [W]."""
-        low, high = ctypes.c_uint(), ctypes.c_uint()
-        handle = self._handle(uuid)
-        self._call("nvmlDeviceGetPowerManagementLimitConstraints", handle, ctypes.byref(low), ctypes.byref(high))
+        function, writes = "nvmlDeviceGetPowerManagementLimitConstraints", (ctypes.c_uint, ctypes.c_uint)
+        low, high = self.call(function, self.handle(uuid), writes=writes)
         return low.value / 1000, high.value / 1000
 
     def set_limit_w(self, uuid: str, limit_w: float) -> None:
         """Set the power limit [W]."""
-        self._call("nvmlDeviceSetPowerManagementLimit", self._handle(uuid), ctypes.c_uint(round(limit_w * 1000)))
-
-    def _handle(self, uuid: str) -> ctypes.c_void_p:
-        handle = ctypes.c_void_p()
-        self._call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(handle))
-        return handle
-
-    def _call(self, function: str, *arguments: Any) -> None:
-        try:
-            code = getattr(self._library, function)(*arguments)
-        except AttributeError as error:
-            raise OSError(f"the driver is too old: it has no {function}") from error
-        if code != 0:
-            words = {4: "no permission: this sidecar must run as root or with CAP_SYS_ADMIN", 15: "the GPU is lost"}
-            raise OSError(f"{function}: {words.get(code, f'NVML error {code}')}")
+        self.call("nvmlDeviceSetPowerManagementLimit", self.handle(uuid), ctypes.c_uint(round(limit_w * 1000)))
 
 
 class Records:
@@ -144,15 +163,11 @@ class Records:
                 text = file.read(MOST_BYTES + 1)
             if len(text) > MOST_BYTES:
                 raise ValueError("it is too long")
-            record = json.loads(text)
-            watts = [record[key] for key in ("found_w", "limit_w") if key in record] + list(record.get("set_w", []))
-            if not watts or not all(math.isfinite(watt) for watt in watts):
-                raise ValueError("it names no limit")
-            return {"boot_id": record["boot_id"], **record}
+            return read_record(text)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            say(f"{self.folder}/{name} is no record of a limit and is ignored: {error!r}")
+        except (OSError, ValueError) as error:
+            say(f"{self.folder}/{name} is no record of a limit and is ignored: {error}")
             return None
 
     def write(self, name: str, record: dict[str, Any]) -> None:
@@ -181,7 +196,7 @@ class Limit:
         self._name, self._first = f"{uuid}.json", f"first-{uuid}.json"
         self.range_w: tuple[float, float] | None = None  # lowest and highest that may be set; None: not known yet
         self.limit_w: float | None = None  # as last read or set
-        self.record: dict[str, Any] | None = None  # {boot_id, found_w, set_w}: what is to be given back
+        self.record: dict[str, Any] | None = None  # of a limit that is to be given back
 
     def check(self, limit_w: float, found_w: float = math.inf) -> None:
         """Raise RefusedError where a limit [W] is out of range; the range may not be known yet."""
@@ -210,10 +225,14 @@ class Limit:
             )
         self.check(limit_w, found_w)
         limit_w = min(limit_w, found_w)  # check() allowed for the driver's rounding
-        record = {"boot_id": boot_id(), "found_w": found_w, "set_w": [present_w, limit_w]}
+        record = new_record(found_w, present_w, limit_w)
         self._records.write(self._name, record)
         self.record = record
-        self._nvml.set_limit_w(self.uuid, limit_w)
+        try:
+            self._nvml.set_limit_w(self.uuid, limit_w)
+        except NvmlError as error:
+            hint = ": this sidecar must run as root or with CAP_SYS_ADMIN" if error.code == NO_PERMISSION else ""
+            raise OSError(f"{error}{hint}") from error
         self.limit_w = limit_w
 
     def restore(self) -> str:
@@ -221,15 +240,11 @@ class Limit:
         self._read_once()
         if self.record is None:
             return "nothing to restore"
-        found_w = self.record["found_w"]
         present_w = self.limit_w = self._nvml.limit_w(self.uuid)
-        done = f"{found_w:g} W, as it was found"
-        if not is_one_of(present_w, [*self.record["set_w"], found_w]):
-            done = f"{present_w:g} W, which was not set here: left alone"
-        elif abs(present_w - found_w) >= SAME_W:
-            self._nvml.set_limit_w(self.uuid, found_w)
-            self.limit_w = found_w
-            done = f"restored {found_w:g} W from {present_w:g} W"
+        limit_w, done = to_give_back(self.record, present_w)
+        if limit_w is not None:
+            self._nvml.set_limit_w(self.uuid, limit_w)
+            self.limit_w = limit_w
         self._records.remove(self._name)
         self.record = None
         say(f"{self.uuid}: {done}")
@@ -240,32 +255,21 @@ class Limit:
         if self.range_w is None:
             low_w, high_w = self._nvml.range_w(self.uuid)
             self.limit_w = self._nvml.limit_w(self.uuid)
-            high_w = min(high_w, self._found_first(self.limit_w))
-            self.record = self._left_behind(high_w)
+            first = self._records.read(self._first)
+            if first is None or first["boot_id"] != boot_id():
+                first = new_record(self.limit_w)
+                self._records.write(self._first, first)
+            high_w = min(high_w, first["found_w"])  # no higher one is ever set
+            record = self._records.read(self._name)
+            if record is not None and (record["boot_id"] != boot_id() or record["found_w"] >= high_w + SAME_W):
+                booted = record["boot_id"] != boot_id()
+                more = f"it asks for more than the {high_w:g} W found at the first start"
+                say(f"{self.uuid}: an earlier record is dropped: {'the host was booted since' if booted else more}")
+                self._records.remove(self._name)
+                record = None
+            self.record = record
             self.range_w = max(low_w, self._lowest_share * high_w), high_w
         return self.range_w
-
-    def _found_first(self, present_w: float) -> float:
-        """The limit at the first start since the host was booted [W]; no higher one is ever set."""
-        first = self._records.read(self._first)
-        if first is None or first["boot_id"] != boot_id() or "limit_w" not in first:
-            first = {"boot_id": boot_id(), "limit_w": present_w}
-            self._records.write(self._first, first)
-        return float(first["limit_w"])
-
-    def _left_behind(self, high_w: float) -> dict[str, Any] | None:
-        record = self._records.read(self._name)
-        if record is None:
-            return None
-        if record["boot_id"] != boot_id():
-            why = "the host was booted since"
-        elif "found_w" not in record or "set_w" not in record or record["found_w"] >= high_w + SAME_W:
-            why = f"it asks for more than the {high_w:g} W found at the first start"
-        else:
-            return record
-        say(f"{self.uuid}: the record of an earlier process is dropped: {why}")
-        self._records.remove(self._name)
-        return None
 
 
 class Request:
@@ -297,12 +301,13 @@ class Client:
         self.used_s = time.monotonic()
         self.pid, self.uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         self.process = (self.uid, self.pid or id(self))  # pid 0: in a PID namespace that is not visible here
-        self.pidfd = self._pidfd()
-
-    @property
-    def has_line(self) -> bool:
-        """Whether another complete line was received."""
-        return b"\n" in self.text
+        self.pidfd: int | None = None
+        so_peerpidfd = 77  # Linux 6.5
+        try:  # of the process that connected, even if its pid is reused
+            self.pidfd = struct.unpack("i", connection.getsockopt(socket.SOL_SOCKET, so_peerpidfd, 4))[0]
+        except OSError:
+            with contextlib.suppress(OSError, AttributeError):
+                self.pidfd = os.pidfd_open(self.pid) if self.pid > 0 else None
 
     @property
     def is_gone(self) -> bool:
@@ -322,13 +327,7 @@ class Client:
         except OSError:
             return False
         self.text += part
-        return bool(part) and (self.has_line or len(self.text) <= MOST_BYTES)
-
-    def next_request(self) -> None:
-        """Parse the next line as the client's request. Raises RefusedError."""
-        line, _, self.text = self.text.partition(b"\n")
-        self.used_s = time.monotonic()
-        self.request = Request(line)
+        return bool(part) and (b"\n" in self.text or len(self.text) <= MOST_BYTES)
 
     def answer(self, said: dict[str, Any]) -> bool:
         """Send an answer; False where the client left, or does not read its answers."""
@@ -345,13 +344,6 @@ class Client:
         if self.pidfd is not None:
             os.close(self.pidfd)
 
-    def _pidfd(self) -> int | None:
-        with contextlib.suppress(OSError):  # of the process that connected, even if its pid is reused
-            return int(struct.unpack("i", self.connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD, 4))[0])
-        with contextlib.suppress(OSError, AttributeError):
-            return os.pidfd_open(self.pid) if self.pid > 0 else None
-        return None
-
 
 class Gpu:
     """The holder of a GPU, whether its limit must be given back, and the thread that calls its driver."""
@@ -360,38 +352,34 @@ class Gpu:
         self.limit, self._wake = limit, wake
         self._thread = ThreadPoolExecutor(1)
         self.holder: Client | None = None
-        self.owed = True  # the limit found must be given back; at the start, one that an earlier process left
-        self.again_s = 0.0  # when to try again, after the driver refused
+        self.must_restore = True  # the limit found is to be given back; at the start, one that an earlier process left
+        self.retry_s = 0.0  # when to try again, after the driver refused
         self.work: Future[Any] | None = None  # what its thread does
-        self.is_paying = False  # whether that is giving the limit back
+        self.is_restoring = False  # whether that is giving the limit back
 
-    def take(self, client: Client, limit_w: float) -> Future[Any]:
-        """Make a client the holder and start to set its limit [W]."""
-        self.holder, self.owed = client, False
-        return self._do(self.limit.change, limit_w)
-
-    def let_go(self) -> None:
-        """Remove the holder: the limit found must be given back."""
-        self.holder, self.owed, self.again_s = None, True, 0.0
-
-    def pay(self, now_s: float) -> None:
-        """Give the limit back where it is owed, and handle the result of the last attempt."""
-        if self.work is not None and self.work.done():
-            error = self.work.exception()
-            if self.is_paying:
-                self.owed = error is not None
-            if self.is_paying and error is not None:
-                say(f"{self.limit.uuid}: the limit found could not be given back and is tried again: {error}")
-                self.again_s = now_s + AGAIN_S
-            self.work, self.is_paying = None, False
-        if self.owed and self.work is None and now_s >= self.again_s:
-            self.is_paying = True
-            self._do(self.limit.restore)
-
-    def _do(self, what: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    def submit(self, what: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Start to do something in this GPU's thread."""
         self.work = self._thread.submit(what, *arguments)
         self.work.add_done_callback(lambda _: self._wake())
         return self.work
+
+    def release(self) -> None:
+        """Remove the holder: the limit found must be given back."""
+        self.holder, self.must_restore, self.retry_s = None, True, 0.0
+
+    def restore_if_due(self) -> None:
+        """Start to give the limit back where that is to be done, and handle the result of the last attempt."""
+        if self.work is not None and self.work.done():
+            error = self.work.exception()
+            if self.is_restoring:
+                self.must_restore = error is not None
+            if self.is_restoring and error is not None:
+                say(f"{self.limit.uuid}: the limit found could not be given back and is tried again: {error}")
+                self.retry_s = time.monotonic() + RETRY_S
+            self.work, self.is_restoring = None, False
+        if self.must_restore and self.work is None and time.monotonic() >= self.retry_s:
+            self.is_restoring = True
+            self.submit(self.limit.restore)
 
 
 class Sidecar:
@@ -408,8 +396,10 @@ class Sidecar:
 
     def start(self) -> None:
         """Read every GPU and give back what an earlier process left; a slow GPU is served once it has answered."""
-        self._pay()
-        wait([gpu.work for gpu in self._gpus.values() if gpu.work is not None], FIRST_LOOK_S)
+        for gpu in self._gpus.values():
+            gpu.restore_if_due()
+        first_look_s = 5.0  # for the first reading of all GPUs; a GPU that takes longer is served later
+        wait([gpu.work for gpu in self._gpus.values() if gpu.work is not None], first_look_s)
 
     def run(self) -> int:
         """Serve, then give all limits back. Returns the exit status: 1 where a limit could not be given back."""
@@ -418,9 +408,9 @@ class Sidecar:
         for client in list(self._clients):
             self._drop(client)
         end_s = time.monotonic() + END_S
-        while any(gpu.owed for gpu in self._gpus.values()) and time.monotonic() < end_s:
+        while any(gpu.must_restore for gpu in self._gpus.values()) and time.monotonic() < end_s:
             self._turn()
-        return 1 if any(gpu.owed for gpu in self._gpus.values()) else 0
+        return 1 if any(gpu.must_restore for gpu in self._gpus.values()) else 0
 
     def _turn(self) -> None:
         """Handle dead clients, then limits to give back, then one request of each client, the oldest first."""
@@ -431,13 +421,17 @@ class Sidecar:
             events = ready.get(client.connection.fileno(), 0)
             if client.pidfd in ready or events & ~select.POLLIN or (events and not client.read()):
                 self._drop(client)
-        self._pay()
+        for gpu in self._gpus.values():
+            gpu.restore_if_due()
         for client in list(self._clients):
-            if client.request is None and client.has_line:
+            if client.request is None and b"\n" in client.text:
+                line, _, client.text = client.text.partition(b"\n")
+                client.used_s = time.monotonic()
                 try:
-                    client.next_request()
+                    client.request = Request(line)
                 except RefusedError as error:
-                    self._say_to(client, {"ok": False, "error": str(error)})
+                    if not client.answer({"ok": False, "error": str(error)}):
+                        self._drop(client)
         asking = [(client.request.since_s, client) for client in self._clients if client.request is not None]
         for _, client in sorted(asking, key=lambda pair: pair[0]):
             if client in self._clients and client.request is not None:
@@ -452,39 +446,34 @@ class Sidecar:
         if not self._is_stopping:
             poll.register(self._listener, select.POLLIN)
         for client in self._clients:
-            poll.register(client.connection, 0 if client.request or client.has_line else select.POLLIN)
+            poll.register(client.connection, 0 if client.request or b"\n" in client.text else select.POLLIN)
             if client.pidfd is not None:
                 poll.register(client.pidfd, select.POLLIN)
-        due_s = [gpu.again_s for gpu in self._gpus.values() if gpu.owed and gpu.work is None]
-        if any(client.has_line and not client.request for client in self._clients):
+        due_s = [gpu.retry_s for gpu in self._gpus.values() if gpu.must_restore and gpu.work is None]
+        if any(b"\n" in client.text and not client.request for client in self._clients):
             due_s.append(0.0)
         if self._is_stopping:
-            due_s.append(time.monotonic() + AGAIN_S)
+            due_s.append(time.monotonic() + RETRY_S)
         return dict(poll.poll(max(0.0, min(due_s) - time.monotonic()) * 1000 if due_s else None))
 
-    def _pay(self) -> None:
-        for gpu in self._gpus.values():
-            gpu.pay(time.monotonic())
-
     def _accept(self) -> None:
+        """Accept new clients; where there are too many, drop the greediest of those that hold no GPU."""
         for _ in range(MOST_ACCEPTED):
             try:
                 connection, _address = self._listener.accept()
             except OSError:  # there are no more, or the client has left again
                 return
             self._clients.append(Client(connection))
-            if len(self._clients) > MOST_CLIENTS:
-                self._drop(self._greediest())
-
-    def _greediest(self) -> Client:
-        """The client to drop: it holds no GPU, its user and process have most connections, it is longest unused."""
-        holders = [gpu.holder for gpu in self._gpus.values()]
-        of_user = Counter(client.uid for client in self._clients)
-        of_process = Counter(client.process for client in self._clients)
-        return max(
-            (client for client in self._clients if client not in holders),
-            key=lambda client: (of_user[client.uid], of_process[client.process], -client.used_s),
-        )
+            if len(self._clients) <= MOST_CLIENTS:
+                continue
+            holders = [gpu.holder for gpu in self._gpus.values()]
+            of_user = Counter(client.uid for client in self._clients)
+            of_process = Counter(client.process for client in self._clients)
+            greediest = max(  # its user and process have most connections, it is longest unused
+                (client for client in self._clients if client not in holders),
+                key=lambda client: (of_user[client.uid], of_process[client.process], -client.used_s),
+            )
+            self._drop(greediest)
 
     def _serve(self, client: Client, request: Request) -> None:
         """Start the request and, when its GPUs are done, answer."""
@@ -496,9 +485,10 @@ class Sidecar:
             answer = {"ok": True, **self._result(request)}
         except Exception as error:  # of any kind: the limits of other clients must still be given back
             for uuid in request.taken:
-                self._gpus[uuid].let_go()
+                self._gpus[uuid].release()
             answer = {"ok": False, "error": str(error) or repr(error)}
-        self._say_to(client, answer)
+        if not client.answer(answer):
+            self._drop(client)
 
     def _begin(self, client: Client, request: Request) -> bool:
         """Start the request; False where it has to wait. Raises RefusedError."""
@@ -515,29 +505,34 @@ class Sidecar:
                     raise RefusedError(f"{uuid} is held by process {holder.pid}")
         gpus = [self._gpus[uuid] for uuid in request.uuids]
         if request.what == "set":
-            return self._begin_set(client, request, gpus)
+            for gpu in gpus:
+                gpu.limit.check(request.limit_w)
+            if any(gpu.work is not None for gpu in gpus):
+                return False
+            request.taken = [gpu.limit.uuid for gpu in gpus if gpu.holder is not client]
+            for gpu in gpus:
+                gpu.holder, gpu.must_restore = client, False
+                request.works[gpu.limit.uuid] = gpu.submit(gpu.limit.change, request.limit_w)
+            return True
         for gpu in gpus:  # restore
             if gpu.holder is client:
-                gpu.let_go()
-            gpu.pay(time.monotonic())
-        if any(gpu.owed and not gpu.is_paying for gpu in gpus):
+                gpu.release()
+            gpu.restore_if_due()
+        if any(gpu.must_restore and not gpu.is_restoring for gpu in gpus):
             return False
         request.works = {gpu.limit.uuid: gpu.work for gpu in gpus if gpu.work is not None}
         return True
 
-    def _begin_set(self, client: Client, request: Request, gpus: list[Gpu]) -> bool:
-        for gpu in gpus:
-            gpu.limit.check(request.limit_w)
-        if any(gpu.work is not None for gpu in gpus):
-            return False
-        request.taken = [gpu.limit.uuid for gpu in gpus if gpu.holder is not client]
-        request.works = {gpu.limit.uuid: gpu.take(client, request.limit_w) for gpu in gpus}
-        return True
-
     def _result(self, request: Request) -> dict[str, Any]:
+        """The answer to a request whose GPUs are done. Raises what they raised."""
         done = {uuid: work.result() for uuid, work in request.works.items()}
         if request.what == "limits":
-            return {"gpus": {uuid: self._said_of(gpu) for uuid, gpu in self._gpus.items()}}
+            gpus = {}
+            for uuid, gpu in self._gpus.items():
+                low_w, high_w = gpu.limit.range_w or (None, None)
+                held_by = gpu.holder.pid if gpu.holder is not None and not gpu.holder.is_gone else None
+                gpus[uuid] = {"min_w": low_w, "max_w": high_w, "limit_w": gpu.limit.limit_w, "held_by": held_by}
+            return {"gpus": gpus}
         if request.what == "restore":
             return {"gpus": {uuid: done.get(uuid, "nothing to restore") for uuid in request.uuids}}
         for uuid in request.taken:
@@ -546,26 +541,46 @@ class Sidecar:
                 say(f"{uuid}: held by process {holder.pid} of user {holder.uid}")
         return {}
 
-    def _said_of(self, gpu: Gpu) -> dict[str, Any]:
-        low_w, high_w = gpu.limit.range_w or (None, None)
-        held_by = gpu.holder.pid if gpu.holder is not None and not gpu.holder.is_gone else None
-        return {"min_w": low_w, "max_w": high_w, "limit_w": gpu.limit.limit_w, "held_by": held_by}
-
-    def _say_to(self, client: Client, said: dict[str, Any]) -> None:
-        if not client.answer(said):
-            self._drop(client)
-
     def _drop(self, client: Client) -> None:
         if client in self._clients:
             self._clients.remove(client)
             client.close()
         for gpu in self._gpus.values():
             if gpu.holder is client:
-                gpu.let_go()
+                gpu.release()
 
 
-def is_one_of(limit_w: float, limits_w: list[float]) -> bool:
-    """Whether a limit [W] equals one of the others, up to rounding."""
+def new_record(found_w: float, *set_w: float) -> dict[str, Any]:
+    """The record of a changed limit: the boot of the host, the limit found [W], the limits of which one is in force.
+
+    A driver has its default limit after another boot, so there is nothing to give back then.
+    """
+    return {"boot_id": boot_id(), "found_w": found_w, "set_w": list(set_w)}
+
+
+def read_record(text: bytes) -> dict[str, Any]:
+    """Read a record. Raises ValueError: it is none."""
+    try:
+        record = json.loads(text)
+        if not all(0 < watts < math.inf for watts in (record["found_w"], *record["set_w"])):
+            raise ValueError("it names no limit")
+        return {"boot_id": "", **record}
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}"[:200]) from None
+
+
+def to_give_back(record: dict[str, Any], present_w: float) -> tuple[float | None, str]:
+    """The limit [W] to set so that the one found is in force, None where none is to be set; what that does, as text."""
+    found_w = record["found_w"]
+    if is_one_of(present_w, [found_w]):
+        return None, f"the limit is {found_w:g} W as it was found"
+    if not is_one_of(present_w, record["set_w"]):
+        return None, f"the limit is {present_w:g} W, which was not set by us: left alone"
+    return found_w, f"restored {found_w:g} W from {present_w:g} W"
+
+
+def is_one_of(limit_w: float, limits_w: Iterable[float]) -> bool:
+    """Whether a limit [W] equals one of the others to a driver that rounds."""
     return any(abs(limit_w - other_w) < SAME_W for other_w in limits_w)
 
 
@@ -679,7 +694,12 @@ def main() -> int:
         if not records.lock():
             raise OSError(f"another sidecar serves with the records in {options.state}")
         nvml = Nvml()
-        here = nvml.uuids()
+        here = []
+        for index in range(nvml.call("nvmlDeviceGetCount_v2", writes=(ctypes.c_uint,))[0].value):
+            try:
+                here.append(nvml.text("nvmlDeviceGetUUID", nvml.handle(index)))
+            except OSError as error:  # limits of the other GPUs must still be given back
+                say(f"GPU {index} is not served: {error}")
         uuids = here if options.gpus == "all" else [uuid.strip() for uuid in options.gpus.split(",")]
         if missing := [uuid for uuid in uuids if uuid not in here]:
             raise OSError(f"no such GPU here: {', '.join(missing)} (there are: {', '.join(here) or 'none'})")

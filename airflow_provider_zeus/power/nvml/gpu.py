@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.trial import DeviceInfo
-from airflow_provider_zeus.power.device import BaseDevice, LimitRange
+from airflow_provider_zeus.power.device import Device, LimitRange
+from airflow_provider_zeus.power.group import DeviceGroup
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
-from airflow_provider_zeus.power.limits.helper import LimitHelper, helper_at
-from airflow_provider_zeus.power.limits.record import boot_id
-from airflow_provider_zeus.power.nvml.library import FUNCTION_NOT_FOUND, NOT_SUPPORTED, NvmlAnswer, ask
+from airflow_provider_zeus.power.limits.helpers import LimitHelper, helper_at
+from airflow_provider_zeus.power.limits.sidecar_server import FUNCTION_NOT_FOUND, NOT_SUPPORTED
+from airflow_provider_zeus.power.nvml.library import NvmlAnswer, ask
 from airflow_provider_zeus.power.nvml.limits import grid_step_w, set_limit_w
-from airflow_provider_zeus.power.nvml.polled_energy import PolledEnergy
-from airflow_provider_zeus.power.nvml.sharing import why_not_ours
-from airflow_provider_zeus.power.nvml.visible import Gpu, find_gpu, torch_cuda, uuid_by_torch
+from airflow_provider_zeus.power.nvml.visible import Gpu, find_gpu, find_gpus, torch_cuda, uuid_by_torch, why_not_ours
+from airflow_provider_zeus.power.polling import PolledEnergy
 
 log = logging.getLogger(__name__)
 
 _ABSENT = (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
 
 
-class NvmlDevice(BaseDevice):
+class NvmlDevice(Device):
     """One GPU as :class:`~airflow_provider_zeus.power.device.Device`; by default the first that CUDA shows here.
 
     Energy comes from the GPU's counter (``nvml_counter``) or, on GPUs older than Volta, from polled power
@@ -126,11 +126,11 @@ class NvmlDevice(BaseDevice):
         return self._reading("gpu_busy", rates if rates.problem else rates._replace(value=rates.value.gpu), per=100)
 
     def restore_record(self) -> dict[str, Any] | None:
-        """The GPU, the host's boot (after another one its driver has the default limit), and the helper, if any."""
+        """The GPU, and the helper that sets its limit, if any."""
         if not self.uuid:
             return None
         helper = {"helper": self._helper_description} if self._helper_description else {}
-        return {"kind": "nvml", "uuid": self.uuid, "boot_id": boot_id(), **helper}
+        return {"kind": "nvml", "uuid": self.uuid, **helper}
 
     def set_limit_w(self, limit_w: float) -> None:
         """Set the power limit [W] and check that it is in force. Raises DeviceError."""
@@ -142,7 +142,10 @@ class NvmlDevice(BaseDevice):
 
     # ------------------------------------------------------------------ around a training
     def synchronize(self) -> None:
-        """Wait for torch's work on the GPU. Errors of torch are left to the training's own calls."""
+        """Wait for torch's work on the GPU. Errors of torch are left to the training's own calls.
+
+        Where torch trains on another GPU than this one, energy is not measured from here on.
+        """
         cuda = torch_cuda()
         if cuda is None:
             return
@@ -151,9 +154,18 @@ class NvmlDevice(BaseDevice):
             for other in range(cuda.device_count()) if len(self._among) > 1 else ():
                 if cuda.memory_reserved(other):  # otherwise synchronising may create a context there
                     cuda.synchronize(other)
-            self._compare_with_torch()
         except Exception as error:
             log.debug("torch.cuda.synchronize() failed: %r", error)
+            return
+        if self._is_compared or self._is_mig:
+            return
+        self._is_compared = True  # once, after CUDA started
+        used = uuid_by_torch()
+        if used is None or self.uuid is None or used in self._among:
+            return
+        self._not_ours = f"torch trains on {used}, and {self.uuid} would be measured: set CUDA_VISIBLE_DEVICES={used}"
+        self.missing["energy_j"] = self._not_ours  # profiling then stops and gives the limit back
+        self._warn_once("not_ours", f"Energy is not measured: {self._not_ours}.")
 
     def close(self) -> None:
         """Release the GPU's lock, stop polling and close the helper's connection."""
@@ -163,18 +175,6 @@ class NvmlDevice(BaseDevice):
             self._polled.close()
         if self._helper is not None:
             self._helper.close()
-
-    def _compare_with_torch(self) -> None:
-        """Stop measuring energy where torch trains on another GPU than this one; checked once, after CUDA started."""
-        if self._is_compared or self._is_mig:
-            return
-        self._is_compared = True
-        used = uuid_by_torch()
-        if used is None or self.uuid is None or used in self._among:
-            return
-        self._not_ours = f"torch trains on {used}, and {self.uuid} would be measured: set CUDA_VISIBLE_DEVICES={used}"
-        self.missing["energy_j"] = self._not_ours  # profiling then stops and gives the limit back
-        self._warn_once("not_ours", f"Energy is not measured: {self._not_ours}.")
 
     # ------------------------------------------------------------------ at the start
     def _energy_source(self) -> str | None:
@@ -208,7 +208,7 @@ class NvmlDevice(BaseDevice):
     # ------------------------------------------------------------------ calls of NVML
     def _ask(self, function: str, *arguments: Any) -> NvmlAnswer:
         if self._pid != os.getpid():  # forked: the parent's handle is not valid here
-            handle = ask("nvmlDeviceGetHandleByUUID", self.uuid)
+            handle = ask("nvmlDeviceGetHandleByUUID", self.uuid or "")
             if handle.problem:
                 return handle
             self._handle, self._pid = handle.value, os.getpid()
@@ -228,3 +228,45 @@ class NvmlDevice(BaseDevice):
         if topic not in self._warned:
             self._warned.add(topic)
             log.warning("%s The training continues.", text)
+
+
+def open_nvml(
+    *,
+    read_only: bool = False,
+    max_power_w: float | None = None,
+    power_socket: str = "",
+    gpus: int | None = None,
+    processes: int = 1,
+    lock: Callable[[Sequence[str]], GpuLock] | None = None,
+) -> Device:
+    """Open the GPUs that the training uses. Raises DeviceError with the reason: none can be used.
+
+    :param read_only, power_socket: see :class:`~airflow_provider_zeus.power.nvml.gpu.NvmlDevice`.
+    :param max_power_w: MAXPOWER [W] of all GPUs together, where they do not report it.
+    :param gpus: number of GPUs; default: those that ``CUDA_VISIBLE_DEVICES`` names, one where it is not set.
+    :param processes: number of processes that train together on this host.
+    :param lock: takes the lock of the GPUs with these UUIDs; may wait.
+    """
+    found = find_gpus(gpus)
+    uuids, not_ours = [gpu.uuid for gpu in found], ""
+    if gpus is not None and len(found) < gpus:
+        not_ours = (
+            f"{gpus} GPUs train together and this process sees {len(found)} of them: let CUDA_VISIBLE_DEVICES show "
+            "every GPU of the host's training to each of its processes, and let each pick its own"
+        )
+    named = [gpu.uuid for gpu in found if gpu.uuid and not gpu.is_mig]
+    held = lock(named) if lock is not None and named else None
+    parts = [
+        NvmlDevice(
+            read_only=read_only,
+            max_power_w=max_power_w / len(found) if max_power_w else None,
+            power_socket=power_socket,
+            gpu=gpu,
+            among=uuids,
+            processes=processes,
+            not_ours=not_ours,
+            lock=held,
+        )
+        for gpu in found
+    ]
+    return parts[0] if len(parts) == 1 else DeviceGroup(parts)

@@ -1,29 +1,17 @@
-"""NVML in this process: initialised once, and again after a fork; its error codes as texts."""
+"""NVML in this process, by ``pynvml``: initialised once, and again after a fork; its errors as texts, never raised."""
 
 from __future__ import annotations
 
 import os
 import threading
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-NOT_SUPPORTED, NO_PERMISSION, INVALID_ARGUMENT, FUNCTION_NOT_FOUND, GPU_IS_LOST = 3, 4, 2, 13, 15
+from airflow_provider_zeus.power.limits.sidecar_server import FUNCTION_NOT_FOUND, NVML_ERRORS
 
-_TEXTS = {
-    1: "NVML is not initialised",
-    INVALID_ARGUMENT: "invalid argument",
-    NOT_SUPPORTED: "not supported by this GPU or driver",
-    NO_PERMISSION: "no permission",
-    6: "not found",
-    9: "the NVIDIA driver is not loaded; load it (nvidia-smi must work), in a container give it the GPU (--gpus)",
-    12: "libnvidia-ml.so.1 was not found; install the NVIDIA driver, in a container give it the GPU (--gpus)",
-    FUNCTION_NOT_FOUND: "the driver is too old to know this call; update it",
-    GPU_IS_LOST: "the GPU is lost; look at dmesg, reset it or reboot the host",
-    16: "the GPU must be reset",
-    17: "the operating system refused",
-    18: "driver and library are of different versions; reboot the host",
-    27: "the driver is not ready yet; try again in a minute, and look at dmesg if it stays so",
-    999: "an unknown error of the driver",
-}
+NOT_NVML = -1  # code of a problem that is none of NVML's errors
+_NO_LIBRARY = 12
+_TEXTS = ("nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlSystemGetDriverVersion")
 
 
 class NvmlAnswer(NamedTuple):
@@ -35,25 +23,47 @@ class NvmlAnswer(NamedTuple):
 
 
 def ask(function: str, *arguments: Any) -> NvmlAnswer:
-    """Call a function of NVML by its C name; never raises."""
+    """Call a function of NVML by its name in ``pynvml``; never raises. An answer of a wrong kind is a problem."""
     called = "nvmlInit"
     try:
-        library, called = _library(), function
-        return NvmlAnswer(getattr(library, function)(*arguments))
+        binding, called = _initialised(), function
+        call = getattr(binding, function, None)
+        value = call(*arguments) if call is not None else b""
+        if isinstance(value, bytes) or (function in _TEXTS and not isinstance(value, str)):
+            return NvmlAnswer(None, FUNCTION_NOT_FOUND if call is None else NOT_NVML, _wrong_binding(function))
+        return NvmlAnswer(value)
     except ModuleNotFoundError:
-        return NvmlAnswer(None, -1, "the Python package nvidia-ml-py is not installed; install it")
+        return NvmlAnswer(None, NOT_NVML, "the Python package nvidia-ml-py is not installed; install it")
     except Exception as error:  # NVMLError, and any error of a binding that does not fit its driver
-        code = getattr(error, "value", -1)
-        text = _TEXTS.get(code, f"error {code}") if code != -1 else repr(error)
-        return NvmlAnswer(None, code, f"{called}: {text}")
+        code = getattr(error, "value", NOT_NVML)
+        if code == _NO_LIBRARY:
+            remedy = "install the NVIDIA driver, in a container give it the GPU (--gpus)"
+            return NvmlAnswer(None, code, f"{called}: libnvidia-ml.so.1 was not found; {remedy}")
+        known = isinstance(code, int) and code != NOT_NVML
+        text = NVML_ERRORS.get(code, f"error {code}") if known else repr(error)
+        return NvmlAnswer(None, code if known else NOT_NVML, f"{called}: {text}")
+
+
+def _wrong_binding(function: str) -> str:
+    """Other packages bring a module of this name: their texts are bytes, and they lack the newer calls."""
+    for package in ("pynvml", "nvidia-ml-py3", "nvidia-ml-py2", "nvidia-ml-py"):
+        try:
+            found = f"{package} {version(package)}"
+        except PackageNotFoundError:
+            continue
+        remedy = f"pip uninstall {package}, then " if package != "nvidia-ml-py" else ""
+        return (
+            f"{function}: the module pynvml is of {found}, which answers otherwise; {remedy}pip install -U nvidia-ml-py"
+        )
+    return f"{function}: the module pynvml is not of nvidia-ml-py; install that package, without any other pynvml"
 
 
 _lock = threading.Lock()
 _ready_in: int | None = None  # pid
 
 
-def _library() -> Any:
-    """The Python binding, initialised in this process. Raises ModuleNotFoundError, NVMLError."""
+def _initialised() -> Any:
+    """The binding, initialised in this process. Raises ModuleNotFoundError, NVMLError."""
     global _ready_in
     import pynvml  # type: ignore[import-untyped]
 

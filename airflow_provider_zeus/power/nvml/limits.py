@@ -7,28 +7,20 @@ from collections.abc import Callable
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.device import LimitRange
-from airflow_provider_zeus.power.limits.helper import LimitHelper
-from airflow_provider_zeus.power.limits.record import SAME_W
-from airflow_provider_zeus.power.nvml.library import (
+from airflow_provider_zeus.power.limits.helpers import LimitHelper
+from airflow_provider_zeus.power.limits.sidecar_server import (
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
     INVALID_ARGUMENT,
     NO_PERMISSION,
     NOT_SUPPORTED,
-    NvmlAnswer,
+    SAME_W,
 )
+from airflow_provider_zeus.power.nvml.library import NvmlAnswer
 
 TAKES_EFFECT_S = 0.5  # a limit is in force this long after it was set
 
 _MEASURE = "set mode='measure'"
-_REMEDIES = {
-    NO_PERMISSION: f"Run as root or with CAP_SYS_ADMIN, name a helper by [zeus] power_socket, or {_MEASURE}.",
-    NOT_SUPPORTED: "Limits of this GPU cannot be set: use mode='measure'.",
-    GPU_IS_LOST: f"Until then {_MEASURE}.",
-}
-_STEPS_W = (25, 30, 40, 50, 60, 75, 80, 100, 120, 150, 200, 250)
-_MOST_LIMITS = 11
-_NARROW_W = 75.0
 
 
 def set_limit_w(
@@ -45,6 +37,11 @@ def set_limit_w(
     out_of_range = DeviceError(f"{what}: out of range. Use {limits.min_w:g} to {limits.max_w:g} W.")
     if not limits.min_w - SAME_W < limit_w < limits.max_w + SAME_W:
         raise out_of_range
+    remedies = {
+        NO_PERMISSION: f"Run as root or with CAP_SYS_ADMIN, name a helper by [zeus] power_socket, or {_MEASURE}.",
+        NOT_SUPPORTED: "Limits of this GPU cannot be set: use mode='measure'.",
+        GPU_IS_LOST: f"Until then {_MEASURE}.",
+    }
     if helper is not None:
         try:
             helper.set_limit_w(limit_w)
@@ -55,7 +52,7 @@ def set_limit_w(
         if answer.code == INVALID_ARGUMENT:
             raise out_of_range
         if answer.problem:
-            raise DeviceError(f"{what}: {answer.problem}. {_REMEDIES.get(answer.code, f'If it persists {_MEASURE}.')}")
+            raise DeviceError(f"{what}: {answer.problem}. {remedies.get(answer.code, f'If it persists {_MEASURE}.')}")
     return _wait_in_force(gpu, limit_w, what)
 
 
@@ -81,6 +78,9 @@ def _wait_in_force(gpu: Callable[..., NvmlAnswer], limit_w: float, what: str) ->
 
 def grid_step_w(width_w: float) -> float:
     """Distance [W] of the limits to profile on a range of this width: 25 W, more on wide ranges (at most 11 limits)."""
-    if width_w < _NARROW_W:
+    narrow_w = 75.0
+    if width_w < narrow_w:
         return 10.0
-    return float(next((step for step in _STEPS_W if width_w < step * _MOST_LIMITS), _STEPS_W[-1]))
+    most_limits = 11
+    steps_w = (25, 30, 40, 50, 60, 75, 80, 100, 120, 150, 200, 250)
+    return float(next((step for step in steps_w if width_w < step * most_limits), steps_w[-1]))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.errors import DeviceError
-from airflow_provider_zeus.power.nvml.library import ask
+from airflow_provider_zeus.power.limits.gpu_lock import ALONE, GpuLock
+from airflow_provider_zeus.power.limits.sidecar_server import FUNCTION_NOT_FOUND, NOT_SUPPORTED
+from airflow_provider_zeus.power.nvml.library import NOT_NVML, ask
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +114,8 @@ def _gpu(function: str, key: int | str) -> Gpu:
     if handle.problem:
         return Gpu(problem=handle.problem)
     uuid, name = ask("nvmlDeviceGetUUID", handle.value), ask("nvmlDeviceGetName", handle.value)
+    if uuid.code == NOT_NVML:  # of a wrong binding, of which nothing can be trusted
+        return Gpu(problem=uuid.problem)
     gpu = Gpu(handle.value, uuid.value)
     return gpu if name.problem else gpu._replace(model=name.value)
 
@@ -137,3 +142,44 @@ def _in_cuda_order(chosen: Sequence[int | str], here: Sequence[Gpu], visible: st
         ", ".join(str(gpu.uuid) for gpu in gpus),
     )
     return gpus
+
+
+def why_not_ours(gpu: Gpu, lock: GpuLock | None, processes: int = 1) -> str:
+    """As :func:`why_shared`, and by the GPU's lock. After waiting for the lock, the earlier training may take time to
+    leave the GPU.
+    """
+    if lock is None or lock.why_shared:
+        return lock.why_shared if lock else why_shared(gpu, processes)
+    leaves_s = 10.0  # a process that ended is off its GPU by then
+    until_s = time.monotonic() + (leaves_s if lock.waited else 0.0)
+    while (why := why_shared(gpu, processes)) and time.monotonic() < until_s:
+        time.sleep(0.2)
+    return why
+
+
+def why_shared(gpu: Gpu, processes: int = 1) -> str:
+    """Why the GPU's energy and limit are not the training's alone; empty where they are.
+
+    Processes are counted without their ids: NVML reports those of the host, which mean nothing in a container.
+
+    :param processes: number of processes that train together on this host; any of them may use the GPU already.
+    """
+    if gpu.is_mig:
+        return f"a MIG slice shares its GPU's energy counter and power limit with other slices: {ALONE}"
+    mig = ask("nvmlDeviceGetMigMode", gpu.handle)
+    if not mig.problem and mig.value[0]:
+        return f"the GPU is cut into MIG slices, which share its energy counter and power limit: {ALONE}"
+    if mig.problem and mig.code not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):  # as on GPUs and drivers without MIG
+        return f"whether the GPU is cut into MIG slices is not known ({mig.problem}): {ALONE}"
+    running = ask("nvmlDeviceGetComputeRunningProcesses_v3", gpu.handle)
+    if running.code == FUNCTION_NOT_FOUND:  # drivers before 510
+        running = ask("nvmlDeviceGetComputeRunningProcesses_v2", gpu.handle)
+    if running.code == NOT_SUPPORTED:
+        return ""
+    if running.problem:
+        return f"whether other processes use the GPU is not known ({running.problem}): {ALONE}"
+    ours = processes if processes > 1 else int(torch_cuda() is not None)
+    others = len(running.value) - ours
+    if others > 0:
+        return f"{others} other process{'es use' if others > 1 else ' uses'} the GPU: {ALONE}"
+    return ""

@@ -21,7 +21,7 @@ from typing import Any
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.model.trial import DeviceInfo
-from airflow_provider_zeus.power.device import BaseDevice, LimitRange, default_state_dir
+from airflow_provider_zeus.power.device import Device, LimitRange, default_state_dir
 from airflow_provider_zeus.power.simulated import state_file
 from airflow_provider_zeus.power.simulated.models import CHIPS, LOADS, Chip
 from airflow_provider_zeus.power.simulated.state_file import (
@@ -37,11 +37,10 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.1  # the energy counter is refreshed this often (NVML: every 20 to 100 ms)
 SETTLE_S = 0.3  # assumed time constant of a changed limit: it has settled after the 1 s that the profiler discards
-SETTLED_W = 0.5  # closer than this, the new limit is in force
 PREFIX = "simulated:"
 
 
-class SimulatedGpu(BaseDevice):
+class SimulatedGpu(Device):
     """One GPU under one load, as :class:`~airflow_provider_zeus.power.device.Device`.
 
     Its state is in ``state_file`` (layout: :mod:`~airflow_provider_zeus.power.simulated.state_file`), so that other
@@ -157,7 +156,8 @@ class SimulatedGpu(BaseDevice):
         step_s, _ = self._step(samples, round(effective_w))
         halfway = math.exp(-step_s / 2 / SETTLE_S)
         left_w = (effective_w - limit_w) * halfway * halfway
-        self._slots[EFFECTIVE_W] = limit_w if abs(left_w) < SETTLED_W else limit_w + left_w
+        settled_w = 0.5  # closer than this, the new limit is in force
+        self._slots[EFFECTIVE_W] = limit_w if abs(left_w) < settled_w else limit_w + left_w
         return round(limit_w + (effective_w - limit_w) * halfway)
 
 

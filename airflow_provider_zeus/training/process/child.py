@@ -18,8 +18,6 @@ from airflow_provider_zeus.training.protocol.events import MOST_LINE_BYTES, SCHE
 from airflow_provider_zeus.untrusted_files import open_plain
 
 GRACE_S = 3.0  # between SIGTERM and SIGKILL; Airflow kills the task, which has to store the cost, after 5 s
-_MAX_LINE = 64 * 1024  # characters of output shown as one line
-_MAX_READ = 2**24  # bytes of a result read at once
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +86,8 @@ class Child:
 
     def _split(self, text: str, *, last: bool) -> None:
         *lines, self._rest = _ENDS.split(self._rest + text)
-        if last or len(self._rest) > _MAX_LINE:
+        max_line = 64 * 1024  # characters of output shown as one line
+        if last or len(self._rest) > max_line:
             lines, self._rest = [*lines, self._rest], ""
         for line in (each.replace("\0", "\ufffd") for each in lines):  # PostgreSQL, which may hold XComs, takes no NUL
             if line.strip():
@@ -111,10 +110,11 @@ class Follower:
         """
         if self._invalid:
             return []
+        max_read = 2**24  # bytes of a result read at once
         try:
             with open(open_plain(self._path), "rb") as file:
                 file.seek(self._read)
-                data = file.read(_MAX_READ)
+                data = file.read(max_read)
         except FileNotFoundError:
             return []
         except ValueError:  # such as a pipe
@@ -125,14 +125,12 @@ class Follower:
             self._invalid = True
             raise ValueError(f"a line is longer than {MOST_LINE_BYTES} bytes")
         self._read += len(whole)
-        return [line for text in io.BytesIO(whole) if (line := self._line(text)) is not None]
-
-    def _line(self, text: bytes) -> ResultLine | None:
-        """Read one line; None, with one warning for the whole file, where it is none of this version."""
-        try:
-            return ResultLine.from_json(text.decode())
-        except ValueError:  # its text is not repeated: it may come from any file
-            if not self._warned:
-                self._warned = True
-                log.warning("Zeus: a line that is no result line of version %d is left out.", SCHEMA)
-            return None
+        lines = []
+        for text in io.BytesIO(whole):
+            try:
+                lines.append(ResultLine.from_json(text.decode()))
+            except ValueError:  # its text is not repeated: it may come from any file
+                if not self._warned:
+                    self._warned = True
+                    log.warning("Zeus: a line that is no result line of version %d is left out.", SCHEMA)
+        return lines

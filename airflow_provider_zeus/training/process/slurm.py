@@ -15,9 +15,6 @@ import subprocess
 import sys
 import time
 
-ID_S = 1.5  # how long a stop waits for the number of a job that is being submitted
-CANCEL_S = 2.5  # for scancel; the supervisor kills all that is left 3 s after it asked for the end
-
 _SUBMITTED = re.compile(rb"(?:Submitted batch job )?(\d+)(?:(?: on cluster |;)(\S+))?\s*")
 
 
@@ -55,10 +52,12 @@ class Submission:
 
     def cancel(self) -> None:
         """Cancel the job, then end sbatch. Raises nothing: what does not work is printed."""
-        end_s = time.monotonic() + ID_S
+        id_s = 1.5  # how long a stop waits for the number of a job that is being submitted
+        end_s = time.monotonic() + id_s
         while self.job is None and (left_s := end_s - time.monotonic()) > 0:
             if not select.select([self._output], [], [], left_s)[0] or not self._read():
                 break
+        cancel_s = 2.5  # for scancel; the supervisor kills all that is left 3 s after it asked for the end
         if self.job is None:
             say("No Slurm job is cancelled: sbatch has printed no number of a job.")
         else:
@@ -68,7 +67,7 @@ class Submission:
                 subprocess.run(  # noqa: S603
                     [scancel, *(["--clusters", cluster] if cluster else []), number],
                     preexec_fn=ignore_sigterm,  # the supervisor sends SIGTERM to every process below it
-                    timeout=CANCEL_S,
+                    timeout=cancel_s,
                     check=True,
                 )
                 say(f"Slurm job {number} is cancelled.")
@@ -90,21 +89,15 @@ class Submission:
 
 def main() -> int:
     """Submit, wait, cancel where asked to; return the exit status."""
-    wake = wake_on_sigterm()
+    wake, woken = os.pipe()
+    os.set_blocking(woken, False)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
     submission = Submission(sys.argv[1:])
     if submission.follow(wake):
         return submission.end()
     submission.cancel()
     return 128 + signal.SIGTERM
-
-
-def wake_on_sigterm() -> int:
-    """A descriptor that can be read once SIGTERM has come."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    return reading
 
 
 def ignore_sigterm() -> None:

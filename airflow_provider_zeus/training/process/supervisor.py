@@ -23,9 +23,6 @@ import time
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # exit status where the command cannot be started, as in a shell
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_POLL_S = 0.02
-_GUARDIAN = b"airflow_provider_zeus/power/limits/guardian.py"
-_GUARDIAN_S = 5.0  # how much longer than the other processes it may take
 
 
 class ProcessTree:
@@ -55,6 +52,8 @@ class ProcessTree:
     def end(self, grace_s: float) -> None:
         """Send SIGTERM to all processes that are left, SIGKILL to those that still run after ``grace_s`` seconds."""
         start_s, signalled = time.monotonic(), set[tuple[int, int]]()
+        poll_s = 0.02
+        guardian_s = 5.0  # how much longer than the other processes it may take
         while self.reap():
             late_s = time.monotonic() - start_s - grace_s
             if os.path.isdir("/proc/self"):
@@ -62,17 +61,22 @@ class ProcessTree:
             else:  # the command alone; while it is not collected its pid is not reused
                 left = [] if self.status is not None else [(self._process.pid, 0)]
             if late_s >= 0:
-                _signal([each for each in left if late_s >= _GUARDIAN_S or not _is_guardian(each[0])], signal.SIGKILL)
+                _signal([each for each in left if late_s >= guardian_s or not _is_guardian(each[0])], signal.SIGKILL)
             else:
                 _signal([each for each in left if each not in signalled], signal.SIGTERM)
                 signalled.update(left)
-            time.sleep(_POLL_S)
+            time.sleep(poll_s)
 
 
 def main() -> int:
     """Run the command; return its exit status."""
     parent, grace_s, command = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
-    wake, pidfd = _wake_on_signals(), _pidfd(parent)
+    wake, woken = os.pipe()
+    os.set_blocking(woken, False)
+    signal.set_wakeup_fd(woken)  # gets the number of each signal that arrives
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # replaced by the default in the command: a handler is not inherited
+    pidfd = _pidfd(parent)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != parent:
         return 1  # the parent died before its pidfd was opened
@@ -81,33 +85,18 @@ def main() -> int:
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-    _wait(tree, wake, pidfd)
-    tree.end(grace_s)
-    return 1 if tree.status is None else tree.status
-
-
-def _wait(tree: ProcessTree, wake: int, pidfd: int | None) -> None:
-    """Wait until the command has ended, or a request to stop comes."""
     poll = select.poll()
     for descriptor in (0, wake, *([] if pidfd is None else [pidfd])):
         poll.register(descriptor, select.POLLIN)
-    while tree.status is None:
+    while tree.status is None:  # until the command has ended, or a request to stop comes
         ready = [descriptor for descriptor, _ in poll.poll()]
         if wake in ready and signal.SIGTERM in os.read(wake, 4096):
-            return
+            break
         if pidfd in ready or (0 in ready and not os.read(0, 4096)):
-            return
+            break
         tree.reap()
-
-
-def _wake_on_signals() -> int:
-    """A descriptor that gets the number of each signal that arrives."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for number in (signal.SIGCHLD, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)  # replaced by the default in the command: a handler is not inherited
-    return reading
+    tree.end(grace_s)
+    return 1 if tree.status is None else tree.status
 
 
 def _pidfd(pid: int) -> int | None:
@@ -150,8 +139,9 @@ def _signal(processes: list[tuple[int, int]], number: signal.Signals) -> None:
 
 
 def _is_guardian(pid: int) -> bool:
+    guardian = b"airflow_provider_zeus/power/limits/guardian.py"
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-        return any(argument.endswith(_GUARDIAN) for argument in file.read().split(b"\0"))
+        return any(argument.endswith(guardian) for argument in file.read().split(b"\0"))
     return False
 
 

@@ -10,9 +10,6 @@ from airflow_provider_zeus.training.profiling.search import TICK_S
 
 SETTLE_S = 1.0  # training discarded at first and after a change of limit, until clocks are steady
 PIECES = 5  # of a window
-PIECE_S = 1.0  # least length where the window is long enough: counters have ticks of 20 to 100 ms
-_MAX_DIFFERENCE = 0.05  # relative difference of two pieces up to which training counts as settled
-_MAX_UNSETTLED = 3  # pieces discarded in a row, at most
 
 
 class MeasurementWindows:
@@ -26,7 +23,8 @@ class MeasurementWindows:
         self.limit_w: float | None = None  # that is being measured
         self.failures = 0  # pieces whose energy could not be read
         self._batch_size, self._window_s = batch_size, window_s
-        self._piece_s = max(window_s / PIECES, min(PIECE_S, window_s / 2))
+        piece_s = 1.0  # least length where the window is long enough: counters have ticks of 20 to 100 ms
+        self._piece_s = max(window_s / PIECES, min(piece_s, window_s / 2))
         self._piece_steps = math.ceil(window_steps / PIECES)
         self.unsettle()
         self._new_piece()
@@ -39,7 +37,8 @@ class MeasurementWindows:
 
     def unsettle(self) -> None:
         """Discard the training that follows until it is steady: the limit has changed, or training is new."""
-        self._settle_s, self._unsettled = SETTLE_S, _MAX_UNSETTLED
+        max_unsettled = 3  # pieces discarded in a row, at most
+        self._settle_s, self._unsettled = SETTLE_S, max_unsettled
         self._first: ProfileSample | None = None  # the first piece since then, until a second one agrees
 
     def begin(self, reading: Reading, limit_w: float) -> None:
@@ -88,7 +87,19 @@ class MeasurementWindows:
 
         :param at_end: the attempt ends: an unfinished or unsettled piece counts too.
         """
-        piece = self._sample(at_end=at_end)
+        span, limit_w, piece = self._span, self.limit_w, None
+        if self._samples > 0 and span.time_s > 0 and limit_w is not None:
+            if span.energy_j:
+                piece = ProfileSample(
+                    batch_size=self._batch_size,
+                    limit_w=limit_w,
+                    samples=self._samples,
+                    energy_j=span.energy_j,
+                    time_s=span.time_s,
+                    steps=self._steps,
+                )
+            else:  # unknown, or the counter stands still
+                self.failures += not at_end
         self._new_piece()
         pieces = [self._first, piece]
         if self._unsettled and not at_end:
@@ -112,22 +123,6 @@ class MeasurementWindows:
         self._span = Span()
         self._samples = self._steps = 0
 
-    def _sample(self, *, at_end: bool) -> ProfileSample | None:
-        span, limit_w = self._span, self.limit_w
-        if self._samples <= 0 or span.time_s <= 0 or limit_w is None:
-            return None
-        if not span.energy_j:  # unknown, or the counter stands still
-            self.failures += not at_end
-            return None
-        return ProfileSample(
-            batch_size=self._batch_size,
-            limit_w=limit_w,
-            samples=self._samples,
-            energy_j=span.energy_j,
-            time_s=span.time_s,
-            steps=self._steps,
-        )
-
 
 def _agree(first: ProfileSample, second: ProfileSample) -> bool:
     """Whether two pieces have the same J and s per sample, within the resolution of the counter."""
@@ -135,4 +130,66 @@ def _agree(first: ProfileSample, second: ProfileSample) -> bool:
     share = second.samples / first.samples
     difference_s = abs(second.time_s / first.time_s / share - 1)
     difference_j = abs(second.energy_j / first.energy_j / share - 1)
-    return difference_s <= _MAX_DIFFERENCE and difference_j <= _MAX_DIFFERENCE + resolution
+    max_difference = 0.05  # relative difference of two pieces up to which training counts as settled
+    return difference_s <= max_difference and difference_j <= max_difference + resolution
+
+
+MAX_DIFFERENCE = 0.1  # relative difference of J per sample from the profile that counts as a strike
+
+
+class DriftDetector:
+    """Compares stretches of steady training, each as long as a window, with the profile. They continue across epochs.
+
+    :param min_s: least duration of a stretch [s].
+    :param min_samples: least samples of a stretch.
+    """
+
+    def __init__(self, min_s: float, min_samples: int) -> None:
+        self._min_s, self._min_samples = min_s, min_samples
+        self._strikes = self._samples = self._since = 0
+        self._span = Span()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether training that goes on now is part of a stretch."""
+        return self._span.is_open
+
+    def drifted(self, reading: Reading, samples: int, j_per_sample: float, *, pauses: bool) -> bool:
+        """Take training up to ``reading`` into account; return whether it has left its profile.
+
+        :param samples: trained so far in all.
+        :param j_per_sample: of the profile.
+        :param pauses: training steps end here and go on after the next call.
+        """
+        if not self.is_open:
+            if not pauses:
+                self._span.open(reading)
+                self._since = samples
+            return False
+        self._span.advance(reading)
+        self._samples, self._since = self._samples + samples - self._since, samples
+        if self._span.energy_j is None:
+            self._start_stretch(samples)
+        elif self._span.time_s >= self._min_s and self._samples >= self._min_samples:
+            difference = abs(self._span.energy_j / self._samples / j_per_sample - 1)
+            self._strikes = self._strikes + 1 if difference > MAX_DIFFERENCE else 0
+            self._start_stretch(samples)
+            if not pauses:
+                self._span.open(reading)
+        if pauses:
+            self._span.close(reading)
+        strikes = 2  # consecutive stretches with such a difference after which the profile no longer holds
+        return self._strikes >= strikes
+
+    def pause(self) -> None:
+        """Leave out what came since the last call of :meth:`drifted`, and what comes until the next one."""
+        self._span.pause()
+
+    def restart(self) -> None:
+        """Forget the open stretch: the limit has changed, and with it the profile to compare with."""
+        self._start_stretch(self._since)
+
+    def _start_stretch(self, samples: int) -> None:
+        self._span = Span()
+        self._samples = 0  # of the stretch, up to the last call
+        self._since = samples  # trained in all at the last call

@@ -2,23 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.estimate import Estimate, Z
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.objective import Rate
+from airflow_provider_zeus.model.objective import HALF_WIDTH, Rate
 from airflow_provider_zeus.model.trial import ProfileSample, since_mark
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.signals.follow import weighed
-from airflow_provider_zeus.training.profiling.missed_saving import MissedSaving
 from airflow_provider_zeus.training.profiling.search import LimitMeasurement, Search, by_limit
 
-SPARE = 1.05  # by how much more a lower limit must be fast enough before it replaces a higher one
+
+class MissedSaving(NamedTuple):
+    """Shares of what was drawn and of the time at the limit found, with 90 % intervals; below 0: lost."""
+
+    found_w: float
+    best_w: float
+    energy: Estimate
+    time: Estimate
+    energy_j: float  # of one sample
+    time_s: float
+
+    @classmethod
+    def of(
+        cls, search: Search, measured: Mapping[float, LimitMeasurement], found_w: float | None
+    ) -> MissedSaving | None:
+        """Compare the best limit with the one found; None where one of them was not measured."""
+        best_w, used = search.best_w(measured), {w: one for w, one in measured.items() if one.samples}
+        if found_w is None or best_w is None or found_w not in used or best_w not in used:
+            return None
+        (found_j, found_s), (best_j, best_s) = used[found_w].rate, used[best_w].rate
+        if not (found_j and found_s):
+            return None
+        off_j, off_s = (0.0, 0.0) if best_w == found_w else _doubts(search, used, found_w, best_w)
+        energy, time = _saved(best_j / found_j, off_j), _saved(best_s / found_s, off_s)
+        return cls(found_w, best_w, energy, time, found_j - best_j, found_s - best_s)
+
+    def notes(self, samples: int) -> dict[str, float]:
+        """The figures for these samples, by name."""
+        shares = {"energy": self.energy, "time": self.time}
+        ends = {"": "value", "_low": "low", "_high": "high"}
+        return {
+            "optimum_w": self.best_w,
+            "optimum_saves_j": samples * self.energy_j,
+            "optimum_saves_s": samples * self.time_s,
+            **{f"optimum_saves_{of}{end}": getattr(s, name) for of, s in shares.items() for end, name in ends.items()},
+        }
+
+    def text(self, samples: int) -> str:
+        """What these samples would have saved, in a sentence."""
+        if self.best_w == self.found_w:
+            return f"the limit found, {self.found_w:g} W, is the best of those measured: there was nothing to save."
+        energy = _text(self.energy, f"{samples * self.energy_j:+.4g} J of energy")
+        time = _text(self.time, f"{samples * self.time_s:+.4g} s of time")
+        limits = f"at {self.best_w:g} W instead of {self.found_w:g} W"
+        return f"{limits} these {samples} samples would have saved {energy} and {time}."
 
 
-class Present(NamedTuple):
+def _doubts(
+    search: Search, measured: Mapping[float, LimitMeasurement], found_w: float, best_w: float
+) -> tuple[float, float]:
+    """Half of the 90 % intervals of ln of the two ratios: of J and of s per sample.
+
+    The best limit was picked for its readings, so its interval is that of as many comparisons as there are other
+    limits (Bonferroni). No interval is narrower than the one that profiling aims at, since a small scatter shows no
+    error that all pieces share; and it is that one where the profile came from the store, as sums without a scatter.
+    """
+    from statistics import NormalDist
+
+    least, free = Z * math.sqrt(2.0) * HALF_WIDTH / 1.96, sum(one.pieces - 1 for one in measured.values())
+    least_free = 3  # degrees of freedom from which on the scatter of the pieces is known
+    if free < least_free:
+        return least, least
+    z = NormalDist().inv_cdf(1.0 - 0.05 / (len(measured) - 1))
+    wide = z * (1.0 + 1.5 / free) * math.sqrt(sum(1.0 / measured[w].time_s for w in (found_w, best_w)))  # about Student
+    sd_j, sd_s = search.noise(measured, ticks=True)
+    return max(wide * sd_j, least), max(wide * sd_s, least)
+
+
+def _saved(ratio: float, doubt: float) -> Estimate:
+    return Estimate(1.0 - ratio, 1.0 - ratio * math.exp(doubt), 1.0 - ratio * math.exp(-doubt))
+
+
+def _text(saved: Estimate, amount: str) -> str:
+    value, low, high = (100 * (v or 0.0) for v in (saved.value, saved.low, saved.high))
+    text = f"{amount} ({value:+.1f} %, 90 % interval {low:+.1f} to {high:+.1f} %)"
+    return f"an undecided {text}" if low < 0 < high else text
+
+
+class Conditions(NamedTuple):
     """What the best limit depends on besides the profile, now."""
 
     ratio: float = 1.0  # on the energy term of Eq. 7: of a followed signal's present value to its mean
@@ -89,17 +165,18 @@ class Profiler:
         """The best limit of those measured so far [W]; None before the first sample."""
         return self._search.best_w(self._measured)
 
-    def best_w_at(self, present: Present, before_w: float | None = None) -> float | None:
+    def best_w_at(self, now: Conditions, before_w: float | None = None) -> float | None:
         """The best limit now [W]; None before the first sample.
 
         :param before_w: the limit until now. It stays where it is still fast enough and a lower one only just is.
         """
-        weights, slowdown = weighed(self.weights, present.ratio), present.slowdown
+        weights, slowdown = weighed(self.weights, now.ratio), now.slowdown
         if slowdown is None:
             return replace(self._search, weights=weights).best_w(self._measured)
+        spare = 1.05  # by how much more a lower limit must be fast enough before it replaces a higher one
         lowest_w, safe_w = (
             replace(self._search, weights=weights._replace(slowdown=max(most, 1.0))).best_w(self._measured)
-            for most in (slowdown, slowdown / SPARE)
+            for most in (slowdown, slowdown / spare)
         )
         if before_w is not None and lowest_w is not None and safe_w is not None and lowest_w <= before_w <= safe_w:
             return before_w

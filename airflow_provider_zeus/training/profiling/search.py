@@ -18,11 +18,8 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.objective import HALF_WIDTH, Rate, permitted
 from airflow_provider_zeus.model.trial import ProfileSample
 
-COARSE = 5  # parts into which the coarse walk divides a long grid
 LONGEST = 3  # windows of one limit in which its interval should be as narrow as HALF_WIDTH
-CLEARLY = 3.0  # standard deviations by which a limit must be worse than the best to be left alone
 DOUBT = 1.65  # standard deviations by which a limit may be better than measured, one-sided 95 %
-IN_DOUBT = 8  # windows of a limit in doubt before the grid around the best one is refined
 ENOUGH = 0.003  # relative difference that is too little to matter
 MOST = 30  # windows of one limit, at most
 NOISE = 0.003  # least relative standard deviation of a window, however small its scatter is
@@ -122,7 +119,8 @@ class Search:
         for limit_w in whole:
             if self._too_wide(whole, limit_w):
                 return NextLimit(limit_w)
-        again = self._least_measured(whole, rivals, IN_DOUBT)
+        in_doubt = 8  # windows of a limit in doubt before the grid around the best one is refined
+        again = self._least_measured(whole, rivals, in_doubt)
         if again is not None:
             return NextLimit(again)
         beside = self._beside_best(limits_w, whole)
@@ -171,7 +169,8 @@ class Search:
         if one.half_width() <= HALF_WIDTH or self._windows(one) >= LONGEST:
             return False
         best_w = self._best(whole)
-        return best_w is None or self._excess(whole, limit_w, best_w) <= CLEARLY * self._error(whole, limit_w, best_w)
+        clearly = 3.0  # standard deviations by which a limit must be worse than the best to be left alone
+        return best_w is None or self._excess(whole, limit_w, best_w) <= clearly * self._error(whole, limit_w, best_w)
 
     def _rivals(self, whole: Mapping[float, LimitMeasurement]) -> set[float]:
         """The best limit, and those that may be better by more than matters, given the noise."""
@@ -247,7 +246,8 @@ def by_limit(samples: Iterable[ProfileSample]) -> dict[float, LimitMeasurement]:
 
 def coarse(limits_w: Sequence[float]) -> list[float]:
     """Limits of the coarse walk, highest first: every second one, about six of a long grid, and mostly the lowest."""
-    stride = max(2, round((len(limits_w) - 1) / COARSE))
+    parts = 5  # into which the coarse walk divides a long grid
+    stride = max(2, round((len(limits_w) - 1) / parts))
     chosen = list(limits_w[::stride])
     if limits_w and 2 * ((len(limits_w) - 1) % stride) >= stride:
         chosen.append(limits_w[-1])

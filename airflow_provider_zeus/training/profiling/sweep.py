@@ -13,10 +13,12 @@ from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.limits.record import same_w
 from airflow_provider_zeus.power.meter import Reading, Span
-from airflow_provider_zeus.training.profiling.measurement_windows import MeasurementWindows
-from airflow_provider_zeus.training.profiling.missed_saving import MissedSaving
-from airflow_provider_zeus.training.profiling.profile_drift import MAX_DIFFERENCE, DriftDetector
-from airflow_provider_zeus.training.profiling.profiler import Present, Profiler
+from airflow_provider_zeus.training.profiling.measurement_windows import (
+    MAX_DIFFERENCE,
+    DriftDetector,
+    MeasurementWindows,
+)
+from airflow_provider_zeus.training.profiling.profiler import Conditions, MissedSaving, Profiler
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -29,7 +31,7 @@ class Sweep:
 
     :param limits: None where limits are not to be set; nothing is profiled then.
     :param observe: when the profile is complete, set the limit found instead of the best one.
-    :param present: what the best limit depends on now besides the profile.
+    :param conditions: what the best limit depends on now besides the profile.
     """
 
     def __init__(
@@ -39,14 +41,14 @@ class Sweep:
         profiler: Profiler,
         *,
         observe: bool,
-        present: Callable[[], Present] = Present,
+        conditions: Callable[[], Conditions] = Conditions,
     ) -> None:
         self.active = False  # profiling now
         self.measured: list[ProfileSample] = []
         self.unsent: deque[ProfileSample] = deque()  # measured and not yet sent
-        self._device, self._limits, self._profiler, self._observe = device, limits, profiler, observe
-        self._read_present, self._present = present, Present()
-        self._before_w: float | None = None  # the limit chosen before ``_present`` was read
+        self._device, self._limits, self.profiler, self._observe = device, limits, profiler, observe
+        self._read_conditions, self._conditions = conditions, Conditions()
+        self._before_w: float | None = None  # the limit chosen before ``_conditions`` was read
         self._windows = MeasurementWindows(profiler.batch_size, profiler.min_s, profiler.min_steps)
         self._spent, self._spent_samples = Span(), 0  # all of profiling, settling included
         self._since_samples = 0  # samples trained when the open part of ``_spent`` began
@@ -57,7 +59,7 @@ class Sweep:
     def start(self, reading: Reading, samples: int) -> None:
         """Begin training steps, when ``samples`` were trained in all."""
         self._detects_drift = self._detects_drift and self._may_set
-        if self._may_set and self._profiler.next_limit_w is not None:
+        if self._may_set and self.profiler.next_limit_w is not None:
             self._start_profiling(reading, samples)
         else:
             self._set_chosen()
@@ -74,11 +76,6 @@ class Sweep:
             self._drift.pause()
         else:
             self.check_drift(reading, samples, pauses=True)
-
-    @property
-    def needs_next_step(self) -> bool:
-        """Whether it needs a reading after the next step, not only once a second."""
-        return self.active or self.drift_check_pending
 
     @property
     def drift_check_pending(self) -> bool:
@@ -102,7 +99,7 @@ class Sweep:
             return False
         before_w = windows.limit_w
         self.keep(at_end=False)
-        next_w = self._profiler.next_limit_w
+        next_w = self.profiler.next_limit_w
         if self._may_set and next_w is not None:
             if next_w == before_w and self._in_force(next_w):
                 windows.open(reading, samples)
@@ -121,7 +118,7 @@ class Sweep:
         """
         self._follow()
         chosen_w = self._chosen_w
-        rates = self._profiler.rates_at(chosen_w)
+        rates = self.profiler.rates_at(chosen_w)
         if self.active or not self._detects_drift or rates is None or not self._in_force(chosen_w):
             return
         if not self._drift.drifted(reading, samples, rates[0], pauses=pauses):
@@ -129,12 +126,12 @@ class Sweep:
         log.warning(
             "Zeus: a sample at batch size %d no longer draws the %.3g J of its power profile, by over %.0f %%: the "
             "profile is measured again.",
-            self._profiler.batch_size,
+            self.profiler.batch_size,
             rates[0],
             100 * MAX_DIFFERENCE,
         )
         self._detects_drift = False
-        self._record(self._profiler.reset())
+        self._record(self.profiler.reset())
         self._windows.unsettle()
         if not pauses:
             self._start_profiling(reading, samples)
@@ -145,7 +142,7 @@ class Sweep:
             self._windows.drop()
             return
         for sample in self._windows.take(at_end=at_end):
-            self._profiler.add(sample)
+            self.profiler.add(sample)
             self._record(sample)
 
     def advance(self, reading: Reading) -> None:
@@ -162,7 +159,7 @@ class Sweep:
         profiled = self._spent_samples + (samples - self._since_samples if self.active else 0)
         if profiled == 0:
             return 0.0, 0.0
-        rates = self._profiler.rates_at(self._usual_w)
+        rates = self.profiler.rates_at(self._usual_w)
         if rates is None:
             return None, None
         spent_j = self._spent.energy_j
@@ -170,12 +167,7 @@ class Sweep:
 
     def cost_per_sample(self) -> float | None:
         """Cost of a sample at the chosen limit [J]; None until every limit that had to be is measured."""
-        return self._profiler.cost_at(self._usual_w) if self._profiler.walked and self._may_set else None
-
-    @property
-    def fastest_sample_s(self) -> float | None:
-        """Time of a sample at the highest limit measured [s]; None before the first."""
-        return self._profiler.fastest_sample_s
+        return self.profiler.cost_at(self._usual_w) if self.profiler.walked and self._may_set else None
 
     def missed_savings(self, samples: int) -> dict[str, float]:
         """In mode ``observe``: what these samples would have saved at the best limit; empty where it is not known.
@@ -189,7 +181,7 @@ class Sweep:
         """Log :meth:`missed_savings`, if there are any."""
         missed = self._missed if samples > 0 else None
         if missed is not None:
-            end = "" if self._profiler.walked else " The profile is not complete yet."
+            end = "" if self.profiler.walked else " The profile is not complete yet."
             log.info("Zeus observed: %s%s", missed.text(samples), end)
 
     # ------------------------------------------------------------------ inside
@@ -200,28 +192,28 @@ class Sweep:
     @property
     def _usual_w(self) -> float | None:
         """The limit without a signal: what the policy's EpochCost is of."""
-        return self._limits.found_w if self._observe and self._limits else self._profiler.best_w
+        return self._limits.found_w if self._observe and self._limits else self.profiler.best_w
 
     @property
     def _chosen_w(self) -> float | None:
         """The limit to train at now, where nothing is profiled."""
-        if self._observe or self._present == Present():
+        if self._observe or self._conditions == Conditions():
             return self._usual_w
-        return self._profiler.best_w_at(self._present, self._before_w)
+        return self.profiler.best_w_at(self._conditions, self._before_w)
 
     @property
     def _missed(self) -> MissedSaving | None:
-        return self._profiler.missed_saving(self._usual_w) if self._observe else None
+        return self.profiler.missed_saving(self._usual_w) if self._observe else None
 
     def _follow(self) -> None:
         """Where another limit has become the best one, by a signal or for want of time, set it."""
         before_w = self._before_w = self._chosen_w
-        self._present = self._read_present()
+        self._conditions = self._read_conditions()
         if self.active or self._chosen_w == before_w:
             return
         self._drift.restart()
         self._set_chosen()
-        ratio, slowdown = self._present
+        ratio, slowdown = self._conditions
         time = "" if slowdown is None else f"; the rest may take {slowdown:.2f} x as long as at the highest limit"
         signal = "" if ratio == 1 else f"; the followed signal is at {ratio:.2f} x its mean"
         log.info("Zeus: %g W is the best limit now%s%s.", self._chosen_w, signal, time)
@@ -243,7 +235,7 @@ class Sweep:
 
     def _set_next(self, reading: Reading, samples: int) -> None:
         """Set the limit that is to be measured now."""
-        limit_w = self._profiler.next_limit_w
+        limit_w = self.profiler.next_limit_w
         if limit_w is None or self._limits is None:
             return
         if not self._in_force(limit_w):
@@ -255,13 +247,13 @@ class Sweep:
 
     def _set_chosen(self) -> None:
         """Set the best limit of a complete profile; to observe, or where energy cannot be measured, the limit found."""
-        self._present = self._read_present()
+        self._conditions = self._read_conditions()
         if self._limits is None:
             return
         if self._windows.failures >= _MAX_FAILURES:
             if self._limits.can_set and self._limits.found_w is not None:
                 self._limits.set_w(self._limits.found_w)
-        elif self._profiler.next_limit_w is None and self._may_set and self._chosen_w is not None:
+        elif self.profiler.next_limit_w is None and self._may_set and self._chosen_w is not None:
             self._limits.set_w(self._chosen_w)
 
     def _record(self, sample: ProfileSample) -> None:
@@ -269,7 +261,7 @@ class Sweep:
         self.unsent.append(sample)
 
     def _log_result(self) -> None:
-        profiler = self._profiler
+        profiler = self.profiler
         if self._windows.failures >= _MAX_FAILURES:
             log.warning("Zeus gives up profiling: the energy counter of this device does not move or cannot be read.")
             return

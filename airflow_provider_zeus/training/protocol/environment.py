@@ -25,10 +25,9 @@ from uuid import NAMESPACE_OID, uuid4, uuid5
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.trial import Observation, State
-from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.factory import device_of
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.protocol.sender import Sink, folded, log_costs
@@ -40,7 +39,6 @@ BATCH_SIZE, POWER_SOCKET = "ZEUS_BATCH_SIZE", "ZEUS_POWER_SOCKET"
 ATTEMPT_ROOT = "ZEUS_ATTEMPT_ROOT"
 RESULT_KEY = "zeus"  # entry of the XCom document that holds the result
 
-_MAX_NOTE = 2**16  # bytes of the line that another process writes when it is out of memory
 _POD_XCOM = Path("/airflow/xcom/return.json")
 
 log = logging.getLogger(__name__)
@@ -127,7 +125,7 @@ class Results:
                 missed.append((place, error))
         if missed and len(missed) == len(self._places):
             if line.kind == "final":
-                missed[0][0].log_costs()  # the document, which holds them, is not written
+                log_costs(missed[0][0].waiting)  # the document, which holds them, is not written
             raise missed[0][1]
         for place, problem in missed:
             place.keep(line, problem)
@@ -143,27 +141,23 @@ class _Place:
 
     def __init__(self, name: str, sink: Sink) -> None:
         self._name, self._sink = name, sink
-        self._waiting: list[ResultLine] = []
+        self.waiting: list[ResultLine] = []  # not taken yet
         self._failing = False  # the warning is logged once, until the place takes lines again
 
     def take(self, line: ResultLine) -> None:
         """Write what waits, then the line. Raises what the sink raises."""
-        while self._waiting:
-            self._sink(self._waiting[0])
-            self._waiting.pop(0)
+        while self.waiting:
+            self._sink(self.waiting[0])
+            self.waiting.pop(0)
         self._sink(line)
         self._failing = False
 
     def keep(self, line: ResultLine, error: Exception) -> None:
         """Let a line wait that the sink did not take."""
-        self._waiting = folded([*self._waiting, line])
+        self.waiting = folded([*self.waiting, line])
         level = logging.DEBUG if self._failing else logging.WARNING
         log.log(level, "Zeus could not write a %r line to %s (%s); it tries again.", line.kind, self._name, error)
         self._failing = True
-
-    def log_costs(self) -> None:
-        """Log the figures of each end that waits."""
-        log_costs(self._waiting)
 
 
 class OtherRank:
@@ -194,11 +188,12 @@ def with_memory_of_others(line: ResultLine, result: str | None, ti_id: str) -> R
     seen = line.observation
     if not (result and ti_id and line.kind == "end" and line.state is State.FAILED) or seen is None:
         return line
+    max_note = 2**16  # bytes of the line that another process writes when it is out of memory
     try:
         path, name = _note_place(result, ti_id, line.attempt)
         with opened_folder(path) as folder:
             owner = os.fstat(folder).st_uid if _is_folder(result) else os.geteuid()
-            note = ResultLine.from_json(read_plain(name, _MAX_NOTE, folder=folder, owners={owner}).decode())
+            note = ResultLine.from_json(read_plain(name, max_note, folder=folder, owners={owner}).decode())
     except (OSError, ValueError):
         return line
     if note.observation is None or not note.observation.out_of_memory or note.attempt != line.attempt:

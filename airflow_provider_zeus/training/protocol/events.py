@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, Self
 
-from airflow_provider_zeus.model.size_bounds import bounded, bounded_points, newest_samples, truncated
+from airflow_provider_zeus.model.size_bounds import bounded_points, newest_samples, truncated, truncated_observation
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State
 from airflow_provider_zeus.model.wire import decode, encode, parse
 from airflow_provider_zeus.untrusted_files import open_plain
@@ -18,7 +18,6 @@ from airflow_provider_zeus.untrusted_files import open_plain
 SCHEMA = 1
 MOST_LINE_BYTES = 2**20  # far more than 500 points and 1000 samples take
 MOST_LINES = 500_000  # of a result: a line every 15 s for three months
-_MOST_NOTES = 100
 Kind = Literal["start", "attempt", "beat", "end", "final"]
 
 
@@ -48,7 +47,7 @@ class ResultLine:
         seen = self.observation
         small = {
             "reason": None if self.reason is None else truncated(self.reason),
-            "observation": None if seen is None else bounded(seen),
+            "observation": None if seen is None else truncated_observation(seen),
             "profile": newest_samples(self.profile),
             "points": bounded_points(self.points),
         }
@@ -70,9 +69,10 @@ class ResultLine:
         """
         if len(text) > MOST_LINE_BYTES:
             raise ValueError(f"a line is longer than {MOST_LINE_BYTES} bytes")
+        most_notes = 100
         try:
             data = parse(text, SCHEMA)
-            notes = list(data.get("notes", {}).items())[:_MOST_NOTES]
+            notes = list(data.get("notes", {}).items())[:most_notes]
             line = decode(cls, {**data, "notes": {truncated(name): float(value) for name, value in notes}})
             if line.state is State.RUNNING:
                 raise ValueError("running does not end an attempt")
@@ -92,7 +92,13 @@ class ResultWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._file = self._opened()
-        self._file.truncate(_end_of_lines(self._file.fileno()))
+        descriptor = self._file.fileno()
+        size = os.fstat(descriptor).st_size
+        begin = max(size - MOST_LINE_BYTES, 0)
+        whole = os.pread(descriptor, size - begin, begin).rfind(b"\n") + 1  # where the last complete line ends
+        if begin and not whole:
+            raise ValueError("the file exists and is no result")
+        self._file.truncate(begin + whole)
 
     def __call__(self, line: ResultLine) -> None:
         """Write one line. Raises OSError when it does not fit, and then leaves no part of it and no empty file."""
@@ -142,13 +148,3 @@ def read_lines(file: BinaryIO) -> Iterator[ResultLine]:
         except ValueError:
             raise ValueError(f"line {number} is no result line of version {SCHEMA}") from None
         yield line
-
-
-def _end_of_lines(descriptor: int) -> int:
-    """End of the last complete line of a file [bytes]. Raises ValueError where the file is no result."""
-    size = os.fstat(descriptor).st_size
-    begin = max(size - MOST_LINE_BYTES, 0)
-    end = os.pread(descriptor, size - begin, begin).rfind(b"\n") + 1
-    if begin and not end:
-        raise ValueError("the file exists and is no result")
-    return begin + end

@@ -47,33 +47,30 @@ class ResultSender:
             self.put(ResultLine(kind=kind, start_id=self._start_id, **fields))
 
     def put(self, line: ResultLine) -> None:
-        """Send a line that exists already."""
+        """Send a line that exists already, after those that wait. A failing sink keeps them waiting."""
         with self._lock:
             self._waiting.append(line)
-            self._send_waiting()
+            if self._sending:
+                return
+            self._sending = True
+            try:
+                self._waiting[:] = folded(self._waiting)
+                while self._waiting:
+                    self._sink(self._waiting[0])
+                    self._waiting.pop(0)
+                self._failing = False
+            except Exception:
+                kind = self._waiting[0].kind
+                level = logging.DEBUG if self._failing else logging.WARNING
+                log.log(level, "Zeus could not write a %r line of its result; it tries again.", kind, exc_info=True)
+                self._failing = True
+            finally:
+                self._sending = False
 
     def close(self) -> None:
         """Log the figures of each end that the sink did not take; nothing is sent after that."""
         with self._lock:
             log_costs(self._waiting)
-
-    def _send_waiting(self) -> None:
-        if self._sending:
-            return
-        self._sending = True
-        try:
-            self._waiting[:] = folded(self._waiting)
-            while self._waiting:
-                self._sink(self._waiting[0])
-                self._waiting.pop(0)
-            self._failing = False
-        except Exception:
-            kind = self._waiting[0].kind
-            level = logging.DEBUG if self._failing else logging.WARNING
-            log.log(level, "Zeus could not write a %r line of its result; it tries again.", kind, exc_info=True)
-            self._failing = True
-        finally:
-            self._sending = False
 
 
 def log_costs(lines: Iterable[ResultLine]) -> None:

@@ -188,7 +188,7 @@ def test_the_function_of_a_notebook(store: Store, home: Path, tmp_path: Path) ->
 
 
 def test_a_long_epoch_is_left(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_zeus.training.rehearsed_attempt.EPOCH_S", 0.1)
+    monkeypatch.setattr("airflow_provider_zeus.training.rehearsal.EPOCH_S", 0.1)
 
     def endless(run):  # type: ignore[no-untyped-def]
         for _ in run.epochs():

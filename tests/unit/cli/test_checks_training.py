@@ -9,14 +9,14 @@ import pytest
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.cli.checks_training import batch_size, metric, steps
 from airflow_provider_zeus.cli.rehearsal import Ended, Outcome, Stage
-from airflow_provider_zeus.training.protocol.seen import Seen
+from airflow_provider_zeus.training.protocol.plan import RehearsalResult
 
 JOB = ZeusJob(batch_sizes=[16, 32, 64], default_batch_size=32, target="loss <= 0.1", max_epochs=3)
 
 
 def outcome(**seen: object) -> Outcome:
     plan = Stage().plan(JOB, Path("/nowhere"))
-    return Outcome(plan=plan, ended=Ended(), seen=Seen(**seen))  # type: ignore[arg-type]
+    return Outcome(plan=plan, ended=Ended(), seen=RehearsalResult(**seen))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_the_size_is_another_one_than_the_default() -> None:
 def test_what_a_training_left_instead_is_ignored(tmp_path: Path, text: str) -> None:
     path = tmp_path / "seen.json"
     path.write_text(text)
-    assert Seen.read(path) is None
-    assert Seen.read(tmp_path / "nowhere") is None
-    seen = Seen(told=(16, 16), optimizer_steps=2, sizes=((16, 16), ()), cut=True, metric=0.5)
+    assert RehearsalResult.read(path) is None
+    assert RehearsalResult.read(tmp_path / "nowhere") is None
+    seen = RehearsalResult(told=(16, 16), optimizer_steps=2, sizes=((16, 16), ()), cut=True, metric=0.5)
     seen.write(path)
-    assert Seen.read(path) == seen
+    assert RehearsalResult.read(path) == seen

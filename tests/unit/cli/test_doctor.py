@@ -17,9 +17,8 @@ from airflow_provider_zeus.cli import checks_host, doctor
 from airflow_provider_zeus.cli.finding import Finding
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.trial import DeviceInfo, State
-from airflow_provider_zeus.power.device import LimitRange
+from airflow_provider_zeus.power.device import LimitRange, NoneDevice
 from airflow_provider_zeus.power.limits import record
-from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.power.simulated.gpu import open_simulated
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
@@ -228,7 +227,7 @@ def test_restoring_serves_records_of_dead_trainings_and_nothing_else(zeus: Zeus,
     (home / "state").mkdir()
     gpu = open_simulated("simulated:v100/neumf", home / "state")
     gpu.set_limit_w(150.0)
-    left = {"restore": gpu.restore_record(), "limit_found_w": 250.0, "limits_set_w": [250.0, 150.0]}
+    left = {"restore": gpu.restore_record(), "found_w": 250.0, "set_w": [250.0, 150.0]}
     os.close(record.create(str(home / "state" / "limit-dead.json"), left))
     assert "doctor --restore" in str(findings(zeus)["state_dir"].remedy)
     assert gpu.limit_w() == 150.0
@@ -247,7 +246,7 @@ def test_restoring_serves_records_of_dead_trainings_and_nothing_else(zeus: Zeus,
 def test_orphaned_limit_records_are_named_and_left(zeus: Zeus, home: Path) -> None:
     state_dir = home / "state"
     state_dir.mkdir()
-    written = {"limit_found_w": 250.0}
+    written = {"found_w": 250.0, "set_w": [150.0]}
     held = record.create(str(state_dir / "limit-held.json"), written)
     assert findings(zeus)["state_dir"].status == "ok"
     os.close(record.create(str(state_dir / "limit-dead.json"), written))

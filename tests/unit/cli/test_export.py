@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.cli.export_rows import COLUMNS
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, Origin, PlannedAttempt, State
+from airflow_provider_zeus.reports.export_rows import COLUMNS
 from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.rows import to_row
 from tests.unit.cli.conftest import Zeus, recur

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.cli.export_rows import COLUMNS, exact, json_of, row
 from airflow_provider_zeus.cli.import_log import trials_of
 from airflow_provider_zeus.cli.read_export import of_json
 from airflow_provider_zeus.cli.read_file import MOST_BYTES, document_of, table_of
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import IMPORTED, Origin, Phase, State, Trial
 from airflow_provider_zeus.optimizer.policy import learn, prior
+from airflow_provider_zeus.reports.export_rows import COLUMNS, exact, json_of, row
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.sql.store import SqlStore

@@ -43,7 +43,7 @@ def test_doctor_names_it(zeus: Zeus, rubbish: list[Path]) -> None:
 
 def test_reap_names_it_and_does_the_rest(zeus: Zeus, store: Store, rubbish: list[Path], home: Path) -> None:
     gpu = open_simulated("simulated:v100/shufflenet", home / "state")
-    left = {"restore": gpu.restore_record(), "limit_found_w": 225.0, "limits_set_w": [150.0]}
+    left = {"restore": gpu.restore_record(), "found_w": 225.0, "set_w": [150.0]}
     os.close(record.create(str(home / "state" / "limit-dead.json"), left))
     gpu.set_limit_w(150.0)
     key = store.ask(request(1, lease_s=-1.0)).trial.key

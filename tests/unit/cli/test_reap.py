@@ -72,7 +72,7 @@ def test_a_limit_left_by_a_dead_training_is_given_back(
     state_dir.mkdir()
     gpu = open_simulated(GPU, state_dir)
     found_w = gpu.limit_w()
-    left = {"restore": gpu.restore_record(), "limit_found_w": found_w, "limits_set_w": [150.0]}
+    left = {"restore": gpu.restore_record(), "found_w": found_w, "set_w": [150.0]}
     os.close(record.create(str(state_dir / "limit-dead.json"), left))  # no process holds its lock
     gpu.set_limit_w(150.0)
     done = zeus("reap")
@@ -109,7 +109,7 @@ def test_a_limit_of_a_living_training_is_left(zeus: Zeus, store: Store, home: Pa
     state_dir = home / "state"
     state_dir.mkdir()
     gpu = open_simulated(GPU, state_dir)
-    held = {"restore": gpu.restore_record(), "limit_found_w": gpu.limit_w(), "limits_set_w": [150.0]}
+    held = {"restore": gpu.restore_record(), "found_w": gpu.limit_w(), "set_w": [150.0]}
     descriptor = record.create(str(state_dir / "limit-held.json"), held)
     gpu.set_limit_w(150.0)
     assert zeus("reap").out == snapshot("reap_again.txt", home)

@@ -20,6 +20,8 @@ from airflow_provider_zeus.model.target import Target
         ("val/top-1 >= 1", Target("val/top-1", True, 1.0)),
         ("loss <= -2", Target("loss", False, -2.0)),
         ("rmse <= runtime", Target("rmse", False, None)),
+        ("accuracy >= 88 %", Target("accuracy", True, 88.0, per_cent=True)),
+        ("accuracy>=88%", Target("accuracy", True, 88.0, per_cent=True)),
     ],
 )
 def test_good_targets(text: str, target: Target) -> None:
@@ -36,6 +38,8 @@ def test_good_targets(text: str, target: Target) -> None:
         ">= 0.8",
         "0.8 <= accuracy",
         "a >= 1 2",
+        "a >= %",
+        "a >= 1 %%",
         "a >=",
         None,
         0.8,
@@ -110,7 +114,7 @@ def test_a_value_that_is_no_finite_number_is_not_set(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [0.5, 0.1234567890123, 1234567.5, 12345678.0, 16777216.0, 0.0, -(2.0**-149), 1e300])
 def test_any_other_number_is_taken_as_it_is(value: float) -> None:
-    picked = Target.parse("acc >= 1").pick({"acc": value})
+    picked = Target.parse("score >= 1").pick({"score": value})
     assert picked == pytest.approx(value, rel=1e-7, abs=1e-50)
     assert picked == value or value == -(2.0**-149), "of single precision the shortest number that is the same there"
 
@@ -122,3 +126,58 @@ def test_a_metric_that_is_no_finite_number_is_refused(value: Any) -> None:
     said = str(caught.value)
     assert said.startswith(f"run.report(acc={value!r}): ")
     assert "smaller learning rate" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "metric"),
+    [
+        ("accuracy >= 0.88", 75.3),
+        ("val_accuracy >= 0.88", 1.1),
+        ("eval/F1 >= 1", 2.0),
+        ("test.auc >= 0.9", 90.0),
+        ("box-mAP >= 0.4", 40.0),
+        ("accuracy >= 88 %", 101.0),
+        ("growth >= 5 %", 130.0),
+    ],
+)
+def test_a_metric_in_another_unit_is_refused_with_the_remedy(text: str, metric: float) -> None:
+    target = Target.parse(text)
+    with pytest.raises(ReportError, match=r"which is at most 1(00)?\. Report it as (a share|per cent)"):
+        target.pick({target.metric: metric})
+
+
+@pytest.mark.parametrize(
+    ("text", "metric"),
+    [
+        ("accuracy >= 0.88", 1.0),
+        ("accuracy >= 0.88", 1.0000001),
+        ("accuracy >= 88", 75.3),
+        ("accuracy >= 88 %", 75.3),
+        ("accuracy >= 88 %", 0.753),
+        ("score >= 0.88", 75.3),
+        ("heatmap_loss <= 0.5", 3.0),
+        ("loss <= 0.5", 7.0),
+    ],
+)
+def test_a_metric_that_may_be_in_the_targets_unit_is_taken(text: str, metric: float) -> None:
+    target = Target.parse(text)
+    assert target.pick({target.metric: metric}) == pytest.approx(metric)
+
+
+@pytest.mark.parametrize(
+    ("text", "metric"), [("accuracy >= 88 %", 0.753), ("score >= 0.88", 75.3), ("accuracy >= 88", 0.9)]
+)
+def test_a_metric_that_may_be_in_another_unit_is_doubted(text: str, metric: float) -> None:
+    assert "looks like" in Target.parse(text).doubt(metric)
+
+
+@pytest.mark.parametrize(("text", "value"), [("ppl <= 20", "inf"), ("acc >= 0.9", "-inf")])
+def test_an_infinity_on_the_far_side_has_not_reached_it(text: str, value: str) -> None:
+    target = Target.parse(text)
+    assert not target.reached(target.pick({target.metric: float(value)}))
+
+
+@pytest.mark.parametrize(("text", "value"), [("ppl <= 20", "-inf"), ("acc >= 0.9", "inf"), ("ppl <= 20", "nan")])
+def test_another_infinity_is_refused(text: str, value: str) -> None:
+    with pytest.raises(ReportError, match="not a finite number"):
+        Target.parse(text).pick({text.split()[0]: float(value)})

@@ -12,8 +12,8 @@ import pytest
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.operators.external_meter import ExternalMeter, outcome_of
-from airflow_provider_zeus.power.cpu.estimate import EstimateDevice
-from airflow_provider_zeus.power.none import NoneDevice
+from airflow_provider_zeus.power.cpu import EstimateDevice
+from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 
 JOB = ZeusJob(batch_sizes=[32], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10)

@@ -54,7 +54,7 @@ def test_those_of_the_configuration_come_first(monkeypatch: pytest.MonkeyPatch) 
     assert send(found[1], {}, RECORD, "a", 5.0) == "Notifier: ModuleNotFoundError"
 
 
-def test_what_hangs_is_left_and_what_raises_tells_its_class_alone() -> None:
+def test_what_hangs_is_left_and_what_raises_tells_its_class_alone(caplog: pytest.LogCaptureFixture) -> None:
     def hangs(context: Any) -> None:
         time.sleep(60)
 
@@ -68,6 +68,8 @@ def test_what_hangs_is_left_and_what_raises_tells_its_class_alone() -> None:
     assert send(slow, {}, RECORD, "a", 0.05).endswith(": no answer for 0 s")
     assert send(bad, {}, RECORD, "a", 5.0).endswith("raises: OSError")
     assert send(gone, {}, RECORD, "a", 5.0).endswith("leaves: SystemExit")
+    assert "OSError, raised at " in caplog.text
+    assert "hooks.example" not in caplog.text, "the log is read by more people than the address"
 
 
 @pytest.mark.parametrize("text", ["x", "{}", "[1]", '[{"classpath": "x"}]', '[{"classpath": "a.B", "kwargs": []}]'])

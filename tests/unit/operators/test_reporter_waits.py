@@ -19,8 +19,8 @@ from airflow_provider_zeus.operators.store_thread import QueuedLine
 from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled
 from airflow_provider_zeus.training.protocol.events import ResultLine
-from airflow_provider_zeus.training.signals import AttemptOver, TrainingKilled
 from tests.unit.operators.test_result_reporter import JOB_ID, settled, two_attempts
 from tests.unit.store.store_kit import JOB, DictPort, began_alone, request, run, seen
 

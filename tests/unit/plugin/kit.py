@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Decision, Origin, Phase, PlannedAttempt, State, Trial, TrialKey
+from airflow_provider_zeus.plugin.views import pages
+from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
+from airflow_provider_zeus.plugin.views.dag_view import JobLog
+from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.store.base import Store
 from tests.unit.store.store_kit import report, request, seen
 
@@ -41,3 +47,8 @@ def ran(store: Store, n: int, dag_id: str = "d", job_id: str = "d.train", **chan
     state, reason = changes.pop("state", State.CONVERGED), changes.pop("reason", None)
     asked = store.ask(request(n, ti_id=f"{dag_id}-{job_id}-{n}", origin=origin, job_id=job_id, job=JOB)).trial
     return store.tell(asked.key, state, report(asked.batch_size, **changes), reason=reason)
+
+
+def charts(trials: Sequence[Trial], known: JobAnalysis) -> Any:
+    """The slow blocks of a DAG's tab, each by its name."""
+    return SimpleNamespace(**pages.content("dag", JobLog(trials, known, Factors()), slow=True))

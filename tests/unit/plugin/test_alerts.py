@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from airflow_provider_zeus.plugin.api.live_settings import EVENT
+from airflow_provider_zeus.plugin.api.action_routes import EVENT
 from airflow_provider_zeus.reports.alerts import FAILING, KINDS, Event
 from airflow_provider_zeus.store.alerts import ALERTS, change_book, read_book
 from airflow_provider_zeus.store.base import Store

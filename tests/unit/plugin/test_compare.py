@@ -44,9 +44,9 @@ def test_two_runs_with_their_metrics_costs_power_and_decisions(viewer: Any, stor
     assert cells(answer)["Energy"] == ["1 Wh", "2 Wh"]
     assert cells(answer)["GPU busy"] == ["25 %", "–"]
     assert all(cells(answer, "decisions")["Why it was chosen"])
-    titles = [chart["title"] for chart in answer["charts"]]
+    titles = [chart["title"] for chart in answer["compared"]]
     assert titles == ["accuracy by epoch", "Power over time: run1", "Power over time: run2"]
-    assert [len(line["data"]) for line in answer["charts"][0]["option"]["series"]] == [2, 3]
+    assert [len(line["data"]) for line in answer["compared"][0]["option"]["series"]] == [2, 3]
     assert answer["remarks"] == []
 
 
@@ -70,7 +70,7 @@ def test_two_jobs_by_all_their_runs(viewer: Any, store: Store) -> None:
     assert cells(answer)["Energy in all"] == ["3 Wh (simulated)", "2 Wh (GPU counter)"]
     assert cells(answer)["Energy of the newest run"] == ["1 Wh", "2 Wh"]
     assert "different sources" in answer["remarks"][0]
-    assert answer["charts"][0]["option"]["series"][0]["name"].startswith("d.train, newest run: batch size")
+    assert answer["compared"][0]["option"]["series"][0]["name"].startswith("d.train, newest run: batch size")
 
 
 def test_a_job_whose_newest_run_goes_on_shows_the_one_before(viewer: Any, store: Store) -> None:
@@ -82,7 +82,7 @@ def test_a_job_whose_newest_run_goes_on_shows_the_one_before(viewer: Any, store:
     )
     answer = compare(viewer, ("d", "", "d.train"), ("d", "run2", "d.train")).json()
     assert cells(answer, "decisions")["State, newest run"] != ["–", "–"]
-    assert [line["name"].split(",")[0] for line in answer["charts"][0]["option"]["series"]] == ["d.train"]
+    assert [line["name"].split(",")[0] for line in answer["compared"][0]["option"]["series"]] == ["d.train"]
 
 
 def test_who_may_see_it(viewer: Any, anonymous: Any, store: Store) -> None:

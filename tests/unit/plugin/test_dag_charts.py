@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
-from airflow_provider_zeus.plugin.api.caches import BeliefCache
+from airflow_provider_zeus.plugin.api.reading import BeliefCache
 from airflow_provider_zeus.plugin.charts.dag_belief import BELIEVED, INTERVAL, OBSERVED, STANDINGS, belief_chart
 from airflow_provider_zeus.plugin.charts.dag_front import CHOSEN, FRONT, PROFILED, RAN, front_chart
 from airflow_provider_zeus.plugin.charts.dag_saved import BAND, EXPLORED, SUM, saved_chart
@@ -26,7 +26,7 @@ from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.pareto import OperatingPoint, ParetoFront, marked, pareto
 from airflow_provider_zeus.reports.savings import Savings, saving
 from airflow_provider_zeus.units import cost_text
-from tests.unit.plugin.kit import JOB, trial
+from tests.unit.plugin.kit import JOB, charts, trial
 
 FULL = {"power_limit_w": 300.0, "rest_j": 0.0, "rest_s": 0.0, "samples": 5000, "epochs": 5.0}
 
@@ -52,7 +52,7 @@ def saved(*trials: Trial) -> tuple[Savings, Chart]:
 
 
 def known(*trials: Trial, job: ZeusJob = JOB) -> JobAnalysis:
-    log = BeliefCache().of("log", as_dataset(trials, job))
+    log = BeliefCache().with_belief("log", as_dataset(trials, job))
     return JobAnalysis.of(trials, log, [])
 
 
@@ -102,14 +102,14 @@ def test_a_sum_with_a_gap_is_not_drawn() -> None:
 
 def test_what_saved_it_is_split_by_batch_size_and_limit_and_adds_up() -> None:
     found = known(run(1, 32, 4.0), run(2, 64, 1.6), run(3, 64, 1.6))
-    table = dag_view.charts(found.log.trials, found, Factors()).levers
+    table = charts(found.log.trials, found).levers
     assert table is not None
     assert [row[0] for row in table.rows] == ["Batch size", "Power limit", "Together"]
     (batch_size, limit), total = found.levers["cost"], found.saving.cost.saved
     assert limit.saved.value == 0, "all ran at full power"
     assert batch_size.saved.value == pytest.approx(total.value)
     assert (table.rows[0][3], table.rows[1][3]) == (table.rows[2][3], "0")
-    assert dag_view.charts(found.log.trials[:1], known(run(1, 32, 4.0)), Factors()).levers is None
+    assert charts(found.log.trials[:1], known(run(1, 32, 4.0))).levers is None
 
 
 def test_tiles_of_a_loss_and_of_what_is_not_known() -> None:
@@ -159,18 +159,18 @@ def doubtful() -> tuple[ZeusJob, list[Trial]]:
 def test_what_runs_is_not_called_cheapest_where_another_size_is_believed_cheaper() -> None:
     job, log = doubtful()
     found = JobAnalysis.of(log, as_dataset(log, job), [])
-    answer = dag_view.charts(log, found, Factors())
+    answer = charts(log, found)
     assert answer.belief is not None
     assert "In use (★): 64" in answer.belief.text
     assert "Believed cheaper, but not surely: 32 (" in answer.belief.text
     assert "64, since no size known to reach the target is surely cheaper, runs" in found.decided.settled.why
     pinned = JobAnalysis.of(log, as_dataset(log, job), [], {"pin_batch_size": 64})
-    answer = dag_view.charts(log, pinned, Factors())
+    answer = charts(log, pinned)
     assert answer.belief is not None
     assert "Pinned (★): 64" in answer.belief.text
     assert "Believed cheaper: 32 (" in answer.belief.text
     missing = JobAnalysis.of(log, as_dataset(log[1:2], job), [], {"pin_batch_size": 64})
-    answer = dag_view.charts(log, missing, Factors())
+    answer = charts(log, missing)
     assert answer.belief is not None
     assert "In use: 64; what a run of it to the target costs here is not known." in answer.belief.text
 
@@ -188,7 +188,7 @@ def test_runs_are_stated_on_a_typical_slice_though_the_default_never_reached_its
     assert found.saving.cost.saved.value is None
     typical = {p.batch_size: p.eta_j for p in found.front().points}
     assert typical[128] > typical[64], "as they ran it looked like half of it"
-    answer = dag_view.charts(log, found, Factors())
+    answer = charts(log, found)
     assert found.best is not None
     assert answer.front is not None
     assert f"runs batch size {found.best.batch_size}," in answer.front.text
@@ -201,7 +201,7 @@ def test_the_line_of_what_runs_has_a_limit_that_the_mode_sets(mode: str, limit_w
         ProfileSample(batch_size=32, limit_w=w, samples=100, energy_j=j, time_s=1.0)
         for w, j in ((300.0, 300.0), (150.0, 100.0))
     ]
-    best = JobAnalysis.of(log, BeliefCache().of("log", as_dataset(log, job)), profiles).best
+    best = JobAnalysis.of(log, BeliefCache().with_belief("log", as_dataset(log, job)), profiles).best
     assert best is not None
     assert best.limit_w == limit_w
 
@@ -215,8 +215,8 @@ def test_runs_that_do_not_teach_are_no_nothing(policy: str) -> None:
     """Sixteen backfills read "nothing has run yet", "an unknown amount" and "missed the target"."""
     job = replace(JOB, policy=policy)
     found = known(*backfills(), job=job)
-    answer = dag_view.charts(backfills(), found, Factors())
-    assert answer.left_out[0].startswith("16 runs of type backfill")
+    answer = charts(backfills(), found)
+    assert answer.gaps[0].startswith("16 runs of type backfill")
     assert answer.cost is not None
     assert answer.cost.option is not None, "their cost is shown as any run's"
     assert answer.belief is not None
@@ -232,16 +232,16 @@ def test_runs_that_do_not_teach_are_no_nothing(policy: str) -> None:
     assert "that teaches" in asked.text
     assert "unknown amount" not in asked.text
     taught = replace(job, learn_from=("backfill",))
-    answer = dag_view.charts(backfills(), known(*backfills(), job=taught), Factors())
-    assert answer.left_out == []
+    answer = charts(backfills(), known(*backfills(), job=taught))
+    assert answer.gaps == []
     assert answer.verdict is not None
     assert answer.verdict.kind != "unknown"
 
 
 def test_map_indexes_that_share_a_job_are_named() -> None:
     trials = [replace(run(n, 32, 4.0), origin=replace(run(1, 32, 4.0).origin, map_index=n)) for n in (1, 2, 3)]
-    assert "job_id_by=" in dag_view.charts(trials, known(*trials), Factors()).left_out[0]
-    assert dag_view.charts(trials[:1], known(*trials[:1]), Factors()).left_out == []
+    assert "job_id_by=" in charts(trials, known(*trials)).gaps[0]
+    assert charts(trials[:1], known(*trials[:1])).gaps == []
 
 
 def test_every_standing_has_words() -> None:
@@ -309,7 +309,7 @@ def test_what_runs_has_the_limit_that_the_job_sets_though_a_profile_shows_a_chea
     job = replace(JOB, batch_sizes=[32], eta=0.9, policy="knowledge_gradient", **fields)
     log = [replace(run(n, 32, 4.0), spec=job.to_dict()) for n in (1, 2, 3)]
     found = JobAnalysis.of(log, as_dataset(log, job), LIMITS)
-    answers = dag_view.charts(log, found, Factors()), dag_what_if.answered(found, Wish(), Factors())
+    answers = charts(log, found), dag_what_if.answered(found, Wish(), Factors())
     (at,) = [p for p in found.front().points if p.limit_w == limit_w]
     for answer in answers:
         assert answer.front is not None
@@ -321,7 +321,7 @@ def test_what_runs_has_the_limit_that_the_job_sets_though_a_profile_shows_a_chea
 def test_nothing_is_called_what_runs_where_that_size_never_reached_the_target() -> None:
     log = [run(n, 32, 4.0) for n in (1, 2)]
     found = JobAnalysis.of(log, as_dataset(log, JOB), [], {"pin_batch_size": 64})
-    chart = dag_view.charts(log, found, Factors()).front
+    chart = charts(log, found).front
     assert chart is not None
     assert "At eta 0.5 runs batch size 64, of which no run" in chart.text
     assert series(chart)[CHOSEN]["data"] == []
@@ -438,9 +438,10 @@ def test_a_cached_belief_is_that_of_the_whole_log() -> None:
     changed = [*log[:2], replace(log[2], told_seq=99), *log[3:]]  # reported late: learned from the start
     for trials in (log[:3], log[:3], log, changed, log[2:]):
         whole = as_dataset(trials, job)
-        assert cache.of("a", whole).folded == whole.belief()
-    assert cache.of("b", as_dataset(log[:1], job)).folded == as_dataset(log[:1], job).belief()
-    assert cache.of("a", as_dataset(log, job)).folded == as_dataset(log, job).belief(), "dropped for b, learned again"
+        assert cache.with_belief("a", whole).folded == whole.belief()
+    assert cache.with_belief("b", as_dataset(log[:1], job)).folded == as_dataset(log[:1], job).belief()
+    again = cache.with_belief("a", as_dataset(log, job))
+    assert again.folded == as_dataset(log, job).belief(), "dropped for b, learned again"
 
 
 def test_a_choice_that_may_lose_is_not_recommended_and_one_size_is_called_what_runs() -> None:

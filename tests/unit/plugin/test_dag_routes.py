@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.cli.export import rows_of_jobs
-from airflow_provider_zeus.cli.export_rows import csv_of, exact
 from airflow_provider_zeus.cli.import_log import trials_of
 from airflow_provider_zeus.cli.read_export import histories_of, of_json
 from airflow_provider_zeus.cli.read_file import document_of
@@ -26,6 +25,7 @@ from airflow_provider_zeus.plugin.api import reading
 from airflow_provider_zeus.plugin.views import dag_view
 from airflow_provider_zeus.reports import budget_figures
 from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.export_rows import csv_of, exact
 from airflow_provider_zeus.reports.renamed import candidates, looks_like
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.signals.series import Series, Step, Unit
@@ -67,8 +67,8 @@ def test_the_charts_are_there_with_tables_and_a_badge(viewer: Any, store: Store)
         assert found[name]["table"]["rows"], name
         assert found[name]["text"], name
         assert found[name]["source"]["text"] == "simulated", name
-    assert found["source"]["kind"] == "simulated"
-    assert found["whose"] == "V100"
+    assert found["whose"]["source"]["kind"] == "simulated"
+    assert found["whose"]["text"] == "V100"
     assert {t["name"] for t in found["tiles"]} >= {"Spent on exploration", "Break-even"}
     assert all(
         t["source"]["kind"] == "simulated" for t in found["tiles"] if t["figure"]["value"] and t["source"]["text"]
@@ -82,8 +82,8 @@ def test_figures_of_another_source_are_not_added(viewer: Any, store: Store) -> N
     before = answer(viewer, "charts")["saved"]["table"]["rows"]
     at_full_power(store, 3, energy_source="nvml_counter")
     found = answer(viewer, "charts")
-    assert found["source"]["kind"] == "source"
-    assert any("another energy source" in text for text in found["left_out"])
+    assert found["whose"]["source"]["kind"] == "source"
+    assert any("another energy source" in text for text in found["gaps"])
     assert len(found["saved"]["table"]["rows"] if found["saved"]["table"] else []) < len(before) + 1
 
 
@@ -267,7 +267,7 @@ def test_older_runs_come_page_by_page(viewer: Any, store: Store) -> None:
     pages = [answer(viewer, "costs", limit=2, skip=skip) for skip in (0, 2, 4)]
     assert [[r["run_id"] for r in page["rows"]] for page in pages] == [["run5", "run4"], ["run3", "run2"], ["run1"]]
     assert [(page["more"], page["skipped"]) for page in pages] == [(True, 0), (True, 2), (False, 4)]
-    assert answer(viewer, "costs", limit=2, skip=5)["rows"] == []
+    assert answer(viewer, "costs", limit=2, skip=5)["note"] == "There is no older run."
     assert viewer.get(path("costs"), params={"skip": -1}).status_code == 422
 
 
@@ -328,7 +328,7 @@ def test_trials_that_cannot_be_read_fail_no_answer_and_are_named(viewer: Any, st
     for where, rows in (("number = 3", ["run2", "run1"]), ("number > 0", [])):
         execute(f"sqlite:///{home}/zeus.db", f"UPDATE zeus_trial SET decision = '[' WHERE {where}")
         costs = answer(viewer, "costs")
-        assert [row["run_id"] for row in costs["rows"]] == rows
+        assert [row["run_id"] for row in costs.get("rows", [])] == rows
         assert "cannot be read: d.train/" in costs["left_out"]
         assert costs["note"] == (None if rows else costs["left_out"])
         for route in ("charts", "what-if"):

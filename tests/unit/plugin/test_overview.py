@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.trial import Phase, PlannedAttempt, ProfileSample, State, Trial
-from airflow_provider_zeus.plugin.api import auth, months_routes
-from airflow_provider_zeus.plugin.api.caches import LruCache
+from airflow_provider_zeus.plugin.api import auth, overview_routes
+from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.views import costs, overview_state, overview_view
-from airflow_provider_zeus.plugin.views.overview_models import JobSaved
+from airflow_provider_zeus.plugin.views.models import JobSaved
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.months import month_of
 from airflow_provider_zeus.store.base import Store
@@ -316,12 +316,8 @@ def test_savings_are_asked_for_apart(viewer: Any, store: Store) -> None:
 
 
 def test_without_a_job_it_says_how_to_start(viewer: Any, home: Any) -> None:
-    assert viewer.get("/zeus/api/jobs").json() == {
-        "store": "",
-        "note": overview_view.NO_JOBS,
-        "left_out": "",
-        "jobs": [],
-    }
+    answer = viewer.get("/zeus/api/jobs").json()
+    assert (answer["note"], answer["store"], answer["jobs"]) == (overview_view.NO_JOBS, "", [])
     assert list(home.iterdir()) == []
 
 
@@ -393,7 +389,7 @@ def test_the_month_is_of_readable_dags_alone(viewer: Any, store: Store, known_da
 def test_savings_of_many_jobs_come_bit_by_bit(
     viewer: Any, store: Store, known_dags: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(months_routes, "WORK_S", 0.0)
+    monkeypatch.setattr(overview_routes, "WORK_S", 0.0)
     for n in range(1, 4):
         for job in ("a", "b", "c"):
             ran(store, n, job_id=job)
@@ -407,8 +403,8 @@ def test_more_jobs_than_are_kept_at_first_are_added_up_too(
     viewer: Any, store: Store, known_dags: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each request fitted the first jobs again, which the later ones had pushed out, and the page asked for ever."""
-    monkeypatch.setattr(months_routes, "WORK_S", 0.0)
-    monkeypatch.setattr(months_routes, "_savings", LruCache(2))
+    monkeypatch.setattr(overview_routes, "WORK_S", 0.0)
+    monkeypatch.setattr(overview_routes, "_savings", LruCache(2))
     for job in ("a", "b", "c", "e", "f"):
         ran(store, 1, job_id=job)
     month = month_of(store.trials("a")[0].opened_at)

@@ -47,7 +47,7 @@ def test_charts_need_login_and_permission_as_costs_do(viewer: Any, anonymous: An
     assert charts(anonymous).status_code == 401
     assert charts(viewer, dag_id=SECRET, job_id="theirs").status_code == 403
     through = charts(viewer, job_id="theirs").json()
-    assert (through["power"], through["curves"], through["note"]) == (None, [], run_view.NO_TRIAL)
+    assert through == {"note": run_view.NO_TRIAL}
     assert charts(viewer, dag_id="~").status_code == 404
 
 
@@ -109,7 +109,7 @@ def test_a_run_and_its_charts(viewer: Any, store: Store) -> None:
     assert found["gpus"] is None, "there is one"
     assert [c["source"]["kind"] for c in (found["power"], *found["curves"])] == ["simulated"] * 2
     (curve,) = found["curves"]
-    assert f"batch size {part['batch_size']}," in curve["title"]
+    assert f"batch size {part['tiles'][1]['figure']['text']}," in curve["title"]
 
 
 def test_all_runs_share_a_fit_until_the_log_the_job_or_the_device_is_another(viewer: Any, store: Store) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import airflow_provider_zeus
-from airflow_provider_zeus.power.cpu.rapl import RaplDevice
-from airflow_provider_zeus.power.none import NoneDevice
+from airflow_provider_zeus.power.cpu import RaplDevice
+from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
-from airflow_provider_zeus.power.nvml.polled_energy import PolledEnergy
+from airflow_provider_zeus.power.polling import PolledEnergy
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from tests.fake_nvml import FakeNvml, Gpu
 

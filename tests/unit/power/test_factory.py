@@ -11,9 +11,9 @@ import pytest
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.power.cpu.estimate import EstimateDevice
+from airflow_provider_zeus.power.cpu import EstimateDevice
+from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.factory import device_of, open_device
-from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from tests.fake_nvml import FakeNvml
 from tests.unit.power.conftest import ROOT

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.factory import open_device
 from airflow_provider_zeus.power.meter import Span, edge, read
-from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.power.simulated.state_file import COUNTER_MJ, StateFile
 

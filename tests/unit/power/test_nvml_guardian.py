@@ -13,6 +13,7 @@ import pytest
 from airflow_provider_zeus.power.limits import record
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.limits.record import create, restore_orphans
+from airflow_provider_zeus.power.limits.sidecar_server import new_record
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import records, wait_for
@@ -26,10 +27,11 @@ def hold(workers: int = 0, before: str = "") -> str:
     return before + ON_NVML + HOLD.replace("WORKERS", str(workers))
 
 
-def orphan(card: Gpu, tmp_path: Path, **restore: str | None) -> Path:
+def orphan(card: Gpu, tmp_path: Path, **changes: str) -> Path:
     path = tmp_path / "limit-x.json"
-    restore_record = {"kind": "nvml", "uuid": card.uuid.decode(), "boot_id": record.boot_id(), **restore}
-    os.close(create(str(path), {"restore": restore_record, "limit_found_w": 250.0, "limits_set_w": [250.0, 150.0]}))
+    left = {**new_record(250.0, 250.0, 150.0), "restore": {"kind": "nvml", "uuid": card.uuid.decode()}}
+    left["restore"]["uuid"] = changes.pop("uuid", left["restore"]["uuid"])
+    os.close(create(str(path), {**left, **changes}))
     return path
 
 
@@ -113,7 +115,7 @@ def test_an_orphaned_record_is_served_by_the_next_trainer(
 ) -> None:
     trainer = start(hold())
     trainer.hear()
-    assert json.loads(records(tmp_path)[0].read_text())["restore"]["boot_id"] == record.boot_id()
+    assert json.loads(records(tmp_path)[0].read_text())["boot_id"] == record.boot_id()
     die_with_guardian(trainer, guardians, tmp_path)
     assert card.limit_w == 150.0
     with LimitControl(NvmlDevice(), tmp_path) as control:
@@ -137,7 +139,7 @@ def test_a_record_of_this_boot_or_of_an_unknown_one_is_served(
     card: Gpu, nvml: FakeNvml, tmp_path: Path, boot_id: str | None
 ) -> None:
     card.limit_w = 150.0
-    orphan(card, tmp_path, boot_id=record.boot_id() if boot_id else None)
+    orphan(card, tmp_path, boot_id=record.boot_id() if boot_id else "")
     assert restore_orphans(tmp_path) == 1
     assert (card.limit_w, nvml.sets) == (250.0, [250.0])
 
@@ -147,7 +149,7 @@ def test_without_a_boot_id_of_its_own_nothing_is_dropped(
 ) -> None:
     card.limit_w = 150.0
     orphan(card, tmp_path)
-    monkeypatch.setattr(record, "_BOOT_ID", str(tmp_path / "no such file"))
+    monkeypatch.setattr(record, "boot_id", lambda: "")
     assert restore_orphans(tmp_path) == 1
     assert card.limit_w == 250.0
 

@@ -32,7 +32,7 @@ def test_what_is_named_like_a_limit_record_and_is_none_is_named_and_left_alone(
     rubbish = tmp_path / "limit-bad.json"
     EVERYTHING[kind](rubbish)
     before = seen(rubbish)
-    record = {"restore": gpu.restore_record(), "limit_found_w": 225.0, "limits_set_w": [150.0]}
+    record = {"restore": gpu.restore_record(), "found_w": 225.0, "set_w": [150.0]}
     os.close(create(str(tmp_path / "limit-good.json"), record))
     gpu.set_limit_w(150.0)
     assert restore_orphans(tmp_path) == 1, "the one that is a record is served"

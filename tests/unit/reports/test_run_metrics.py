@@ -20,7 +20,7 @@ from airflow_provider_zeus.reports.run_metrics import (
     job_metrics,
     trial_metrics,
 )
-from airflow_provider_zeus.training.rank_report import ENERGY_SOURCES
+from airflow_provider_zeus.training.ranks import ENERGY_SOURCES
 from tests.unit.reports.test_run_savings import DEFAULTS, JOB, PROFILE, saving, trial
 
 SAFE = re.compile(r"[A-Za-z0-9._-]{1,60}")

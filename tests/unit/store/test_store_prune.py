@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.cli.export_rows import row as exported
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.optimizer.policy import learn, prior
+from airflow_provider_zeus.reports.export_rows import row as exported
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.store.sql import checkpoints as belief
 from airflow_provider_zeus.store.sql import prune as sql_prune

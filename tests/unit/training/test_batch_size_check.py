@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from airflow_provider_zeus.model.trial import BATCH_SIZE, TELL_STEPS, State
-from airflow_provider_zeus.training.batch_size_check import BatchSizeCheck
+from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, incumbent
 
@@ -149,7 +149,7 @@ def test_before_an_epoch_has_ended_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "metric", "said"), [("acc >= 0.9", 95.0, 1), ("acc >= 90", 0.95, 1), ("acc >= 0.9", 0.95, 0)]
+    ("target", "metric", "said"), [("acc >= 90 %", 0.95, 1), ("acc >= 90", 0.95, 1), ("acc >= 0.9", 0.95, 0)]
 )
 def test_per_cent_against_a_share_is_said_once(
     kit: Kit, target: str, metric: float, said: int, caplog: pytest.LogCaptureFixture

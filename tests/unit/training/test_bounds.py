@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import Observation, PlannedAttempt, ProfileSample, State
-from airflow_provider_zeus.training.bound import Bound
+from airflow_provider_zeus.training.attempt_checks import Bound
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop, steps
 

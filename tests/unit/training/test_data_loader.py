@@ -18,8 +18,8 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training import data_loader as loader
 from airflow_provider_zeus.training.data_loader import ZeusDataLoader
+from airflow_provider_zeus.training.interrupts import AttemptOver
 from airflow_provider_zeus.training.run import ZeusRun
-from airflow_provider_zeus.training.signals import AttemptOver
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop
 
 N = 600  # 256 + 256 + 88
@@ -91,7 +91,7 @@ def test_every_kind_of_data_is_counted_as_it_is(kit: Kit, kind: str) -> None:
             seen = []
             for batch in loader:
                 seen.append(length(batch))
-                expected.append(run._attempts.live._meter.samples_per_epoch)
+                expected.append(run._progress.live._meter.samples_per_epoch)
             assert seen == sizes
             run.report(acc=float(epoch == 2))
 
@@ -121,7 +121,7 @@ def test_one_loader_that_cannot_tell_its_size_leaves_the_first_epochs_unknown(ki
         for epoch in run.epochs():
             for data in (Numbers(), Stream(), Numbers()):
                 for _ in run.data_loader(data):
-                    sizes.append(run._attempts.live._meter.samples_per_epoch)
+                    sizes.append(run._progress.live._meter.samples_per_epoch)
             run.report(acc=float(epoch == 1))
 
     kit.run().train(train)
@@ -156,7 +156,7 @@ def test_a_look_at_the_first_batch_before_the_loop_is_neither_an_epoch_nor_a_ste
         for epoch in run.epochs():
             for _ in loader:
                 done.append(epoch)
-                announced.append(run._attempts.live._meter.samples_per_epoch)
+                announced.append(run._progress.live._meter.samples_per_epoch)
             run.report(acc=float(epoch == 1))
         return done
 
@@ -212,7 +212,7 @@ def test_a_pass_that_is_over_stays_over_and_one_that_was_given_up_raises_again(k
             newer = iter(run.data_loader(Numbers()))
             next(newer)
             assert list(batches) == []
-            assert run._attempts.live._meter.training  # the newer pass goes on
+            assert run._progress.live._meter.training  # the newer pass goes on
             endless = iter(run.data_loader(range(100 * SAMPLES), batch_sampler=_Same(run.batch_size)))
             for _ in range(3):
                 with contextlib.suppress(AttemptOver):

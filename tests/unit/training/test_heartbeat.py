@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, summed
-from airflow_provider_zeus.training.heartbeat import Heartbeat
+from airflow_provider_zeus.training.plan_progress import Heartbeat
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop, steps
@@ -72,7 +72,7 @@ def test_what_a_failing_sink_did_not_take_comes_later_in_order_and_once(kit: Kit
         for epoch in run.epochs():
             steps(run)
             if epoch % 2:
-                run._attempts.beat()
+                run._progress.beat()
             run.report(acc=float(run.attempt == 2 and epoch == 5))
         return run.batch_size
 
@@ -84,7 +84,7 @@ def test_what_a_failing_sink_did_not_take_comes_later_in_order_and_once(kit: Kit
         run = kit.run(*attempts, heartbeat_s=1000.0, sink=target, max_epochs=60)
         assert run.train(train) == 256
     sink.every = 1
-    run._attempts._sender.send("final")  # one more line, and the last ones that wait go before it
+    run._progress._sender.send("final")  # one more line, and the last ones that wait go before it
     taken = sink.taken[:-1]
     assert news(taken) == news(kit.lines)
     assert len(news(taken)[0]) > 7
@@ -114,7 +114,7 @@ def test_beats_and_the_training_never_lose_or_repeat_a_point(kit: Kit) -> None:
 
     def hammer() -> None:
         while not stop.is_set():
-            run._attempts.beat()
+            run._progress.beat()
 
     threads = [threading.Thread(target=hammer) for _ in range(2)]
     for thread in threads:

@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.store.sql.writer_queue import turn
-from airflow_provider_zeus.training.heartbeat import Heartbeat
+from airflow_provider_zeus.training.plan_progress import Heartbeat
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.fake_nvml import FakeNvml
 from tests.unit.training.conftest import SAMPLES, Kit, incumbent, loop, steps
@@ -88,7 +88,7 @@ def test_power_points_that_nothing_sends_stay_few(kit: Kit) -> None:
         for _ in run.epochs():
             for _ in range(12):
                 steps(run, 100 * SAMPLES)
-                waiting.append(len(run._attempts.live._meter.points))
+                waiting.append(len(run._progress.live._meter.points))
             run.report(acc=1.0)
 
     waiting: list[int] = []

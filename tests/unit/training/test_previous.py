@@ -11,8 +11,8 @@ import pytest
 from airflow_provider_zeus.errors import ReportError
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED
 from airflow_provider_zeus.model.trial import Previous, State
+from airflow_provider_zeus.training.attempt_loop import returned
 from airflow_provider_zeus.training.run import ZeusRun
-from airflow_provider_zeus.training.runner import returned
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
 
 GOOD = Previous(returned='"s3://models/7"')

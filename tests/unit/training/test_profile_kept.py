@@ -18,8 +18,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import ProfileSample, since_mark, summed
 from airflow_provider_zeus.power.meter import Reading
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
-from airflow_provider_zeus.training.profiling.measurement_windows import MeasurementWindows
-from airflow_provider_zeus.training.profiling.profile_drift import DriftDetector
+from airflow_provider_zeus.training.profiling.measurement_windows import DriftDetector, MeasurementWindows
 from airflow_provider_zeus.training.profiling.profiler import Profiler
 from airflow_provider_zeus.training.profiling.sweep import Sweep
 from airflow_provider_zeus.training.protocol.events import ResultLine, read_result
@@ -91,7 +90,7 @@ def test_a_change_in_the_middle_is_seen_and_validation_is_none(kit: Kit, known: 
             steps(run)
             for _ in range(100):
                 SimulatedGpu.on_step(gpu, 2048)  # validation, which draws twice as much
-            marks.append([s.is_mark for s in run._attempts.live.measured].count(True))
+            marks.append([s.is_mark for s in run._progress.live.measured].count(True))
             run.report(acc=float(epoch == 39))
 
     kit.run(incumbent(1024), on=gpu, profile=known, max_epochs=60).train(train)
@@ -319,7 +318,7 @@ for epoch in run.epochs():
     while True:
         run.step(1024)
         if run.device.now_s() > 17.0:
-            run._attempts.beat()
+            run._progress.beat()
             print("now", flush=True)
             sys.stdin.read()
 """

@@ -13,8 +13,7 @@ import pytest
 from airflow_provider_zeus.errors import BelowTargetError, JobSpecError, ReportError
 from airflow_provider_zeus.model.trial import Observation, PlannedAttempt, State
 from airflow_provider_zeus.training.protocol.events import ResultLine
-from airflow_provider_zeus.training.rank_report import RankReport, gathered
-from airflow_provider_zeus.training.ranks import ALONE, Ranks
+from airflow_provider_zeus.training.ranks import ALONE, RankReport, Ranks, gathered
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, steps
 
@@ -192,7 +191,7 @@ class TestAgreement:
         attempts = (explore(1024, bound_epochs=2.0), incumbent(256))
         assert together.train(reach(4), *attempts) == [(256, 128, [0, 1, 2, 3])] * 2
         assert together.ends() == [(1024, State.GIVEN_UP), (256, State.CONVERGED)]
-        assert [run._attempts.killed for run in together.runs.values()] == [None, None]
+        assert [run._progress.killed for run in together.runs.values()] == [None, None]
 
     @pytest.mark.parametrize("bound", [{"bound_cost": 15_000.0}, {"max_epoch_cost": 1.0}])
     def test_bounds_in_cost_hold_at_ends_of_epochs(self, together: Together, bound: dict[str, float]) -> None:
@@ -423,6 +422,7 @@ class TestMistakes:
             share(run)
             run.report(acc=0.5)
             if run.ranks.rank == 1:
+                run._progress.present.reported_names.clear()  # as after another epoch of its own
                 steps(run)
                 run.report(acc=0.5)
             next(epochs)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.operators.waiting import Wait as Planned
-from airflow_provider_zeus.plugin.text.waits import MOST_WHY, Wait, waiting
+from airflow_provider_zeus.plugin.text.run_notes import MOST_WHY, Wait, waiting
 
 UNTIL_S = 1_700_000_000.0
 PUSHED = Planned(signal="carbon", why="It waits until then.", until_s=UNTIL_S).xcom()

@@ -52,7 +52,7 @@ def test_what_a_newer_version_wrote_is_shown_by_its_name_and_counted() -> None:
     assert (row.state, row.state_text) == ("archived", "archived (unknown here)")
     assert "upgrade airflow-provider-zeus" in row.state_why
     assert [t.state_text for t in row.attempts] == ["reached target", "archived (unknown here)"]
-    assert costs.details_of([newer], JOB)[0].phase == "rehearse (unknown here)"
+    assert costs.detail_of(newer, JOB).phase == "rehearse (unknown here)"
 
 
 def test_a_missing_figure_makes_the_sum_a_lower_bound_that_nothing_adds() -> None:
@@ -111,19 +111,15 @@ def test_a_cost_that_is_not_yet_stored_is_named() -> None:
     lost = trial(1, "a", state=State.ABANDONED)
     (row,) = costs.rows_of([lost], JOB, pending={TrialKey("ti-1")})
     assert row.state_text == costs.NOT_STORED
-    assert costs.details_of([lost], JOB, {TrialKey("ti-1")})[0].state_text == costs.NOT_STORED
+    assert costs.detail_of(lost, JOB, {TrialKey("ti-1")}).state_text == costs.NOT_STORED
     (row,) = costs.rows_of([trial(1, "a")], JOB, pending={TrialKey("ti-1")})
     assert row.state_text == "reached target"
 
 
 def test_details_of_a_run_in_words() -> None:
-    first, second = costs.details_of(
-        [
-            trial(2, "a", excess_j=None, excess_s=None, device_count=2, map_index=3),
-            trial(1, "a", 64, State.GIVEN_UP, reason="5 kJ spent", excess_j=20.0, excess_s=1.0, phase=Phase.EXPLORE),
-        ],
-        JOB,
-    )
+    given_up = trial(1, "a", 64, State.GIVEN_UP, reason="5 kJ spent", excess_j=20.0, excess_s=1.0, phase=Phase.EXPLORE)
+    kept = trial(2, "a", excess_j=None, excess_s=None, device_count=2, map_index=3)
+    first, second = (costs.detail_of(each, JOB) for each in (given_up, kept))
     assert (first.batch_size, first.phase, first.why) == (64, "exploring", "64 drew lowest.")
     assert first.ended.endswith(": 5 kJ spent.")
     assert first.excess.value == pytest.approx(0.5 * 20 + 0.5 * 300)

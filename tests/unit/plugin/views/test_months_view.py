@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from airflow_provider_zeus.plugin.charts.months_chart import JOBS, OTHERS, months_chart
-from airflow_provider_zeus.plugin.views.month_models import MonthAnswer
-from airflow_provider_zeus.plugin.views.months_view import NO_RUN, NOTHING, at_the_time, month_answer, month_saved
+from airflow_provider_zeus.plugin.views import months_view
+from airflow_provider_zeus.plugin.views.months_view import JOBS, NO_RUN, NOTHING, OTHERS, at_the_time, months_chart
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.months import SavedDraws
 from airflow_provider_zeus.store.base import PeriodSum
@@ -38,7 +38,15 @@ def of(
     return replace(known, **changes)  # type: ignore[arg-type]
 
 
-def tiles(answer: MonthAnswer, kind: str, question: str) -> dict[str, str]:
+def month_answer(*given: Any) -> Any:
+    return SimpleNamespace(**months_view.month_answer(*given))
+
+
+def month_saved(*given: Any) -> Any:
+    return SimpleNamespace(**months_view.month_saved(*given))
+
+
+def tiles(answer: Any, kind: str, question: str) -> dict[str, str]:
     (of_kind,) = [k for k in answer.kinds if k.kind == kind]
     (found,) = [a for a in of_kind.answers if a.question == question]
     return {tile.name: tile.figure.text for tile in found.figures}

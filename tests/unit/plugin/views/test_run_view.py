@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial
-from airflow_provider_zeus.plugin.views import costs, run_view
+from airflow_provider_zeus.plugin.views import costs, pages, run_view
+from airflow_provider_zeus.plugin.views.models import Tile
 from airflow_provider_zeus.plugin.views.prices import Factors
-from airflow_provider_zeus.plugin.views.run_models import TaskPart, Tile
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
 from airflow_provider_zeus.units import cost_text
@@ -27,11 +28,12 @@ PROFILE = [
 
 def part(
     *trials: Trial, pending: Any = None, factors: Factors = NONE, saving: RunSaving | None = None, **live: Any
-) -> TaskPart:
-    return run_view.part(list(trials), live, pending or {}, saving, factors)
+) -> Any:
+    made = run_view.RunPart(list(trials), live, pending or {}, saving, factors)
+    return SimpleNamespace(**made.head, **pages.content("run", made))
 
 
-def tile(of: TaskPart, name: str) -> Tile:
+def tile(of: Any, name: str) -> Tile:
     return next(t for t in (*of.tiles, *of.headline[0].figures) if t.name == name)
 
 
@@ -56,7 +58,7 @@ def test_the_tiles_of_a_run() -> None:
     (counted,) = part(trial(1, "r", energy_source="nvml_counter")).headline
     assert [t.name for t in counted.figures if t.source.text] == ["Energy"], "no GPU measures time"
     assert tile(run, "Energy").source.kind == "simulated"
-    assert (run.batch_size, run.state_text, run.live, run.progress) == (32, "reached target", False, None)
+    assert (run.state_text, run.live, run.progress) == ("reached target", False, None)
 
 
 def test_what_another_batch_size_stood_in_for_is_said_at_the_batch_size() -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from tests.unit.power.conftest import records, wait_for
 
@@ -162,12 +162,12 @@ def test_a_killed_guardian_is_replaced(
         if looked_after_by == "the heartbeat":
             control.keep_guarded()
             (before,) = records(tmp_path)
-            assert json.loads(before.read_text())["limits_set_w"] == [250.0, 150.0]
+            assert json.loads(before.read_text())["set_w"] == [250.0, 150.0]
         assert control.set_w(125.0)
         (another,) = guardians()
         assert another != killed
         (record,) = records(tmp_path)
-        assert json.loads(record.read_text())["limits_set_w"] == [150.0, 125.0]
+        assert json.loads(record.read_text())["set_w"] == [150.0, 125.0]
     assert gpu.limit_w() == 250.0
     assert guardians() == records(tmp_path) == []
 

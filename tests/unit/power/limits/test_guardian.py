@@ -205,7 +205,7 @@ def test_both_sides_of_a_set_are_ours(gpu: SimulatedGpu, tmp_path: Path) -> None
     """A trainer killed after the record was written and before, or after, the limit was set."""
     for present_w in (200.0, 150.0):
         gpu.set_limit_w(present_w)
-        record = {"restore": gpu.restore_record(), "limit_found_w": 225.0, "limits_set_w": [200.0, 150.0]}
+        record = {"restore": gpu.restore_record(), "found_w": 225.0, "set_w": [200.0, 150.0]}
         os.close(create(str(tmp_path / "limit-x.json"), record))
         assert restore_orphans(tmp_path) == 1
         assert gpu.limit_w() == 225.0
@@ -223,11 +223,11 @@ def test_the_record_names_the_limit_before_it_is_set(gpu: SimulatedGpu, tmp_path
     with LimitControl(gpu, tmp_path) as control:
         control.set_w(200.0)
         control.set_w(150.0)
-    assert [(limit_w, record["limits_set_w"]) for limit_w, record in seen[:2]] == [
+    assert [(limit_w, record["set_w"]) for limit_w, record in seen[:2]] == [
         (200.0, [250.0, 200.0]),
         (150.0, [200.0, 150.0]),
     ]
-    assert all(record["limit_found_w"] == 250.0 for _, record in seen)
+    assert all(record["found_w"] == 250.0 for _, record in seen)
 
 
 @pytest.mark.parametrize(("limits_set_w", "left_w"), [([250.0, 150.0], 250.0), ([], 150.0)])
@@ -236,7 +236,7 @@ def test_a_guardian_that_starts_after_its_trainers_death(
 ) -> None:
     """It gives back what the trainer set under an earlier guardian; where nothing was set, it touches nothing."""
     gpu.set_limit_w(150.0)
-    record = {"restore": gpu.restore_record(), "limit_found_w": 250.0, "limits_set_w": limits_set_w}
+    record = {"restore": gpu.restore_record(), "found_w": 250.0, "set_w": limits_set_w}
     request = {"trainer": os.getppid(), "pidfd": True, "path": str(tmp_path / "limit-x.json"), "record": record}
     command = [sys.executable, "-I", "-S", guardian.__file__]
     started = subprocess.run(command, input=json.dumps(request).encode() + b"\n", capture_output=True, timeout=60)
@@ -248,7 +248,7 @@ def test_a_guardian_that_starts_after_its_trainers_death(
 def test_a_record_whose_device_is_away_stays(gpu: SimulatedGpu, tmp_path: Path) -> None:
     gpu.set_limit_w(150.0)
     state, away = tmp_path / "simulated-v100-shufflenet.gpu", tmp_path / "away"
-    record = {"restore": gpu.restore_record(), "limit_found_w": 250.0, "limits_set_w": [250.0, 150.0]}
+    record = {"restore": gpu.restore_record(), "found_w": 250.0, "set_w": [250.0, 150.0]}
     os.close(create(str(tmp_path / "limit-x.json"), record))
     state.rename(away)
     assert restore_orphans(tmp_path) == 0
@@ -269,7 +269,7 @@ say(served=restore_orphans(state_dir))
     servers = [start(serve, stdin=subprocess.PIPE) for _ in range(3)]
     for server in servers:
         server.hear()
-    record = {"restore": gpu.restore_record(), "limit_found_w": 250.0, "limits_set_w": [250.0, 150.0]}
+    record = {"restore": gpu.restore_record(), "found_w": 250.0, "set_w": [250.0, 150.0]}
     for i in range(300):
         os.close(create(str(tmp_path / f"limit-{i}.json"), record))
     for server in servers:
@@ -281,7 +281,7 @@ say(served=restore_orphans(state_dir))
 
 def test_a_record_served_since_it_was_opened_is_left_alone(gpu: SimulatedGpu, tmp_path: Path, start) -> None:
     """By then the limit may be a new trainer's; the lock of a removed file proves nothing."""
-    record = {"restore": gpu.restore_record(), "limit_found_w": 250.0, "limits_set_w": [250.0, 150.0]}
+    record = {"restore": gpu.restore_record(), "found_w": 250.0, "set_w": [250.0, 150.0]}
     os.close(create(str(tmp_path / "limit-x.json"), record))
     gpu.set_limit_w(150.0)
     server = start("""

@@ -14,8 +14,8 @@ import pytest
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.limits.control import LimitControl
+from airflow_provider_zeus.power.limits.helpers import TOKEN, ZeusdClient
 from airflow_provider_zeus.power.limits.record import restore_orphans
-from airflow_provider_zeus.power.limits.zeusd import TOKEN, Zeusd
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import ROOT, records, wait_for
@@ -166,8 +166,8 @@ def test_a_daemon_that_counts_other_gpus_is_refused(card: Gpu, nvml: FakeNvml, p
     """In a container with one GPU of two, index 1 here would be another GPU there."""
     path = power_socket.removeprefix("zeusd:")
     with pytest.raises(OSError, match="not the same"):
-        Zeusd(path, [0], ["NVIDIA A40"]).check()
-    Zeusd(path, [1], ["Tesla V100-SXM2-16GB", "NVIDIA A40"]).check()
+        ZeusdClient(path, [0], ["NVIDIA A40"]).check()
+    ZeusdClient(path, [1], ["Tesla V100-SXM2-16GB", "NVIDIA A40"]).check()
 
 
 def test_the_drivers_refusal_is_passed_on(card: Gpu, nvml: FakeNvml, power_socket: str) -> None:
@@ -176,18 +176,18 @@ def test_the_drivers_refusal_is_passed_on(card: Gpu, nvml: FakeNvml, power_socke
     with pytest.raises(DeviceError, match=r"power limit = 150 W: .*HTTP status 500"):
         device.set_limit_w(150.0)
     with pytest.raises(OSError, match="HTTP status 400"):
-        Zeusd(power_socket.removeprefix("zeusd:"), [7]).set_limit_w(150.0)
+        ZeusdClient(power_socket.removeprefix("zeusd:"), [7]).set_limit_w(150.0)
 
 
 def test_several_gpus_at_once(nvml: FakeNvml, card: Gpu, power_socket: str) -> None:
-    Zeusd(power_socket.removeprefix("zeusd:"), [0, 1]).set_limit_w(150.0)
+    ZeusdClient(power_socket.removeprefix("zeusd:"), [0, 1]).set_limit_w(150.0)
     assert [nvml.gpu(i).limit_w for i in (0, 1)] == [150.0, 150.0]
 
 
 def test_a_socket_of_something_else_is_named(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with pytest.raises(OSError, match="cannot be reached"):
-        Zeusd(path, [0]).check()
+        ZeusdClient(path, [0]).check()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
@@ -198,5 +198,5 @@ def test_a_socket_of_something_else_is_named(tmp_path: Path) -> None:
             connection.close()
             os._exit(0)
         with pytest.raises(OSError, match="cannot be reached"):
-            Zeusd(path, [0]).check()
+            ZeusdClient(path, [0]).check()
         os.waitpid(pid, 0)

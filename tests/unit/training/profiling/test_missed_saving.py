@@ -7,7 +7,7 @@ import random
 import pytest
 
 from airflow_provider_zeus.model.trial import summed
-from airflow_provider_zeus.training.profiling.missed_saving import MissedSaving
+from airflow_provider_zeus.training.profiling.profiler import MissedSaving
 from airflow_provider_zeus.training.profiling.search import by_limit
 from tests.unit.training.profiling.test_search import GRID_W, Curve, binding, flat, search, walked, window
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.plugin.text.lever_text import lever_table
+from airflow_provider_zeus.plugin.views.dag_view import lever_table
 from airflow_provider_zeus.reports.levers import BATCH_SIZE, LIMIT, Lever
 
 

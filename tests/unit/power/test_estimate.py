@@ -10,7 +10,7 @@ import time
 import pytest
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
-from airflow_provider_zeus.power.cpu.estimate import EstimateDevice, cpu_seconds
+from airflow_provider_zeus.power.cpu import EstimateDevice, cpu_seconds
 from airflow_provider_zeus.power.meter import Span, edge
 from tests.unit.power.conftest import wait_for
 
@@ -64,9 +64,7 @@ def test_grandchildren_count() -> None:
 def test_it_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     device = EstimateDevice(10.0)
     first_j = device.energy_j()
-    monkeypatch.setattr(
-        "airflow_provider_zeus.power.cpu.estimate.cpu_seconds", lambda: 0.0
-    )  # a child nobody waited for
+    monkeypatch.setattr("airflow_provider_zeus.power.cpu.cpu_seconds", lambda: 0.0)  # a child nobody waited for
     assert device.energy_j() == first_j > 0
 
 

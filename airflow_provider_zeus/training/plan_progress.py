@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,24 +19,57 @@ from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.attempt_dir import AttemptDir
 from airflow_provider_zeus.training.distributed_attempt import DistributedAttempt
+from airflow_provider_zeus.training.interrupts import TrainingKilled, raise_again
 from airflow_provider_zeus.training.protocol.environment import ATTEMPT_ROOT
 from airflow_provider_zeus.training.protocol.events import Kind
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.protocol.sender import ResultSender, Sink
 from airflow_provider_zeus.training.ranks import Ranks
-from airflow_provider_zeus.training.rehearsed_attempt import RehearsedAttempt, check_alone
-from airflow_provider_zeus.training.signals import TrainingKilled, raise_again
+from airflow_provider_zeus.training.rehearsal import RehearsalOver, RehearsedAttempt
 from airflow_provider_zeus.training.trackers import Trackers
+
+
+class Heartbeat:
+    """Calls ``beat`` every ``every_s`` seconds until stopped; a daemon thread, so it never keeps a process alive.
+
+    Where no thread can be started there are no heartbeats: the log says so, and the training goes on.
+    """
+
+    def __init__(self, beat: Callable[[], None], every_s: float) -> None:
+        self._beat, self._every_s = beat, every_s
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="zeus-heartbeat", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            log.warning(
+                "Zeus sends no heartbeats, since no thread can be started here (%s). The training goes on; once its "
+                "lease is over it reads as abandoned until its end is written.",
+                error,
+            )
+
+    def stop(self) -> None:
+        """Stop. Waits for a beat that is under way, at most one period or one second."""
+        self._stopped.set()
+        end_s = 1.0  # how long a beat under way is waited for when the training ends
+        if self._thread.is_alive():
+            self._thread.join(min(self._every_s, end_s))
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._every_s):
+            try:
+                self._beat()
+            except Exception:  # the next beat may succeed; without beats the lease expires
+                log.exception("A heartbeat failed.")
+
 
 log = logging.getLogger(__name__)
 
-_NOT_TRIED = "epochs() outside of run.train(fn) keeps what it trains, so it runs the best known batch size"
 
-
-class RunAttempts:
+class PlanProgress:
     """Begins and ends the attempts of a plan, and writes both into the result.
 
-    The user's handle (:mod:`.run`) and the loop over attempts (:mod:`.runner`) work on this object.
+    The user's handle (:mod:`.run`) and the loop over attempts (:mod:`.attempt_loop`) work on this object.
 
     :param try_number: of the task, written into the result's first line; None: not known.
     """
@@ -55,7 +89,7 @@ class RunAttempts:
         self.device, self.limits = device, limits
         self.profile = list(plan.profile)  # profile samples of this device, with those of the attempts that ended
         self.live: LiveAttempt | None = None  # the present attempt, once one has begun
-        self.killed: TrainingKilled | None = None  # the signal that stops the training, once it has come
+        self.killed: TrainingKilled | None = None  # stops the training, once it has come
         self.loop_only = False  # no train() around: the end of the loop is the end of the run
         self.finished = False  # the "final" line is written
         self.learning_rate: float | None = None  # of the present attempt, as run.scale_lr() returned it
@@ -96,14 +130,16 @@ class RunAttempts:
         """
         raise_again(self.killed)
         self.drop_folder()
+        not_tried = "epochs() outside of run.train(fn) keeps what it trains, so it runs the best known batch size"
         for earlier in range(index if loop_only else 0):
-            log.warning("Zeus: batch size %d is not tried: %s.", self.plan.attempts[earlier].batch_size, _NOT_TRIED)
-            self.never_ran(earlier, f"not run: {_NOT_TRIED}")
+            log.warning("Zeus: batch size %d is not tried: %s.", self.plan.attempts[earlier].batch_size, not_tried)
+            self.never_ran(earlier, f"not run: {not_tried}")
         planned, number = self.plan.in_order[index], self.plan.first_attempt + index
         last = (loop_only and not self.plan.restarts) or not self.plan.followed(index)
         kind: Callable[..., LiveAttempt] = LiveAttempt
         if self.plan.rehearsal is not None:
-            check_alone(self.ranks)
+            if self.ranks.several:  # one process that ended would leave the others waiting
+                raise RehearsalOver(f"{self.ranks.size} processes train together")
             kind = partial(RehearsedAttempt, rehearsal=self.plan.rehearsal, may_begin_again=not loop_only)
         elif self.ranks.several:
             kind = partial(DistributedAttempt, ranks=self.ranks)

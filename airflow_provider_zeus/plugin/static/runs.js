@@ -1,78 +1,35 @@
-// The tab of a DAG: what its job saved, charts, what-if, and the table of its runs.
+// The table of a DAG's runs.
+import { button } from "./actions.js";
+import { sortableTable } from "./sort.js";
 import {
-  airflow, answerBlock, api, byId, choice, dagId, element, fetchJson, figureCell, jobId, offerComparison, pageAddress,
-  present, showJobs,
-  showLeftOut, showList, sourceBadges, stateBadge, table, template, tileItem, tryAgain, verdictLine,
+  airflow, api, byId, choice, dagId, element, fetchJson, figureCell, jobId, offerComparison, pageAddress, section,
+  sourceBadges, stateBadge,
 } from "./ui.js";
-import { chartBlock } from "./charts.js";
-import { settingsBlock } from "./actions.js";
-import { showAlerts } from "./alerts.js";
-import { showWhatIf } from "./dag_whatif.js";
-import { sortable } from "./sort.js";
 
 const PAGE = 1000; // the longest page of the table
 let limit = null;
 let skip = 0;
 let updateComparison = null; // after the rows have changed
 
-export async function show() {
-  const table = fetchJson(api("dags", dagId, "costs", { job_id: jobId }));
-  const charts = fetchJson(api("dags", dagId, "charts", { job_id: jobId }));
-  charts.catch(() => undefined); // showCharts reports the error, after the table
-  const answer = await table;
-  showJobs(answer.jobs, answer.job_id ?? jobId);
-  present(answer, fill);
-  if (!answer.note) await showCharts(charts, answer.job_id);
+export function runsTable(_, { title }, answer) {
+  const runs = sortableTable("runs", "rows",
+    ["Run", "Data slice", "Batch size", "#Energy", "#Time", "#Cost", "Source", "State", "Choice", "#Limit", "#Epochs"]);
+  runs.append(element("tfoot", null, { id: "totals" }));
+  const link = (kind) => element("a", kind.toUpperCase(), { href: api("dags", dagId, "export", { kind, job_id: answer.job_id }), download: "download" });
+  const [choose, compare] = [element("button", "Compare runs", { type: "button", "aria-pressed": "false" }), element("a")];
+  updateComparison = offerComparison(runs, compare, choose, { what: "runs" });
+  queueMicrotask(() => fillTable(answer)); // once it is on the page
+  const box = section(title,
+    element("p", "Export: ", { class: "note" }, link("csv"), " or ", link("json"), ", rows of the trial log. ",
+      element("span", null, { id: "page-note", role: "status" }), " ", choose, " ", compare),
+    element("div", null, { id: "table-box", role: "region", "aria-label": "Table of the runs", tabindex: "0" }, runs),
+    element("p", null, {},
+      button("Show up to 1,000 runs", () => turn(PAGE, 0), { id: "more" }), " ",
+      button("Newer runs", () => turn(PAGE, Math.max(skip - PAGE, 0)), { id: "newer" }), " ",
+      button("Older runs", () => turn(PAGE, skip + (limit ?? 0)), { id: "older" })));
+  box.id = "runs-section";
+  return box;
 }
-
-function fill(content, answer) {
-  content.replaceChildren(template("dag-view"));
-  byId("budgets").replaceChildren(...answer.budgets.map(answerBlock));
-  showAlerts(byId("alerts"), answer.alerts, answer.job_id);
-  showList(byId("facts"), answer.facts);
-  showList(byId("settings"), answer.settings.map((text) => `Live setting: ${text}`));
-  byId("settings").after(settingsBlock(dagId, answer.job_id));
-  showList(byId("remarks"), answer.remarks);
-  byId("store").textContent = `Trial log: ${answer.store}`;
-  showLeftOut(answer.left_out);
-  for (const kind of ["csv", "json"]) byId(`export-${kind}`).href = api("dags", dagId, "export", { kind, job_id: answer.job_id });
-  byId("more").addEventListener("click", () => turn(PAGE, 0));
-  byId("older").addEventListener("click", () => turn(PAGE, skip + (limit ?? 0)));
-  byId("newer").addEventListener("click", () => turn(PAGE, Math.max(skip - PAGE, 0)));
-  sortable(byId("runs"));
-  updateComparison = offerComparison(byId("runs"), byId("compare"), byId("choose"), { what: "runs" });
-  fillTable(answer);
-}
-
-// ---------------------------------------------------------------- charts
-
-async function showCharts(waiting, job) {
-  const box = byId("charts");
-  try {
-    const answer = await waiting;
-    byId("headline").replaceChildren(...answer.headline.map(answerBlock));
-    byId("headline").removeAttribute("aria-busy");
-    byId("shift").textContent = answer.shift;
-    byId("shift").hidden = !answer.shift;
-    byId("summary-line").replaceChildren(verdictLine(answer.verdict));
-    byId("tiles").replaceChildren(...answer.tiles.map(tileItem));
-    if (answer.levers) byId("levers").lastElementChild.replaceChildren(table(answer.levers));
-    byId("levers").hidden = !answer.levers;
-    byId("whose").replaceChildren(`Figures of ${answer.whose || "an unknown device"} `, ...sourceBadges(answer.source));
-    showList(byId("left-out"), answer.left_out);
-    const wide = [["cost", answer.cost], ["saved", answer.saved]];
-    const half = [["belief", answer.belief], ["front", answer.front]];
-    box.replaceChildren(...[...wide, ...half].map(([name, chart]) => chartBlock(chart, { name })));
-    box.removeAttribute("aria-busy");
-    await showWhatIf(byId("what-if"), job, box.querySelector(".front"));
-  } catch (problem) {
-    byId("headline").remove();
-    box.removeAttribute("aria-busy");
-    box.replaceChildren(element("p", `The charts cannot be shown: ${problem.message}`, { class: "note" }, ...tryAgain(problem)));
-  }
-}
-
-// ---------------------------------------------------------------- the table of runs
 
 async function turn(newLimit, newSkip) {
   const status = byId("page-note");

@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_zeus.power.meter import Span, edge
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.library import NvmlAnswer
-from airflow_provider_zeus.power.nvml.polled_energy import PolledEnergy
+from airflow_provider_zeus.power.polling import PolledEnergy
 from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import wait_for
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
-from airflow_provider_zeus.cli.figures import cost_of, device_of, weights_of
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Origin, PlannedAttempt, Trial
 from airflow_provider_zeus.model.wire import encode
@@ -67,6 +69,37 @@ def _utc(epoch_s: float | None) -> str | None:
     return None if epoch_s is None else datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="milliseconds")
 
 
+def device_of(trial: Trial) -> DeviceInfo | None:
+    """The device of a trial; None where the trial ended before it reported one."""
+    seen = trial.observation
+    if seen.device_model is None:
+        return None
+    return DeviceInfo(
+        model=seen.device_model,
+        count=seen.device_count or 1,
+        max_power_w=seen.max_power_w,
+        energy_source=seen.energy_source,
+    )
+
+
+def weights_of(trial: Trial, fallback: DeviceInfo | None = None) -> Weights | None:
+    """Weights of energy and time of the trial's job on its device; None where its spec cannot be read.
+
+    :param fallback: the device of a trial that reported none.
+    """
+    try:
+        return Weights.of(trial.job, device_of(trial) or fallback)
+    except JobSpecError:  # another version wrote it
+        return None
+
+
+def cost_of(trial: Trial) -> tuple[float | None, str | None]:
+    """Cost of a trial and its unit: "J", or "s" where time alone is weighed; (None, None) where it is not known."""
+    weights = weights_of(trial)
+    cost = None if weights is None else observed_cost(trial.observation, weights)
+    return (None, None) if weights is None or cost is None else (cost, "s" if weights.time_alone else "J")
+
+
 def exact(trial: Trial) -> dict[str, Any]:
     """What an import needs and no column has: exact times, and the attempt as it was planned."""
     times = {name: getattr(trial, name) for name in ("opened_at", "lease_until", "closed_at")}
@@ -107,6 +140,11 @@ def json_of(
         before = ",\n"
     samples = ",\n".join(json.dumps(each, allow_nan=False) for each in profiles)
     yield f'{opening if before is opening else ""}\n], "profiles": [\n{samples}\n]}}\n'
+
+
+def file_name(job_id: str, day: date, kind: str) -> str:
+    """``zeus-<job>-<day>.csv``, of characters that are valid on every system."""
+    return f"zeus-{re.sub(r'[^A-Za-z0-9._-]+', '_', job_id)[:100]}-{day:%Y-%m-%d}.{kind}"
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.model.trial import DeviceInfo
-from airflow_provider_zeus.power.device import LimitlessDevice
-from airflow_provider_zeus.power.none import cpu_model
+from airflow_provider_zeus.power.device import Device, cpu_model
 from airflow_provider_zeus.power.polling import Polling
 
 FOLDER = "/sys/class/powercap"  # ZEUS_POWERCAP names another one: Docker hides this from containers
 EVERY_S = 10.0  # the smallest counter, 65 kJ, overflows in no less than a minute
-MOST_W = 1000.0  # no processor draws more: a larger difference means that the counter was reset
 
 _ZONE = re.compile(r"intel-rapl:\d+(:\d+)?")  # AMD's too; intel-rapl-mmio shows the same packages again
 
@@ -31,7 +30,7 @@ class Domain(NamedTuple):
     range_j: float  # where it overflows to 0
 
 
-class RaplDevice(LimitlessDevice):
+class RaplDevice(Device):
     """The host's processors as :class:`~airflow_provider_zeus.power.device.Device`: everything that runs on them.
 
     :param max_power_w: MAXPOWER of Eq. 2 [W] where the processors do not report theirs.
@@ -90,12 +89,13 @@ class RaplDevice(LimitlessDevice):
         """Add the energy since the last reading. Raises DeviceError where a counter cannot be used."""
         now_s = self._clock()
         waited_s, self._read_s = now_s - self._read_s, now_s
+        most_w = 1000.0  # no processor draws more: a larger difference means that the counter was reset
         for domain, before_j in self._counters_j.items():
             self._counters_j[domain] = counter_j = _joules(domain.path / "energy_uj")
             drawn_j = counter_j - before_j
             if drawn_j < 0:
                 drawn_j += domain.range_j
-            most_j = MOST_W * (waited_s + 1.0)
+            most_j = most_w * (waited_s + 1.0)
             if most_j > domain.range_j:
                 raise DeviceError(f"{domain.path} was not read for {waited_s:.0f} s and may have overflowed")
             if not 0 <= drawn_j <= most_j:
@@ -153,3 +153,55 @@ def _most_w(package: Path) -> float | None:
             except (OSError, ValueError):
                 continue
     return None
+
+
+class EstimateDevice(Device):
+    """Energy as CPU time of this process and its descendants x ``cpu_watts``; an idle core counts nothing.
+
+    :param cpu_watts: power of one busy core [W]: the processor's power divided by its cores.
+    :param max_power_w: MAXPOWER of Eq. 2 [W]; default: every core that this process may use, busy.
+    :param with_siblings: several processes train together: count all descendants of their parent.
+
+    Raises JobSpecError: ``cpu_watts`` is not above 0.
+    """
+
+    def __init__(self, cpu_watts: float, max_power_w: float | None = None, *, with_siblings: bool = False) -> None:
+        if not 0 < cpu_watts < float("inf"):
+            raise JobSpecError.of("[zeus] cpu_watts", cpu_watts, "not above 0", "give the watts of one busy core")
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        info = DeviceInfo(model=cpu_model(), max_power_w=max_power_w or cpu_watts * cores, energy_source="estimate")
+        super().__init__(info, "an estimate has no power limit")
+        self._cpu_watts = cpu_watts
+        self._root = os.getppid() if with_siblings else None
+        self._seconds = 0.0
+
+    def energy_j(self) -> float:
+        """Estimate [J] since this process began. CPU time of a child may be counted late, never twice."""
+        self._seconds = max(self._seconds, cpu_seconds() if self._root is None else _of_process(self._root))
+        return self._seconds * self._cpu_watts
+
+
+def cpu_seconds() -> float:
+    """CPU time [s] of this process, of its children that have ended, and, on Linux, of its living descendants.
+
+    A child that ends during the reading may be missing from it; the next reading includes it.
+    """
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime + sum(map(_of_process, _children(os.getpid())))
+
+
+def _of_process(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = sum(int(field) for field in fields[11:15])  # utime and stime, of itself and of its ended children
+    except (OSError, ValueError, IndexError):  # the process has just ended
+        return 0.0
+    return ticks / os.sysconf("SC_CLK_TCK") + sum(map(_of_process, _children(pid)))
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        tasks = [task.name for task in Path(f"/proc/{pid}/task").iterdir()]
+        return [int(child) for task in tasks for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
+    except (OSError, ValueError):  # not Linux, a kernel without this file, or the process has just ended
+        return []

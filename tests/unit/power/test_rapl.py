@@ -11,12 +11,11 @@ import pytest
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.power.cpu import rapl
-from airflow_provider_zeus.power.cpu.estimate import EstimateDevice
-from airflow_provider_zeus.power.cpu.rapl import RaplDevice
+from airflow_provider_zeus.power import cpu as rapl
+from airflow_provider_zeus.power.cpu import EstimateDevice, RaplDevice
+from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.factory import open_device
 from airflow_provider_zeus.power.meter import Span, edge
-from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.polling import Polling
 from airflow_provider_zeus.training.protocol.events import ResultLine

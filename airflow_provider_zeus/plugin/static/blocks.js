@@ -1,0 +1,150 @@
+// Draws the blocks of a page, in the order of their declaration (views/pages.py): DRAW has a function for each kind.
+import { settingsBlock } from "./actions.js";
+import { showAlerts } from "./alerts.js";
+import { chartBlock, forgetIn, updateChart } from "./charts.js";
+import {
+  answerBlock, breakable, byId, dagId, element, figure, pageAddress, section, sourceBadges, stateBadge, table, tileItem,
+  tryAgain, verdictLine,
+} from "./ui.js";
+import { jobsTable } from "./overview.js";
+import { monthBlock } from "./months.js";
+import { runsTable } from "./runs.js";
+
+const items = (texts) => texts.map((text) => element("li", text));
+
+// (content, block, answer) => an element; the block has an id, a title and whether it is slow.
+const DRAW = {
+  alerts: (alerts, { title }, { job_id: job }) => {
+    const box = section(title, element("div"));
+    showAlerts(box, alerts, job);
+    return box;
+  },
+  answers: (answers, { title }) => element("div", null, { class: "headline", role: title && "group", "aria-label": title }, ...answers.map(answerBlock)),
+  attempts: (attempts, { title }) => element("div", null, {},
+    element("h3", attempts.length === 1 ? "Its attempt" : title),
+    element("ol", null, { class: "attempts" }, ...attempts.map(attemptItem))),
+  compared: (rows, { title }, { places }) => {
+    const box = section(title, table(rows));
+    box.querySelectorAll("thead th").forEach((head, i) => {
+      const { dag_id: dag, run_id: run, job_id: job } = places[i];
+      head.replaceChildren(element("a", null, { href: pageAddress(dag, { run, job }) }, ...breakable(head.textContent)));
+    });
+    return box;
+  },
+  controls: (_, { title }, { job_id: job }) => settingsBlock(dagId, job, title),
+  device: ({ text, source }, { title }) => element("p", `${title} ${text || "an unknown device"} `, { class: "note" }, ...sourceBadges(source)),
+  facts: (texts, { title }) => element("ul", null, { class: "facts", "aria-label": title }, ...items(texts)),
+  jobs: jobsTable,
+  list: (texts, { title }) => element("ul", null, { class: "note", "aria-label": title }, ...items(texts)),
+  live: (texts, { title }) => element("ul", null, { class: "facts live", "aria-label": title }, ...items(texts.map((text) => `Live setting: ${text}`))),
+  month: monthBlock,
+  progress: ({ text, epochs, max_epochs: most }) => element("p", text, { class: "progress", role: "status" },
+    ...(most === null ? [] : [element("progress", null, { max: most, value: epochs ?? 0, "aria-label": "Epochs, of at most" })])),
+  remarks: (texts) => element("div", null, {}, ...texts.map((text) => element("p", text, { class: "note remark" }))),
+  runs: runsTable,
+  text: (text, { title }) => element("p", title ? `${title}: ${text}` : text, { class: "note", role: title ? null : "status" }),
+  tiles: (tiles, { title }) => element("ul", null, { class: "tiles", "aria-label": title }, ...tiles.map(tileItem)),
+  unfolded: (rows, { title }) => element("details", null, { open: "open" }, element("summary", title), table(rows)),
+  verdict: verdictLine,
+  whatIf: (_, { title }) => section(title, element("div")),
+};
+const isChart = ({ draw }) => draw === "chart" || draw === "openChart";
+const isEmpty = (content) => content === null || content?.length === 0;
+
+/** The element with the name of its block, unless it has its own. */
+function named(block, created) {
+  created.id ||= block.id;
+  return created;
+}
+
+function drawn(block, answer) {
+  const content = answer[block.id];
+  if (isEmpty(content)) return element("div", null, { hidden: "hidden" });
+  return DRAW[block.draw](content, block, answer);
+}
+
+/** The blocks of a part of a page that are no charts; nothing for those that are empty. */
+export function partBlocks(blocks, part) {
+  return blocks.filter((block) => !isChart(block) && !isEmpty(part[block.id])).map((block) => drawn(block, part));
+}
+
+/** Draw the blocks of a page. A slow one that the answer does not hold yet gets its place; fillSlow() draws it. */
+export function drawPage(content, answer) {
+  const loading = () => element("p", "Loading …", { class: "note" });
+  let waits = false;
+  content.replaceChildren();
+  for (const block of answer.blocks) {
+    if (isChart(block)) {
+      if (byId("charts")) continue;
+      const box = element("section", null, { id: "charts", class: "charts", "aria-label": "Charts" });
+      content.append(element("h2", "Charts", { class: "unseen" }), box);
+      if (block.slow) box.append(loading());
+      else showCharts(box, answer.blocks, answer);
+    } else if (!block.slow) content.append(named(block, drawn(block, answer)));
+    else {
+      content.append(named(block, element("div", null, waits ? { hidden: "hidden" } : { "aria-busy": "true" })));
+      if (!waits) byId(block.id).append(loading());
+      waits = true;
+    }
+  }
+}
+
+/** Draw the slow blocks of a page once their answer is there; where it fails, the place of the charts says why. */
+export async function fillSlow(blocks, waiting) {
+  try {
+    const answer = await waiting;
+    for (const block of blocks.filter((each) => each.slow && !isChart(each))) {
+      byId(block.id).replaceWith(named(block, drawn(block, answer)));
+    }
+    showCharts(byId("charts"), blocks, answer);
+    return true;
+  } catch (problem) {
+    for (const { id } of blocks.filter((each) => each.slow && !isChart(each))) byId(id).remove();
+    noCharts(byId("charts"), problem);
+    return false;
+  }
+}
+
+/** Show the charts of an answer in `box`; those that it shows already get new data, and open tables stay open. */
+export function showCharts(box, blocks, answer) {
+  const found = blocks.filter(isChart).flatMap(({ id, draw }) =>
+    [answer[id] ?? []].flat().map((chart) => ({ chart, name: id, open: draw === "openChart" })));
+  const shown = [...box.querySelectorAll("figure")];
+  if (shown.length === found.length && found.every(({ chart }, i) => chart.title === shown[i].dataset.title)) {
+    found.forEach(({ chart }, i) => updateChart(shown[i], chart));
+    return;
+  }
+  forgetIn(box);
+  box.replaceChildren(...found.map(({ chart, ...how }) => chartBlock(chart, how)));
+}
+
+export function noCharts(box, problem) {
+  box.replaceChildren(element("p", `The charts cannot be shown: ${problem.message}`, { class: "note" }, ...tryAgain(problem)));
+}
+
+function attemptItem(attempt, i) {
+  const head = element("p", null, { class: "attempt-head" });
+  head.append(element("strong", `${i + 1}. Batch size ${attempt.batch_size}`), " ");
+  head.append(stateBadge(attempt.waits ? "waits" : attempt.state, attempt.state_text), " ", ...sourceBadges(attempt.source));
+  head.append(element("span", ` ${attempt.phase}`, { class: "note" }));
+  const figures = element("dl");
+  const named = [
+    ["Cost", attempt.cost],
+    ["of which profiling", attempt.excess],
+    ["Energy", attempt.energy],
+    ["Time", attempt.time],
+    ["Epochs", attempt.epochs],
+    ["Power limit", attempt.limit],
+    ...(attempt.busy ? [["GPU busy", attempt.busy]] : []),
+  ];
+  for (const [label, value] of named) figures.append(element("div", null, {}, element("dt", label), figure("dd", value)));
+  const where = attempt.device ? `${attempt.where}, on ${attempt.device}` : attempt.where;
+  const sentence = (name, text) => element("p", null, {}, element("span", `${name}: `, { class: "note" }), text);
+  return element("li", null, {},
+    head,
+    sentence("Why it was chosen", attempt.why),
+    sentence(attempt.state === "running" && !attempt.waits ? "Now" : "Why it ended", attempt.ended),
+    figures,
+    element("p", where, { class: "note" }),
+  );
+}

@@ -1,1 +1,0 @@
-"""Devices for processors: RAPL counters, and an estimate from CPU time."""

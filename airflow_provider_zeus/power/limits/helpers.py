@@ -1,0 +1,252 @@
+"""Helpers: processes on a Unix socket that set power limits for a process that may not.
+
+Our own is the sidecar (:mod:`.sidecar_server`); when its client's connection or process ends, it gives the limit found
+back. The other is ``zeusd``, the Zeus project's daemon (zeusd of zeus 0.16). That one identifies GPUs by index and
+restores nothing itself: the guardian does. The guardian opens the same helper from the record of a limit: standard
+library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import socket
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from airflow_provider_zeus.errors import DeviceError
+
+ZEUSD = "zeusd:"  # prefix of the path of a zeusd's socket; a path without it is that of the sidecar
+TOKEN = "ZEUSD_TOKEN"  # noqa: S105  name of the environment variable that zeusd's own client reads too
+ANSWER_S = 5.0  # for a whole request: the driver's own call takes up to some 100 ms
+AGAIN_S = 0.01  # between attempts while the sidecar has too many clients
+MOST_BYTES = 1024 * 1024  # of an answer
+
+_connections: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _close_connections() -> None:
+    """Close the connections in a forked child: to a sidecar that cannot see processes, their end ends the training."""
+    for connection in list(_connections):
+        connection.close()
+
+
+os.register_at_fork(after_in_child=_close_connections)
+
+
+class SidecarClient:
+    """Client of the sidecar at this socket, for these GPUs. Every method raises OSError with the reason."""
+
+    def __init__(self, path: str, uuids: Sequence[str]) -> None:
+        self._path, self._uuids = path, list(uuids)
+        self._connection: socket.socket | None = None
+        self._pid = os.getpid()
+
+    def check(self) -> None:
+        """Raise OSError where it does not serve these GPUs."""
+        served = self._ask({"do": "limits"}).get("gpus")
+        if not isinstance(served, dict):
+            raise OSError(f"what listens at {self._path} is no power limit sidecar: it names no GPUs")
+        missing = [uuid for uuid in self._uuids if uuid not in served]
+        if missing:
+            raise OSError(f"the sidecar at {self._path} does not serve {', '.join(missing)}; start it with --gpus all")
+
+    def set_limit_w(self, limit_w: float) -> None:
+        """Set the limit of each GPU [W]. This process holds the GPUs until it ends or closes the connection."""
+        self._ask({"do": "set", "gpus": self._uuids, "limit_w": limit_w})
+
+    def restore_w(self, limit_w: float) -> None:
+        """Have the limit found restored; ``limit_w`` is ignored, since the sidecar knows it."""
+        self._ask({"do": "restore", "gpus": self._uuids})
+
+    def close(self) -> None:
+        """Close the connection; the sidecar then gives back what is not given back yet."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a request and return its answer, with a new connection where the sidecar closed the old one."""
+        try:
+            end_s = time.monotonic() + ANSWER_S
+            text: bytes | None = None
+            while text is None:
+                try:
+                    text = self._exchange(json.dumps(request).encode() + b"\n", end_s)
+                except (ConnectionResetError, BrokenPipeError):  # restarted, or it gave this place to another client
+                    self.close()
+                    time.sleep(min(AGAIN_S, left_s(end_s, ANSWER_S)))
+            answer = json.loads(text)
+            if not isinstance(answer, dict):
+                raise ValueError("not a JSON object")
+        except OSError as error:
+            self.close()
+            raise OSError(f"the sidecar at {self._path} cannot be reached: {error}") from error
+        except (ValueError, RecursionError) as error:
+            self.close()
+            raise OSError(f"what listens at {self._path} is no power limit sidecar: {error}") from error
+        if answer.get("ok") is not True:
+            raise OSError(f"the sidecar at {self._path} refused: {answer.get('error', answer)}")
+        return answer
+
+    def _exchange(self, line: bytes, end_s: float) -> bytes:
+        """Send a line and return the answer's, over a connection that is made where there is none."""
+        if self._pid != os.getpid():
+            self._connection, self._pid = None, os.getpid()  # the parent's
+        if self._connection is None:
+            with contextlib.ExitStack() as undo:
+                connection = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                connection.settimeout(ANSWER_S)
+                while True:
+                    try:
+                        connection.connect(self._path)
+                        break
+                    except BlockingIOError:  # too many other clients wait to be accepted
+                        time.sleep(min(AGAIN_S, left_s(end_s, ANSWER_S)))
+                undo.pop_all()
+            _connections.add(connection)
+            self._connection = connection
+        connection = self._connection
+        connection.settimeout(left_s(end_s, ANSWER_S))
+        connection.sendall(line)
+        answer = b""
+        while not answer.endswith(b"\n"):
+            connection.settimeout(left_s(end_s, ANSWER_S))
+            part = connection.recv(65536)
+            if not part:
+                raise ConnectionResetError("it closed the connection")
+            answer += part
+            if len(answer) > MOST_BYTES:
+                raise ValueError(f"its answer is longer than {MOST_BYTES} bytes")
+        return answer
+
+
+class ZeusdClient:
+    """Client of the zeusd at this socket, for GPUs with these indices. Every method raises OSError with the reason."""
+
+    def __init__(self, path: str, indices: Sequence[int], models: Sequence[str] = ()) -> None:
+        self._path, self._indices, self._models = path, list(indices), list(models)
+
+    def check(self) -> None:
+        """Raise OSError where it may not set limits for this process, or has other GPUs than this process's driver."""
+        found = self._json("GET", "/discover")
+        groups, gpus = found.get("enabled_api_groups", []), found.get("gpus", [])
+        if not isinstance(groups, list) or not isinstance(gpus, list) or not all(isinstance(gpu, dict) for gpu in gpus):
+            raise OSError(f"what listens at {self._path} is no zeusd: it names no API groups or GPUs")
+        if "gpu-control" not in groups:
+            raise OSError(f"zeusd at {self._path} does not set limits: start it with the API group gpu-control")
+        models = [str(gpu.get("name")) for gpu in gpus]
+        if self._models and models != self._models:  # a container that shows other GPUs, or in another order
+            raise OSError(f"zeusd at {self._path} has the GPUs {models}, this process {self._models}: not the same")
+        if found.get("auth_required"):
+            self._json("GET", "/auth/whoami")
+
+    def set_limit_w(self, limit_w: float) -> None:
+        """Set the limit of each GPU [W]."""
+        gpus = ",".join(map(str, self._indices))
+        query = urlencode({"gpu_ids": gpus, "power_limit_mw": str(round(limit_w * 1000)), "block": "true"})
+        self._call("POST", f"/gpu/set_power_limit?{query}")
+
+    def restore_w(self, limit_w: float) -> None:
+        """Set the limit found [W] again."""
+        self.set_limit_w(limit_w)
+
+    def close(self) -> None:
+        """Do nothing: there is no connection between requests."""
+
+    def _json(self, method: str, path: str) -> Mapping[str, Any]:
+        text = self._call(method, path)
+        try:
+            answer = json.loads(text)
+            if not isinstance(answer, dict):
+                raise ValueError("not a JSON object")
+        except (ValueError, RecursionError) as error:
+            raise OSError(f"what listens at {self._path} is no zeusd: {error}") from error
+        return answer
+
+    def _call(self, method: str, path: str) -> bytes:
+        """Make one HTTP request and return the body of the answer."""
+        token = os.environ.get(TOKEN)
+        client = http.client.HTTPConnection("localhost")
+        try:
+            with _TimedSocket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(ANSWER_S)
+                connection.end_s = time.monotonic() + ANSWER_S
+                connection.connect(self._path)
+                client.sock = connection
+                client.request(method, path, headers={"Authorization": f"Bearer {token}"} if token else {})
+                response = client.getresponse()
+                body = response.read(65536)
+        except (OSError, http.client.HTTPException) as error:
+            raise OSError(f"zeusd at {self._path} cannot be reached: {error or type(error).__name__}") from error
+        finally:
+            client.close()
+        if response.status == http.client.UNAUTHORIZED:
+            raise OSError(f"zeusd at {self._path} takes no request without a valid token: set {TOKEN}")
+        if response.status != http.client.OK:
+            reason = body.decode("utf-8", "replace").strip()[:300] or "no reason"
+            raise OSError(f"zeusd at {self._path} refused with HTTP status {response.status}: {reason}")
+        return body
+
+
+class _TimedSocket(socket.socket):
+    """A socket with one time limit for everything that is read from it."""
+
+    end_s = 0.0
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        """Receive with the time that is left. Raises TimeoutError."""
+        self.settimeout(left_s(self.end_s, ANSWER_S))
+        return super().recv_into(buffer, nbytes, flags)
+
+
+LimitHelper = SidecarClient | ZeusdClient
+
+
+def helper_at(power_socket: str, uuids: Sequence[str]) -> tuple[dict[str, Any], LimitHelper]:
+    """Open the helper for the GPUs with these UUIDs and check that it sets their limits.
+
+    :param power_socket: ``[zeus] power_socket``.
+
+    Returns its description (plain JSON, for :func:`open_helper` in any process) and its client. Raises DeviceError with
+    the reason.
+    """
+    from airflow_provider_zeus.power.nvml.visible import all_gpus  # not needed, and not imported, by the guardian
+
+    gpus = all_gpus()
+    description: dict[str, Any] = {"kind": "sidecar", "path": power_socket, "uuids": list(uuids)}
+    if power_socket.startswith(ZEUSD):
+        description = {
+            "kind": "zeusd",
+            "path": power_socket.removeprefix(ZEUSD),
+            "indices": [index for index, gpu in enumerate(gpus) if gpu.uuid in uuids],
+            "models": [gpu.model for gpu in gpus],
+        }
+    helper = open_helper(description)
+    try:
+        helper.check()
+    except OSError as error:
+        raise DeviceError(f"{error} ([zeus] power_socket)") from error
+    return description, helper
+
+
+def open_helper(description: Mapping[str, Any]) -> LimitHelper:
+    """Make the client that a description names, without a request. Raises ValueError, KeyError: not a description."""
+    if description["kind"] == "sidecar":
+        return SidecarClient(description["path"], description["uuids"])
+    if description["kind"] == "zeusd":
+        return ZeusdClient(description["path"], description["indices"], description["models"])
+    raise ValueError(f"unknown kind of helper {description['kind']!r} in a limit record")
+
+
+def left_s(end_s: float, of_s: float) -> float:
+    """Seconds left until ``end_s``, by ``time.monotonic()``. Raises TimeoutError: all ``of_s`` seconds have passed."""
+    seconds = end_s - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError(f"no answer within {of_s:g} s")
+    return seconds

@@ -1,0 +1,50 @@
+"""Exceptions that end a training function early. They are no ``Exception``, so user code does not catch them.
+
+Also finds the ``except`` that caught one all the same, so that the log can name it.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+
+
+class AttemptOver(BaseException):
+    """This attempt is given up; the run handle calls the function again with another batch size."""
+
+
+class TrainingKilled(BaseException):
+    """The task is being stopped (``on_kill``); the training must end."""
+
+
+def raise_again(interrupt: BaseException | None) -> None:
+    """Raise an interrupt that is set, without its old traceback, which would grow with every call."""
+    if interrupt is not None:
+        raise interrupt.with_traceback(None)
+
+
+def swallowing_except(error: BaseException) -> str:
+    """Text and ``file:line`` of the handler that caught ``error``, if the source can be read.
+
+    The first entry of a caught exception's traceback is the frame that caught it, with the line inside its ``try``.
+    """
+    trace = error.__traceback__
+    if trace is None:
+        return "an except clause that could not be found"
+    frame, line = trace.tb_frame, trace.tb_lineno
+    filename = frame.f_code.co_filename
+    try:
+        tree = ast.parse("".join(linecache.getlines(filename, frame.f_globals)))
+    except SyntaxError:
+        tree = ast.Module([], [])
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Try | ast.TryStar) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or line)
+    ]
+    for node in sorted(around, key=lambda n: n.lineno, reverse=True):  # the innermost first
+        for handler in node.handlers:
+            caught = "BaseException" if handler.type is None else ast.unparse(handler.type)
+            if "BaseException" in caught or "AttemptOver" in caught:
+                return f"`{linecache.getline(filename, handler.lineno).strip()}` at {filename}:{handler.lineno}"
+    return f"an except or finally around {filename}:{line}"
