@@ -37,8 +37,7 @@ from airflow_provider_zeus.simulation.driver import replay as replay_job
 from airflow_provider_zeus.simulation.environment import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks.command import add, chosen_traces, command, parser_of
-from benchmarks.cores import on_all_cores
+from benchmarks.command import add, chosen_traces, command, on_all_cores, parser_of
 from benchmarks.quality.slice_tables import defaults_of, read_series, tables_in
 from benchmarks.replays import spent_by
 from benchmarks.report import mean_ci, plus_minus, table

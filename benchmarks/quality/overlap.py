@@ -19,7 +19,7 @@ from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn,
 from airflow_provider_zeus.simulation.driver import Config, Writer, grid
 from airflow_provider_zeus.simulation.environment import Environment, Run
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.quality.submission_groups import Submission
+from benchmarks.group_shape import Submission
 
 
 class Going(NamedTuple):
