@@ -11,8 +11,6 @@ from typing import Any
 
 MOST_NAME = 60  # characters of a plain name
 
-_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would take such a text for a formula
-
 
 def visible(text: str | os.PathLike[str]) -> str:
     r"""A text or path in one line, with an escape (``\x1b``, ``\n``, ``\u202e``) for each unprintable character.
@@ -42,7 +40,8 @@ def cell(value: Any) -> Any:
         return json.dumps(value)
     if not isinstance(value, str):
         return value
-    return f"'{visible(value)}" if value.startswith(_FORMULA) else visible(value)
+    formula = ("=", "+", "-", "@")  # a spreadsheet would take such a text for a formula
+    return f"'{visible(value)}" if value.startswith(formula) else visible(value)
 
 
 def plain_name(text: str) -> str:

@@ -21,8 +21,6 @@ from typing import Any
 SHARE = "name a group of both users by [zeus] shared_group"
 SHARED_GROUP = "ZEUS_SHARED_GROUP"  # environment variable: a group by name or number
 
-_FOLDER, _SHARED_FOLDER, _FILE, _SHARED_FILE = 0o700, 0o2770, 0o600, 0o660
-
 
 def share_with(group: str) -> None:
     """Share with a group, given by name or number, in this process and the processes that it starts."""
@@ -52,7 +50,7 @@ def new_folder(path: str | os.PathLike[str], group: str = "") -> None:
     """Create one folder that does not exist yet. Raises OSError."""
     gid = _gid_of(group) if group else None
     parent = os.stat(Path(path).parent)
-    os.mkdir(path, _FOLDER)
+    os.mkdir(path, 0o700)
     if gid is None and _shares(parent):
         gid = parent.st_gid
     if gid is None:
@@ -62,7 +60,7 @@ def new_folder(path: str | os.PathLike[str], group: str = "") -> None:
         if os.fstat(descriptor).st_uid != os.geteuid():  # a member of the group has replaced it
             raise PermissionError(errno.EPERM, "was replaced while it was created", str(path))
         os.fchown(descriptor, -1, gid)
-        os.fchmod(descriptor, _SHARED_FOLDER)
+        os.fchmod(descriptor, 0o2770)
     finally:
         os.close(descriptor)
 
@@ -79,7 +77,7 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
     is_new = bool(flags & os.O_CREAT)
     try:
         try:
-            descriptor = os.open(path, flags | os.O_EXCL if is_new else flags, _FILE)
+            descriptor = os.open(path, flags | os.O_EXCL if is_new else flags, 0o600)
         except FileExistsError:
             if flags & os.O_EXCL:
                 raise
@@ -91,7 +89,7 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
         if not is_new:
             _check_file(os.fstat(descriptor), folder, path)
         elif _shares(folder):
-            os.chmod(descriptor, _SHARED_FILE)  # its group is the folder's already
+            os.chmod(descriptor, 0o660)  # its group is the folder's already
     except BaseException:
         os.close(descriptor)
         raise

@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from math import fsum
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,8 +25,7 @@ from zoneinfo import ZoneInfo
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.series import PRICE, Series, Step, Unit
-from airflow_provider_zeus.signals.start import WORTH, Start, fixed_shifts, plan_start
-from airflow_provider_zeus.signals.tariff import local_midnight_s
+from airflow_provider_zeus.signals.start import WORTH, Start, plan_start
 from benchmarks.command import add, command, needs, on_all_cores, parser_of
 from benchmarks.report import table, write_report
 
@@ -97,8 +97,7 @@ def play(task: tuple[Case, Series, int]) -> tuple[Case, dict[str, Played]]:
     def planned(worth: float) -> Callable[[float], float]:
         return lambda at_s: wait_for(series, at_s, wait_s, duration_s, worth)
 
-    shifts = fixed_shifts(series, starts_s, duration_s=duration_s, most_s=wait_s)
-    delay_s = min(shifts, key=lambda s: s.mean).delay_s if shifts else 0.0
+    delay_s = min((i * HOUR_S for i in range(case.wait_h + 1)), key=lambda d: fsum(cost(at + d) for at in starts_s))
     rules: dict[str, Callable[[float], float]] = {
         "perfect": perfect,
         "forecast": planned(0.0),
@@ -148,7 +147,8 @@ def part(series: Series, start_s: float, end_s: float) -> Series:
 def published_until(now_s: float) -> float:
     """Up to when the day-ahead auction's prices are known."""
     local = datetime.fromtimestamp(now_s, MARKET)
-    return local_midnight_s(now_s, MARKET, 2 if local.hour >= PUBLISHED_H else 1)
+    day = local + timedelta(days=2 if local.hour >= PUBLISHED_H else 1)
+    return day.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
 
 
 def threshold(series: Series, at_s: float, wait_s: float) -> float:

@@ -10,7 +10,7 @@ from importlib import resources
 from types import ModuleType
 from typing import Any
 
-from airflow_provider_zeus.operators import xcoms as keys
+from airflow_provider_zeus.operators import mixins as keys
 from airflow_provider_zeus.reports.export_rows import COLUMNS
 from airflow_provider_zeus.reports.run_metrics import Metric
 from airflow_provider_zeus.store.sql import schema as tables

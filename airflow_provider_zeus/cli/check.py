@@ -21,13 +21,11 @@ from airflow_provider_zeus.cli.shell import command, stdout_kept_clean
 from airflow_provider_zeus.errors import UndefinedConnectionError, ZeusError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.collect import starts_in_xcom
-from airflow_provider_zeus.operators.command import ZeusCommandOperator
+from airflow_provider_zeus.operators.command import ZeusCommandOperator, processes_of, submits_to_slurm
 from airflow_provider_zeus.operators.config import ZeusConfig
-from airflow_provider_zeus.operators.launcher_args import processes_of, submits_to_slurm
-from airflow_provider_zeus.operators.mapped import job_part
+from airflow_provider_zeus.operators.mixins import DECISION, PLAN, job_part
 from airflow_provider_zeus.operators.train import ZeusTrainOperator, check_function
 from airflow_provider_zeus.operators.trial import ZeusAskOperator
-from airflow_provider_zeus.operators.xcoms import DECISION, PLAN
 from airflow_provider_zeus.power.factory import open_device
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID

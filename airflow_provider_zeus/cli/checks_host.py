@@ -146,7 +146,7 @@ def signal(name: str) -> Finding:
     """Whether the Connection of a signal is defined. Raises StoreError where Airflow cannot look it up."""
     from airflow.sdk import conf
 
-    from airflow_provider_zeus.operators.signal_series import CONNECTIONS
+    from airflow_provider_zeus.signals.reading import CONNECTIONS
     from airflow_provider_zeus.store.open import find_connection
 
     conn_id = CONNECTIONS.get(name, name)

@@ -98,7 +98,7 @@ def read_log(job_id: str | None = None, *, zeus_conn_id: str = DEFAULT_CONN_ID) 
 @command
 def report(args: Namespace) -> None:
     """Write the report of a month."""
-    from airflow_provider_zeus.hooks.month_files import write_month
+    from airflow_provider_zeus.hooks.zeus import write_month
     from airflow_provider_zeus.reports.months import month_of
 
     with opened(args) as store:

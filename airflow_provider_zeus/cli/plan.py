@@ -17,15 +17,13 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.operators.config import next_of
-from airflow_provider_zeus.operators.only_kept import OnlyKept
-from airflow_provider_zeus.operators.start_time import planned
 from airflow_provider_zeus.operators.waiting import durations, trials_for_durations, window
 from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.next_decision import NextDecision
+from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, upcoming
 from airflow_provider_zeus.reports.savings import saving
-from airflow_provider_zeus.reports.upcoming import Upcoming, upcoming
-from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
+from airflow_provider_zeus.signals.prices import in_force
+from airflow_provider_zeus.signals.reading import ReadOnlyKeeper, planned_start
 from airflow_provider_zeus.signals.start import WAITS
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.units import energy_text, time_text
@@ -63,7 +61,7 @@ def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any], Zeus
     job, switched = next_of(trials[-1].job.with_settings(live))
     log = as_dataset(trials, job)
     profiles = [] if log.where is None else store.profile(job_id, log.where, job.job_version)
-    prices = Prices(**read(of_airflow))
+    prices = in_force()
     spent = budget_spent(lambda last: store.trials(job_id, last=last), job, prices, time.time())
     decided = NextDecision.of(log, profiles=profiles, trials=trials, settings={**live, **spent, **switched})
     base = saving(log, job, rng=random.Random(0), profiles=profiles, decided=decided).base
@@ -168,7 +166,8 @@ def may_wait(job: ZeusJob, starts: datetime | None, store: Store, job_id: str, *
     elif starts is not None and job.finish_by is None:
         begins_s = max(starts.timestamp(), now_s)
         try:
-            found, _ = planned(signal, begins_s, starts.timestamp() + within_s, took[0], OnlyKept(store))
+            keeper, ends_s = ReadOnlyKeeper(store.kept_signal), starts.timestamp() + within_s
+            found, _ = planned_start(signal, begins_s, ends_s, took[0], keeper)
             until = datetime.fromtimestamp(found.at_s, UTC)
             would = f"start at {until:%Y-%m-%d %H:%M} UTC" if found.reason == WAITS else "not wait"
             then = f"as its series stands it would {would}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
 if TYPE_CHECKING:
     from os import PathLike
-    from pathlib import Path
 
     from airflow_provider_zeus.store.base import Store
 
@@ -40,10 +40,6 @@ class ZeusHook(BaseHook):
 
         Raises JobSpecError: no month, or a folder that cannot be written to; StoreError: the log cannot be read.
         """
-        from pathlib import Path
-
-        from airflow_provider_zeus.hooks.month_files import write_month
-
         store = self.get_conn()
         try:
             return write_month(store, month, Path(folder))
@@ -64,3 +60,45 @@ class ZeusHook(BaseHook):
         except StoreError as error:
             return False, str(error)
         return True, f"The trial log at {store.identity} can be read: {jobs} {'job' if jobs == 1 else 'jobs'}."
+
+
+def write_month(store: Store, month: str, folder: Path) -> list[Path]:
+    """Write ``zeus-<month>.html`` and ``zeus-<month>.csv``; returns both paths.
+
+    :param month: in UTC, such as "2026-11".
+
+    Raises JobSpecError: no month, or a folder that cannot be written to; StoreError.
+    """
+    from airflow_provider_zeus.errors import JobSpecError
+    from airflow_provider_zeus.reports.dataset import as_dataset
+    from airflow_provider_zeus.reports.month_report import as_csv, as_html, month_report
+    from airflow_provider_zeus.reports.months import SavedDraws, month_bounds, saved_between
+    from airflow_provider_zeus.signals.prices import in_force
+
+    try:
+        bounds = month_bounds(month, 2)
+    except ValueError:
+        raise JobSpecError.of("month", month, "no month", 'write it as "2026-11"') from None
+
+    def saved(dag_id: str, job_id: str) -> SavedDraws | str:
+        trials = store.runs(dag_id, job_id, last=1000)  # as many as the pages read
+        try:
+            job = trials[-1].job.with_settings(store.settings(job_id))
+        except (JobSpecError, IndexError):
+            return "no run of it can be read here"
+        log = as_dataset(trials, job)
+        profiles = [] if log.where is None else store.profile(job_id, log.where, job.job_version)
+        return saved_between((dag_id, job_id), log, profiles, bounds[1], bounds[2])
+
+    sums = store.sums(bounds)
+    jobs = sorted({(s.dag_id, s.job_id) for s in sums if s.period == 1})
+    report = month_report(month, sums, {key: saved(*key) for key in jobs}, in_force())
+    files = [folder / f"zeus-{month}.{ending}" for ending in ("html", "csv")]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in zip(files, (as_html(report), as_csv(report)), strict=True):
+            file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        remedy = "name a folder that you may write to"
+        raise JobSpecError.of("folder", str(folder), str(error.strerror), remedy) from None
+    return files

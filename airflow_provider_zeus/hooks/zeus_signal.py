@@ -28,7 +28,7 @@ class ZeusSignalHook(BaseHook):
 
     def series(self, start_s: float, end_s: float) -> Series:
         """The series of a span [s since the epoch, UTC]. Raises SignalError."""
-        from airflow_provider_zeus.operators.signal_series import signal_series
+        from airflow_provider_zeus.signals.reading import signal_series
 
         return signal_series(self.zeus_signal_conn_id, start_s, end_s)
 

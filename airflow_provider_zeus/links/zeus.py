@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey  # not importable at run time on every version
 
-RUN_TAB = "plugin/zeus-cost-run"  # plugin.RUN_ROUTE: the tab of a run
-DAG_TAB = "plugin/zeus-cost"  # plugin.DAG_ROUTE: the tab of a DAG
-
 
 class ZeusCostLink(BaseOperatorLink):
     """Links to the tab with the cost of the task's run."""
@@ -27,9 +24,9 @@ class ZeusCostLink(BaseOperatorLink):
 
 def run_path(dag_id: str, run_id: str) -> str:
     """The tab with the cost of a run, relative to Airflow's address."""
-    return f"dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}/{RUN_TAB}"
+    return f"dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}/plugin/zeus-cost-run"
 
 
 def dag_path(dag_id: str) -> str:
     """The tab with the costs of a DAG, relative to Airflow's address."""
-    return f"dags/{quote(dag_id, safe='')}/{DAG_TAB}"
+    return f"dags/{quote(dag_id, safe='')}/plugin/zeus-cost"

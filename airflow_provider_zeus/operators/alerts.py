@@ -7,34 +7,136 @@ store that is away, is sent by a thread while the run trains.
 
 from __future__ import annotations
 
+import copy
+import json
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from typing import Any, TypeVar
 
 from airflow_provider_zeus.airflow_compat import is_test_run
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.trial import ProfileSample, Trial
-from airflow_provider_zeus.operators.notifiers import Named, notifiers_of, send
+from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports import alerts
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
 from airflow_provider_zeus.reports.alerts import DEADLINE, KINDS, NEWEST, STORE, Event
 from airflow_provider_zeus.reports.budget_figures import trials_of_periods
-from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
+from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.store.alerts import change_book, claimed, keep_taken
 from airflow_provider_zeus.store.base import Store, VariablePort
-from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
-LOOK_S = 12.0  # limit of a look, sending included; Airflow ends a task's process 20 s after its state
-READ_S = 6.0  # limit of reading the log, of all of a look
-CLAIM_S = 2.0  # limit of asking the log which task sends an event
-SEND_S = 5.0  # limit of one notifier
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A notifier, made when it is needed, and its name on the page."""
+
+    name: str
+    make: Callable[[], Callable[[Any], Any]]
+
+
+def notifiers_of(own: Sequence[Callable[[Any], Any]]) -> list[Named]:
+    """The notifiers of the configuration, then ``own``, those of the job. Raises JobSpecError: the option is no list.
+
+    A notifier renders its own fields for good, so each event gets a new copy.
+    """
+    from airflow.sdk import conf
+
+    found = configured(conf.get("zeus", "notifiers", fallback="") or "")
+    for each in own:
+        name = getattr(each, "__qualname__", type(each).__name__)
+        found.append(Named(name, lambda each=each: copy.copy(each)))  # type: ignore[misc]
+    seen: dict[str, int] = {}
+    for i, named in enumerate(found):
+        seen[named.name] = count = seen.get(named.name, 0) + 1
+        found[i] = named if count == 1 else Named(f"{named.name} {count}", named.make)
+    return found
+
+
+def configured(text: str) -> list[Named]:
+    """The notifiers that the option names; nothing is imported yet. Raises JobSpecError."""
+
+    def wrong(value: object, problem: str) -> JobSpecError:
+        form = '[{"classpath": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", "kwargs": {}}]'
+        return JobSpecError.of("[zeus] notifiers", value, problem, f"give a list as {form}")
+
+    def made(module: str, name: str, kwargs: Mapping[str, Any]) -> Callable[[Any], Any]:
+        notifier: Callable[[Any], Any] = getattr(import_module(module), name)(**kwargs)
+        return notifier
+
+    if not text.strip():
+        return []
+    try:
+        entries = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise wrong("...", f"no JSON ({error})") from None  # kwargs may hold a password
+    if not isinstance(entries, list):
+        raise wrong("...", "no list")
+    found = []
+    for entry in entries:
+        path, kwargs = (entry.get("classpath"), entry.get("kwargs", {})) if isinstance(entry, Mapping) else (None, None)
+        if not isinstance(path, str) or "." not in path.strip(".") or not isinstance(kwargs, Mapping):
+            raise wrong(path, "an entry without classpath, or whose kwargs are no object")
+        module, _, name = path.rpartition(".")
+        found.append(Named(name, partial(made, module, name, kwargs)))
+    return found
+
+
+def send(named: Named, context: Mapping[str, Any], record: Record, job_id: str, most_s: float) -> str:
+    """Hand an event to a notifier, for at most so many seconds; why it did not take it, empty where it did.
+
+    The reason is the class of the error alone, and so is what is logged: its text may hold an address with a secret.
+    """
+    handed = {**context, "zeus": event_of(record, job_id)}  # a copy: a notifier writes its fields into it
+    try:
+        bounded(lambda: named.make()(handed), most_s)
+    except TimeoutError as error:
+        log.warning("Zeus: notifier %s did not take the event %r: %s.", named.name, record.kind, error)
+        return f"{named.name}: no answer for {most_s:.0f} s"
+    except (Exception, SystemExit) as error:
+        *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+        place = f"{frame.f_code.co_filename}:{line}"
+        log.warning(
+            "Zeus: notifier %s did not take the event %r: %s, raised at %s. Its text is not logged: it may hold an "
+            "address with a secret.",
+            *(named.name, record.kind, type(error).__name__, place),
+        )
+        return f"{named.name}: {type(error).__name__}"
+    return ""
+
+
+def event_of(record: Record, job_id: str) -> dict[str, Any]:
+    """An event as ``{{ zeus }}`` of a notifier's templates: plain JSON."""
+    from airflow.sdk import conf
+
+    from airflow_provider_zeus.links.zeus import run_path
+
+    base = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
+    return {
+        "kind": record.kind,
+        "sentence": record.sentence,
+        "remedy": record.remedy,
+        "figures": dict(record.figures),
+        "job": job_id,
+        "dag": record.dag_id,
+        "run": record.run_id,
+        "trial": record.since,
+        "began_s": record.began_s,
+        "page": f"{base}/{run_path(record.dag_id, record.run_id)}" if base else "",
+    }
+
+
+# Limits of reading the log, of asking it which task sends an event, of one notifier.
+READ_S, CLAIM_S, SEND_S = 6.0, 2.0, 5.0
 
 T = TypeVar("T")
 
@@ -105,7 +207,7 @@ class RunAlerts:
                 self._keep_and_send(*found())
 
         try:
-            bounded(look, LOOK_S)
+            bounded(look, 12.0)  # sending included; Airflow ends a task's process 20 s after its state
         except Exception:
             log.warning("Zeus could not look for events of %s.", visible(self.trial.job_id), exc_info=True)
 
@@ -116,7 +218,7 @@ class RunAlerts:
             trials, profiles = bounded(lambda: self._in_log(self._read), READ_S)
         except (StoreError, TimeoutError):
             return [away], (STORE,)
-        prices = Prices(**read(of_airflow))
+        prices = in_force()
         found = alerts.events(trials, profiles=profiles, prices=prices, now_s=time.time())
         return (found if self.stored else [*found, away]), KINDS
 
@@ -134,14 +236,14 @@ class RunAlerts:
     def _keep_and_send(self, events: Sequence[Event], kinds: Collection[str]) -> None:
         port, origin, now_s = AirflowVariables(), self.trial.origin, time.time()
 
-        def turned(book: AlertBook) -> AlertBook:
-            return book.turned(events, dag_id=origin.dag_id, run_id=origin.run_id, now_s=now_s, kinds=kinds)
+        def updated(book: AlertBook) -> AlertBook:
+            return book.updated(events, dag_id=origin.dag_id, run_id=origin.run_id, now_s=now_s, kinds=kinds)
 
         try:
-            book = change_book(port, self.trial.job_id, turned)
+            book = change_book(port, self.trial.job_id, updated)
         except StoreError as error:
             log.warning("Zeus cannot keep its events and sends those of this run: %s", error)
-            book = turned(AlertBook())
+            book = updated(AlertBook())
         try:
             notifiers = notifiers_of(getattr(self.context["task"], "notify", ()))
         except JobSpecError as error:

@@ -11,19 +11,15 @@ from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError, Z
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial, TrialKey
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.optimizer.policy import fallback
+from airflow_provider_zeus.patience import bounded, retried, within
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.job_remarks import KINDS, NEWEST, remarks
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report, Store, VariablePort
 from airflow_provider_zeus.store.live_settings import read_settings
 from airflow_provider_zeus.store.open import SETTINGS_S, open_store
-from airflow_provider_zeus.store.patience import bounded, retried, within
 from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from airflow_provider_zeus.store.variables.memory import memory_store
-
-ASK_S = 20.0  # limit of the whole call, retries included
-REMARKS_S = 3.0  # limit of reading the newest trials, to log what they show
-DRAIN_S = 5.0  # limit of storing costs that earlier runs kept
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +77,7 @@ def log_remarks(
     :param device: that the run trains on, while the log does not hold it.
     """
     try:
-        newest = bounded(lambda: opened().trials(trial.job_id, last=NEWEST), REMARKS_S)
+        newest = bounded(lambda: opened().trials(trial.job_id, last=NEWEST), 3.0)
         own = {t.number for t in newest if t.key.ti_id == trial.key.ti_id}
         known = [t for t in newest if t.number <= max(own, default=0)]
         found = remarks(known, device=device.where if device else None)
@@ -107,7 +103,7 @@ class AskThread:
         self._request, self._opened = request, opened
         self._too_late, self._over = threading.Event(), threading.Event()
 
-    def answer(self, most_s: float = ASK_S) -> tuple[Store, AskAnswer]:
+    def answer(self, most_s: float = 20.0) -> tuple[Store, AskAnswer]:
         """Return the store and its answer. Raises StoreError, also when there is none after ``most_s`` seconds.
 
         A ``strict`` job cannot run without an answer, so it waits as long as a call takes.
@@ -141,10 +137,10 @@ class AskThread:
         return store, asked
 
 
-def drain_for_a_while(store: Store, port: VariablePort, job_id: str, state_dir: Path) -> None:
-    """Store the costs that earlier runs of a job kept; after :data:`DRAIN_S` that continues in the background."""
+def drain_for_a_while(store: Store, port: VariablePort, job_id: str, state_dir: Path, most_s: float = 5.0) -> None:
+    """Store the costs that earlier runs of a job kept; after ``most_s`` seconds that continues in the background."""
     try:
-        bounded(lambda: drain(store, port, job_id, state_dir=state_dir), DRAIN_S)
+        bounded(lambda: drain(store, port, job_id, state_dir=state_dir), most_s)
     except TimeoutError as error:
         log.warning("Costs of %s kept by earlier runs are not waited for any longer: %s.", visible(job_id), error)
 

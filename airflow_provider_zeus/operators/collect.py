@@ -31,12 +31,6 @@ LOST = "retried, result lost"
 NO_RESULT = "no result"
 MOST_STARTS = 100  # of one plan; each is a row of the log
 _MOST_KEPT = 1000  # lines of all starts of a result, heartbeats merged into the next line not counted
-_MERGED_AT_ONCE = 100  # lines: a merge costs as much as the news that wait
-_MOST_XCOM = 2**26  # characters of an XCom, the user's own value included
-_MOST_POINTS = 10_000  # of all starts
-_MOST_TEXT = 2**20  # characters of all starts as JSON, without samples and points
-_MOST_NAMES = 10_000  # read in a folder
-_MOST_BYTES = 2**28  # of all result files in a folder
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +53,11 @@ def starts_in_folder(folder: Path) -> list[Start]:
     return [start for _, _, starts in sorted(found, key=lambda f: f[:2]) for start in starts][-MOST_STARTS:]
 
 
-def _read_files(folder: int) -> list[tuple[float, str, list[Start]]]:
+def _read_files(folder: int, most_bytes: int = 2**28) -> list[tuple[float, str, list[Start]]]:
     """Return (time of last change, name, starts) of each result file. Raises OSError: the folder cannot be listed."""
-    found, left, owner = [], _MOST_BYTES, os.fstat(folder).st_uid
+    found, left, owner = [], most_bytes, os.fstat(folder).st_uid
     kept, lines_left = 0, iter(range(MOST_LINES))
-    names = names_in(folder, ".jsonl", most_looked_at=_MOST_NAMES)
+    names = names_in(folder, ".jsonl", most_looked_at=10_000)
     if len(names) > MOST_STARTS:
         log.warning("Zeus: %d result files lie in one folder; %d are read.", len(names), MOST_STARTS)
     for name in names[:MOST_STARTS]:
@@ -72,7 +66,7 @@ def _read_files(folder: int) -> list[tuple[float, str, list[Start]]]:
                 status = os.fstat(file.fileno())
                 left -= status.st_size
                 if left < 0:
-                    raise ValueError(f"the result files have more than {_MOST_BYTES} bytes")
+                    raise ValueError(f"the result files have more than {most_bytes} bytes")
                 starts = by_start(_lines_up_to(file, status.st_size, lines_left))
                 kept += sum(map(len, starts))
                 if kept > _MOST_KEPT:
@@ -94,11 +88,14 @@ def _lines_up_to(file: BinaryIO, most_bytes: int, lines_left: Iterator[int]) -> 
         yield line
 
 
-def starts_in_xcom(value: Any, result_key: str) -> list[Start]:
-    """Read the document ``{"zeus": {"lines": [...]}}`` of an XCom, or its text; empty where it is something else."""
+def starts_in_xcom(value: Any, result_key: str, most: int = 2**26) -> list[Start]:
+    """Read the document ``{"zeus": {"lines": [...]}}`` of an XCom, or its text; empty where it is something else.
+
+    :param most: characters of that text, the user's own value included.
+    """
     try:
-        if isinstance(value, str) and len(value) > _MOST_XCOM:
-            raise ValueError(f"longer than {_MOST_XCOM} characters")
+        if isinstance(value, str) and len(value) > most:
+            raise ValueError(f"longer than {most} characters")
         document = json.loads(value) if isinstance(value, str) else value
         lines = document[result_key]["lines"]
         if not isinstance(lines, list) or len(lines) > _MOST_KEPT:
@@ -115,7 +112,7 @@ def by_start(lines: Iterable[ResultLine]) -> list[Start]:
     """
     starts: dict[str, Start] = {}
     lines = iter(lines)
-    while some := list(islice(lines, _MERGED_AT_ONCE)):
+    while some := list(islice(lines, 100)):  # a merge costs as much as the news that wait
         for line in some:
             starts.setdefault(line.start_id, []).append(line)
         starts = {start_id: folded(start) for start_id, start in starts.items()}
@@ -216,7 +213,7 @@ def _within_limits(starts: Sequence[Start]) -> list[Start]:
 
     A line beyond the last limit keeps its sums alone.
     """
-    samples_left, points_left, room = MOST_SAMPLES, _MOST_POINTS, _MOST_TEXT
+    samples_left, points_left, room = MOST_SAMPLES, 10_000, 2**20
     kept = []
     for start in starts:
         lines = []
@@ -225,17 +222,16 @@ def _within_limits(starts: Sequence[Start]) -> list[Start]:
             samples_left -= len(line.profile)
             points_left -= len(line.points)
             room -= len(replace(line, profile=(), points=()).to_json())
-            lines.append(line if room >= 0 else _sums_of(line))
+            if room < 0:  # beyond the last limit a line keeps its sums alone
+                seen = line.observation
+                if seen is not None:
+                    model, source = (text and truncated(text, 100) for text in (seen.device_model, seen.energy_source))
+                    seen = replace(seen, reasons={}, gpu_uuid=None, gpu_energy_j=None)
+                    seen = replace(seen, device_model=model, energy_source=source)
+                line = replace(line, reason=line.reason and truncated(line.reason, 100), observation=seen, notes={})
+            lines.append(line)
         kept.append(lines)
     return kept
-
-
-def _sums_of(line: ResultLine) -> ResultLine:
-    seen = line.observation
-    if seen is not None:
-        model, source = (text and truncated(text, 100) for text in (seen.device_model, seen.energy_source))
-        seen = replace(seen, reasons={}, gpu_uuid=None, gpu_energy_j=None, device_model=model, energy_source=source)
-    return replace(line, reason=line.reason and truncated(line.reason, 100), observation=seen, notes={})
 
 
 def _end_without_cost(plan: Plan, start_id: str, reason: str) -> ResultLine:

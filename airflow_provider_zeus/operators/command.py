@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
@@ -14,23 +16,14 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import is_deferred
-from airflow_provider_zeus.operators.launcher_args import processes_of, submits_to_slurm
-from airflow_provider_zeus.operators.mapped import job_part
-from airflow_provider_zeus.operators.says_cost import SaysCost
-from airflow_provider_zeus.operators.starts_later import StartsLater
+from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, job_part
 from airflow_provider_zeus.training.ranks import Ranks
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_AIRFLOW_VARIABLES = re.compile("_+AIRFLOW|AIRFLOW__|AIRFLOW_(CONN|VAR)_", re.IGNORECASE)
-_BASIC_VARIABLES = re.compile(
-    "PATH|HOME|USER|LOGNAME|LANG|LC_[A-Z]+|TZ|TMPDIR|LD_LIBRARY_PATH|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|"
-    "NVIDIA_VISIBLE_DEVICES|ZEUS_[A-Z_]+"
-)
 
-
-class ZeusCommandOperator(SaysCost, StartsLater, BaseOperator):
+class ZeusCommandOperator(ReportsCost, StartsLater, BaseOperator):
     """Runs a command with a batch size from the store, and reports to the store what it cost.
 
     The command finds its plan by ``ZeusRun.from_env()``. With ``run.train(fn)`` it runs both attempts of a recurrence
@@ -124,8 +117,7 @@ class ZeusCommandOperator(SaysCost, StartsLater, BaseOperator):
             return supervise(recurrence, command, environ, cwd)
         finally:
             recurrence.close_device()
-            saving = recurrence.push_cost(context)
-            self.say_cost(context, recurrence.reporter, recurrence.opened, saving)
+            self.report_cost(context, recurrence.reporter, recurrence.opened, recurrence.decision)
 
     def started_as(self, context: Mapping[str, Any]) -> tuple[list[str], dict[str, str], str | None]:
         """Arguments, environment and working directory of the command. Raises JobSpecError."""
@@ -178,5 +170,89 @@ def check_divisible(command: Sequence[str], job: ZeusJob) -> None:
 def inherited(environ: Mapping[str, str], inherit_env: bool | None) -> dict[str, str]:
     """Return the variables of a worker that a command gets; see ``inherit_env`` of :class:`ZeusCommandOperator`."""
     if inherit_env is None:
-        return {name: value for name, value in environ.items() if not _AIRFLOW_VARIABLES.match(name)}
-    return {name: value for name, value in environ.items() if inherit_env or _BASIC_VARIABLES.fullmatch(name)}
+        of_airflow = re.compile("_+AIRFLOW|AIRFLOW__|AIRFLOW_(CONN|VAR)_", re.IGNORECASE)
+        return {name: value for name, value in environ.items() if not of_airflow.match(name)}
+    basic = re.compile(
+        "PATH|HOME|USER|LOGNAME|LANG|LC_[A-Z]+|TZ|TMPDIR|LD_LIBRARY_PATH|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|"
+        "NVIDIA_VISIBLE_DEVICES|ZEUS_[A-Z_]+"
+    )
+    return {name: value for name, value in environ.items() if inherit_env or basic.fullmatch(name)}
+
+
+def submits_to_slurm(command: Sequence[str]) -> bool:
+    """Whether a command is ``sbatch``, so that the training runs on hosts that Slurm chooses."""
+    return bool(command) and os.path.basename(command[0]) == "sbatch"
+
+
+def processes_of(command: Sequence[str], gpus: int | None) -> int | None:
+    """Return how many processes a command starts by torchrun or accelerate; None where its words do not say.
+
+    :param command: arguments, or ``["bash", "-c", text]``.
+    :param gpus: of the job, for ``--nproc-per-node=gpu`` and ``auto``.
+    """
+    words = list(command)
+    if words[:2] == ["bash", "-c"]:
+        try:
+            words = shlex.split(words[2].replace("\\\n", ""))
+        except ValueError:  # uses more of the shell's grammar
+            return None
+    names = [os.path.basename(word) for word in words]
+    torchrun = {"--nproc-per-node": "1", "--nnodes": "1"}
+    launchers = {  # words of the command -> options whose product is the number of processes, with their defaults
+        ("torchrun",): torchrun,
+        ("-m", "torch.distributed.run"): torchrun,
+        ("-m", "torch.distributed.launch"): torchrun,
+        ("accelerate", "launch"): {"--num-processes": ""},  # of all hosts; its default is in a file
+    }
+    for launcher, options in launchers.items():
+        size = len(launcher)
+        found = [i for i in range(len(names)) if tuple(names[i : i + size]) == launcher]
+        if len(found) == 1:
+            arguments = _before_script(words[found[0] + size :], options)
+            if arguments is None:
+                return None
+            counts = [_count(arguments, option, default, gpus) for option, default in options.items()]
+            return math.prod(n for n in counts if n) if all(counts) else None
+    return None
+
+
+def _before_script(words: Sequence[str], options: Collection[str]) -> Sequence[str] | None:
+    """Words before a launcher's script, or its module: the launcher's own; None where that is not found.
+
+    A word that ends in ``.py`` is the script, even after an option that is not known here: most of those are flags.
+    Any other word is the script only where it cannot be the value of an option, nor a variable of the shell.
+
+    :param options: of which it is known that a value follows.
+    """
+    sure, before = True, ""  # whether no earlier word may have been the script; the word before
+    for i, word in enumerate(words):
+        bare, is_value = before.startswith("-") and "=" not in before, _option(before) in options
+        before = word
+        if bare and is_value:
+            continue
+        if word in ("--", "-m", "--module") or word.endswith(".py"):
+            return words[:i]
+        if not word.startswith("-"):
+            if sure and not bare and "$" not in word:
+                return words[:i]
+            sure = False
+    return None
+
+
+def _count(words: Sequence[str], option: str, default: str, gpus: int | None) -> int | None:
+    """Value of an option, given by ``=`` or in the next word; None where it is no number, as "1:4" or "$N".
+
+    The last one counts where the option is repeated.
+    """
+    text = default
+    for i, word in enumerate(words):
+        if _option(word) == option:
+            _, given, value = word.partition("=")
+            text = value if given else next(iter(words[i + 1 :]), "")
+    if text in ("gpu", "auto"):
+        return gpus
+    return int(text) if text.isdecimal() and int(text) else None
+
+
+def _option(word: str) -> str:
+    return word.partition("=")[0].replace("_", "-")

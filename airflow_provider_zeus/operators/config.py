@@ -14,7 +14,6 @@ from airflow_provider_zeus.private_files import is_shared, make_folder, share_wi
 from airflow_provider_zeus.store.open import state_dir
 
 ON, MEASURE, OFF = "True", "measure", "False"  # [zeus] enabled
-_ENABLED = dict.fromkeys(("true", "t", "1", "yes", "on"), ON) | dict.fromkeys(("false", "f", "0", "no", "off"), OFF)
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +106,9 @@ def enabled() -> str:
     from airflow.sdk import conf
 
     text = conf.get("zeus", "enabled", fallback=ON).strip()
-    found = MEASURE if text.lower() == MEASURE else _ENABLED.get(text.lower())
+    known = {MEASURE: MEASURE, **dict.fromkeys(("true", "t", "1", "yes", "on"), ON)}
+    known |= dict.fromkeys(("false", "f", "0", "no", "off"), OFF)
+    found = known.get(text.lower())
     if found is None:
         raise JobSpecError.of("[zeus] enabled", text, "none of these", "use True, measure or False")
     return found

@@ -11,9 +11,7 @@ from airflow_provider_zeus.model.trial import Observation, PowerPoint, State
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.meter import Span, read
 
-_STEPS_ONLY = "a simulated GPU advances with the steps that a training reports: use ZeusRun.from_env() there"
 ELSEWHERE = "the command trains on another host, which has sent no figure"
-_NOT_REPORTED = "measured from outside: the command did not report it"
 
 
 class ExternalMeter:
@@ -40,10 +38,11 @@ class ExternalMeter:
         device, info, total = self._device, self._device.info, self._total
         total.advance(read(device))
         energy_j, time_s = total.energy_j, total.time_s or None
-        reasons = dict.fromkeys(("epochs", "samples"), _NOT_REPORTED)
+        reasons = dict.fromkeys(("epochs", "samples"), "measured from outside: the command did not report it")
         if info.energy_source == "simulated":
             energy_j, time_s = None, None
-            reasons |= {"energy_j": _STEPS_ONLY, "time_s": _STEPS_ONLY}
+            why = "a simulated GPU advances with the steps that a training reports: use ZeusRun.from_env() there"
+            reasons |= {"energy_j": why, "time_s": why}
         elif info.energy_source is None or energy_j is None:
             energy_j = None
             reasons["energy_j"] = device.missing.get("energy_j") or total.reason or "no source of energy"

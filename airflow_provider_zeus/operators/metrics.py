@@ -9,53 +9,26 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from airflow_provider_zeus.model.budget import BudgetUse
-from airflow_provider_zeus.model.trial import DeviceInfo, State, Trial
+from airflow_provider_zeus.model.trial import DeviceInfo, Trial
 from airflow_provider_zeus.operators.config import OFF, enabled
-from airflow_provider_zeus.reports.run_metrics import NEWEST, Metric, budget_metrics, job_metrics, trial_metrics
-from airflow_provider_zeus.reports.run_savings import RunSaving
-from airflow_provider_zeus.store.base import Store
-from airflow_provider_zeus.store.patience import bounded
-
-LOG_S = 1.0  # limit of reading the log, and of what is worked out from it
-MOST_TRIALS = 100  # of one run: the newest; a result from another host may have many
-_THE_JOBS = ("zeus_job", "dag_id", "task_id", "device")  # tags that the job stands for in a name
+from airflow_provider_zeus.patience import bounded
+from airflow_provider_zeus.reports.run_figures import RunFigures
+from airflow_provider_zeus.reports.run_metrics import Metric, budget_metrics, job_metrics, trial_metrics
 
 log = logging.getLogger(__name__)
 
 
-def send_run(ended: Sequence[Trial], store: Store | None) -> RunSaving | None:
-    """Send the metrics of a run whose trials have ended. Raises nothing.
-
-    Returns what the run saved, where that had to be worked out; None: it is not known here.
-
-    :param ended: its trials, in order.
-    :param store: that holds them; None: it cannot be read now, and what needs the log is absent.
-    """
-    if not ended or not _is_on():
-        return None
-    trials = ended[-MOST_TRIALS:]
-    newest: list[Trial] = []
+def send_run(run: RunFigures) -> None:
+    """Send the metrics of a run that has ended, those of the log as far as it could be read. Raises nothing."""
+    if not run.ended or not _is_on():
+        return
     of_job: list[Metric] = []
-    saving: RunSaving | None = None
     try:
-        if store is not None:
-            newest, of_job, saving = bounded(lambda: _of_log(store, trials), LOG_S)
+        of_job = bounded(lambda: job_metrics(run), 1.0)
     except Exception as error:
         log.info("Zeus sends no saving and no believed cost of this run as metrics: %s", error)
-    _send(lambda: [*trial_metrics(trials, newest), *of_job])
-    return saving
-
-
-def _of_log(store: Store, trials: Sequence[Trial]) -> tuple[list[Trial], list[Metric], RunSaving | None]:
-    """The job's newest trials, its metrics after a run, and what the run saved: where the log holds the run whole."""
-    last = trials[-1]
-    newest = store.trials(last.job_id, last=NEWEST)
-    own = [t for t in newest if t.recurrence == last.recurrence]
-    where, job = last.observation.where, last.job
-    told = sum(t.key.ti_id == last.key.ti_id for t in own)
-    if where is None or told < len(trials) or any(t.state is State.RUNNING for t in own):
-        return newest, [], None
-    return newest, *job_metrics(own, newest, job, store.profile(last.job_id, where, job.job_version))
+    newest = run.ended[-100:]  # a result from another host may have many
+    _send(lambda: [*trial_metrics(newest, run.newest), *of_job])
 
 
 def send_budgets(trial: Trial, budgets: Sequence[BudgetUse], device: DeviceInfo | None) -> None:
@@ -72,13 +45,6 @@ def _is_on() -> bool:
         return False
 
 
-def _takes_tags() -> bool:
-    """Whether the receiver takes tags; plain StatsD does not. Airflow prefers Datadog to StatsD to OpenTelemetry."""
-    if _config("statsd_datadog_enabled"):
-        return _config("statsd_datadog_metrics_tags")
-    return not _config("statsd_on") or _config("statsd_influxdb_enabled")
-
-
 def _config(name: str) -> bool:
     from airflow.sdk import conf
 
@@ -89,7 +55,10 @@ def _send(metrics: Callable[[], Iterable[Metric]]) -> None:
     try:
         from airflow_provider_zeus.airflow_compat import Stats
 
-        takes_tags = _takes_tags()
+        if _config("statsd_datadog_enabled"):  # Airflow prefers Datadog to StatsD to OpenTelemetry
+            takes_tags = _config("statsd_datadog_metrics_tags")
+        else:  # plain StatsD takes none
+            takes_tags = not _config("statsd_on") or _config("statsd_influxdb_enabled")
         for metric in metrics():
             name, tags = (metric.name, dict(metric.tags)) if takes_tags else (named(metric), None)
             if metric.total:
@@ -102,5 +71,6 @@ def _send(metrics: Callable[[], Iterable[Metric]]) -> None:
 
 def named(metric: Metric) -> str:
     """The name where there are no tags: the job follows, then the values of the tags that it does not stand for."""
-    rest = [value for tag, value in metric.tags.items() if tag not in _THE_JOBS]
+    the_jobs = ("zeus_job", "dag_id", "task_id", "device")
+    rest = [value for tag, value in metric.tags.items() if tag not in the_jobs]
     return ".".join([metric.name, *(value.replace(".", "__") for value in (metric.tags["zeus_job"], *rest))])

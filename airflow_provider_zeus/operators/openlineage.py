@@ -47,10 +47,6 @@ class ZeusRunFacet(RunFacet):
 
 def lineage_of(figures: Mapping[str, Any]) -> OperatorLineage[Any, RunFacet]:
     """The figures of a run as OpenLineage's provider takes them."""
-    facet = ZeusRunFacet(**{camel(name): value for name, value in figures.items()})
+    names = {name: re.sub("_(.)", lambda found: found[1].upper(), name) for name in figures}  # energy_j is energyJ
+    facet = ZeusRunFacet(**{names[name]: value for name, value in figures.items()})
     return OperatorLineage(run_facets={FACET: facet})
-
-
-def camel(name: str) -> str:
-    """A name as OpenLineage writes it: ``energy_j`` is ``energyJ``."""
-    return re.sub("_(.)", lambda found: found[1].upper(), name)

@@ -18,31 +18,26 @@ from airflow_provider_zeus.model.trial import DeviceInfo, Origin, Trial
 from airflow_provider_zeus.operators.alerts import RunAlerts
 from airflow_provider_zeus.operators.asking import ask, default_trial
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
-from airflow_provider_zeus.operators.deadline import finish_by_s
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE
-from airflow_provider_zeus.operators.hour_prices import HourPrices, own_signals, read_signal
-from airflow_provider_zeus.operators.mapped import warn_of_sharing
-from airflow_provider_zeus.operators.metrics import send_budgets, send_run
-from airflow_provider_zeus.operators.result_reporter import RUN_S, STOPPED_S, ResultReporter
-from airflow_provider_zeus.operators.schedule import runs_left
-from airflow_provider_zeus.operators.signal_series import followed
-from airflow_provider_zeus.operators.xcoms import COST, DECISION
+from airflow_provider_zeus.operators.metrics import send_budgets
+from airflow_provider_zeus.operators.mixins import DECISION, job_id_of, push
+from airflow_provider_zeus.operators.result_reporter import RUN_S, ResultReporter
+from airflow_provider_zeus.operators.schedule import finish_by_s, runs_left
 from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.factory import device_of
 from airflow_provider_zeus.power.limits.gpu_lock import held_here
+from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.private_files import make_folder
-from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.signals.follow import Followed
-from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
+from airflow_provider_zeus.signals.hours import HourPrices, own_signals, read_signal
+from airflow_provider_zeus.signals.prices import in_force
+from airflow_provider_zeus.signals.reading import followed
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Store
 from airflow_provider_zeus.store.open import open_store
-from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from airflow_provider_zeus.training.process.supervisor import die_with_parent
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
-
-PUSH_S = 3.0  # limit of one XCom push
 
 log = logging.getLogger(__name__)
 
@@ -136,23 +131,8 @@ class Recurrence:
         """Return the run handle of a training in this process; its result goes to the reporter."""
         return ZeusRun.from_plan(self.plan, sink=self.reporter, device=self.device)
 
-    def push_cost(self, context: Mapping[str, Any]) -> RunSaving | None:
-        """Push XCom ``zeus_cost``, and into ``zeus_decision`` that the run was not needed; send metrics.
-
-        Returns what the run saved, where the metrics told it. Raises nothing: a training that has ended must not fail.
-        """
-        try:
-            cost = self.reporter.cost_xcom()
-        except Exception:
-            log.exception("Zeus could not add up the cost of this run; the trial log holds it.")
-            return None
-        push(context, COST, cost, most_s=STOPPED_S if self.reporter.stopped else PUSH_S)
-        if cost["not_needed"]:
-            push(context, DECISION, {**self.decision, "not_needed": True})
-        return send_run(self.reporter.ended, self.reporter.told_store)
-
     def close_device(self) -> None:
-        """Close the device, where no run handle in this process does. Raises nothing, as :meth:`push_cost`."""
+        """Close the device, where no run handle in this process does. Raises nothing."""
         try:
             self.device.close()
         except Exception:
@@ -182,20 +162,6 @@ def check_shared_root(config: ZeusConfig) -> None:
             problem = f"cannot be used: {error}"
     remedy = "name a folder that this host and the hosts that train share under one path (docs/how-to/slurm.md)"
     raise JobSpecError.of("[zeus] attempt_root", root, problem, remedy)
-
-
-def push(context: Mapping[str, Any], key: str, value: Mapping[str, Any], *, most_s: float = PUSH_S) -> None:
-    """Push an XCom for users. A push that fails or hangs is logged only: the trial log holds the same figures."""
-    try:
-        bounded(lambda: context["ti"].xcom_push(key=key, value=value), most_s)
-    except Exception:
-        log.warning("Zeus could not push XCom %s; the trial log holds the same figures.", key, exc_info=True)
-
-
-def job_id_of(job: ZeusJob, ti: Any, *, task_id: str | None = None, part: str | None = None) -> str:
-    """Name of the job of a task instance; the parameters are those of :func:`ask_request`."""
-    whole = job.job_id or f"{ti.dag_id}.{task_id or ti.task_id}"
-    return whole if part is None else f"{whole}.{part}"
 
 
 def ask_request(
@@ -275,7 +241,7 @@ def allowances(job: ZeusJob) -> list[Allowance]:
     """The job's budgets in the present periods; one that cannot be converted is logged with the remedy and left out."""
     if not job.budget:
         return []
-    prices, now_s = Prices(**read(of_airflow)), time.time()
+    prices, now_s = in_force(), time.time()
     found = [prices.allowance(budget, now_s) for budget in job.budgets]
     for problem in found:
         if isinstance(problem, str):
@@ -296,7 +262,15 @@ def say_budgets(asked: AskAnswer) -> None:
 def say_shared(asked: AskAnswer) -> None:
     """Warn where other map indexes of the task train the same job."""
     trial = asked.trial
-    warn_of_sharing(trial.job_id, trial.origin.task_id, trial.origin.map_index, asked.shared_with)
+    if asked.shared_with:
+        log.warning(
+            "Task %s is mapped, and its map indexes %s share the job %s: Zeus learns from all of them as from one "
+            "training. If each has its own data or model, name the mapped argument that tells them apart: "
+            'job_id_by="<argument>" makes one job for each of its values.',
+            trial.origin.task_id,
+            ", ".join(map(str, sorted({trial.origin.map_index, *asked.shared_with}))),
+            visible(trial.job_id),
+        )
 
 
 def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:

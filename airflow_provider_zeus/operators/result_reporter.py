@@ -13,19 +13,19 @@ from typing import Any
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
-from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.trial import Observation, State, Trial
-from airflow_provider_zeus.operators.hour_prices import PRICED_S, HourPrices
-from airflow_provider_zeus.operators.run_rows import RunRows, planned_of
-from airflow_provider_zeus.operators.store_thread import QueuedLine, StoreThread
+from airflow_provider_zeus.operators.result_writer import QueuedLine, ResultWriter, StoreThread, planned_of
 from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.signals.hours import HourPrices
 from airflow_provider_zeus.store.base import Store, VariablePort
 from airflow_provider_zeus.store.pending import VARIABLE_S, remember
 from airflow_provider_zeus.training.interrupts import AttemptOver
 from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.sender import ENDED_AT_S
 
 RUN_S = 30.0  # a run waits for its store this long in all: question, beginnings and ends of attempts
+PRICED_S = 6.0  # limit of reading the prices of its hours at the end of an attempt
 BEGIN_S = 1.0  # limit for the beginning of an attempt
 STOPPED_S = 1.0  # in all, once the task is being stopped: Airflow kills it 5 s after its signal
 
@@ -60,7 +60,7 @@ class ResultReporter:
     ) -> None:
         self._prices = prices
         self._port, self._first, self._state_dir = port, first, state_dir
-        self._rows = RunRows(store, first, lease_s=lease_s, reopen=reopen)
+        self._rows = ResultWriter(store, first, lease_s=lease_s, reopen=reopen)
         self._thread = StoreThread(self._take)
         self._left_s = left_s
         self.stopped = False  # whether the task is being stopped
@@ -104,11 +104,13 @@ class ResultReporter:
 
     def _priced(self, line: ResultLine) -> ResultLine:
         """The end with the prices of its hours; asks no signal while the task is being stopped."""
-        if self._prices is None:
+        if self._prices is None or line.observation is None:
             return line
         begun_s = time.monotonic()
         try:
-            return self._prices.priced(line, 0.0 if self.stopped else min(PRICED_S, self._left_s / 4))
+            most_s = 0.0 if self.stopped else min(PRICED_S, self._left_s / 4)
+            seen = self._prices.priced(line.observation, line.notes.get(ENDED_AT_S), most_s)
+            return replace(line, observation=seen)
         except BaseException:  # raised by a signal handler
             self.hurry()
             raise
@@ -160,16 +162,6 @@ class ResultReporter:
         return place
 
     @property
-    def first(self) -> Trial:
-        """Trial of the plan's first attempt."""
-        return self._first
-
-    @property
-    def drawn(self) -> list[Observation]:
-        """What the attempts that have ended observed."""
-        return [end.observation for end, _ in self._ends if end.observation is not None]
-
-    @property
     def kept_end(self) -> ResultLine | None:
         """The end of the attempt whose model is kept; None where there is none, or none yet."""
         return next((end for end, _ in self._ends if (end.start_id, end.attempt) == self._kept), None)
@@ -188,11 +180,6 @@ class ResultReporter:
             for line, _ in self._ends
         ]
 
-    @property
-    def told_store(self) -> Store | None:
-        """The store, where it has taken every end; None where it has not, or while the task is being stopped."""
-        return None if self.stopped or any(place for _, place in self._ends) else self._rows.store
-
     def cost_xcom(self) -> dict[str, Any]:
         """Value of XCom ``zeus_cost``: cost of this run and of each attempt, as plain JSON.
 
@@ -200,14 +187,27 @@ class ResultReporter:
         figures are of different sources, or their costs of different units.
         """
         job, kept = self._first.job, self.kept_end
-        attempts = [
-            {
+        bases: set[tuple[bool, str | None]] = set()  # what makes costs comparable: seconds or joules, and whose
+        attempts: list[dict[str, Any]] = []
+        for line, place in self._ends:
+            seen = line.observation or Observation()
+            weights, figures = weights_of(job, seen), seen.to_dict()
+            bases.add((weights.time_alone, seen.energy_source if weights.eta > 0 else None))
+            for name in ("out_of_memory", "start_id", "returned"):
+                figures.pop(name, None)
+            attempt = {
                 "phase": planned_of(self._first, line).phase.value,
                 "kept": line is kept,
-                **_attempt_xcom(job, line, place),
+                "attempt": line.attempt,
+                "batch_size": line.batch_size,
+                "state": line.state.value if line.state else None,
+                "reason": line.reason,
+                "cost": observed_cost(seen, weights),
+                "untold": place,
+                **figures,
+                "notes": dict(line.notes),
             }
-            for line, place in self._ends
-        ]
+            attempts.append(attempt)
         totals: dict[str, float | None] = {}
         for name in ("energy_j", "time_s", "cost"):
             values = [a[name] for a in attempts]
@@ -215,7 +215,7 @@ class ResultReporter:
         sources = {a["energy_source"] for a in attempts}
         if len(sources) > 1:
             totals["energy_j"] = None
-        if len({_basis(job, line.observation or Observation()) for line, _ in self._ends}) > 1:
+        if len(bases) > 1:
             totals["cost"] = None
         return {
             "job_id": self._first.job_id,
@@ -243,23 +243,3 @@ def _masked(line: ResultLine) -> ResultLine:
 def stops_the_task(error: BaseException | None) -> bool:
     """Whether an exception that is being handled stops the task: a time limit, ``on_kill``, an interrupt."""
     return error is not None and not isinstance(error, Exception | AttemptOver | GeneratorExit)
-
-
-def _basis(job: ZeusJob, o: Observation) -> tuple[bool, str | None]:
-    """What makes costs comparable: their unit (seconds, or joules), and where energy counts its source."""
-    weights = weights_of(job, o)
-    return weights.time_alone, o.energy_source if weights.eta > 0 else None
-
-
-def _attempt_xcom(job: ZeusJob, line: ResultLine, untold: str | None) -> dict[str, Any]:
-    o = line.observation or Observation()
-    return {
-        "attempt": line.attempt,
-        "batch_size": line.batch_size,
-        "state": line.state.value if line.state else None,
-        "reason": line.reason,
-        "cost": observed_cost(o, weights_of(job, o)),
-        "untold": untold,
-        **{name: value for name, value in o.to_dict().items() if name not in ("out_of_memory", "start_id", "returned")},
-        "notes": dict(line.notes),
-    }

@@ -9,13 +9,12 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_zeus.operators.start_time import planned
+from airflow_provider_zeus.patience import bounded
+from airflow_provider_zeus.signals.reading import planned_start
 from airflow_provider_zeus.signals.start import Start
 from airflow_provider_zeus.store.open import open_store
-from airflow_provider_zeus.store.patience import bounded
 
 REPLAN_S = 900.0  # between two looks at the forecast
-LOG_S = 8.0  # limit of opening the trial log
 FIRST_S = 60.0  # it does not fire before: Airflow fails tasks whose wait ends while they still defer
 
 
@@ -61,10 +60,10 @@ class ZeusStartTrigger(BaseTrigger):
 
     def _planned(self) -> tuple[Start, str]:
         try:
-            keeper = bounded(lambda: open_store(self.zeus_conn_id, create=False), LOG_S)
+            keeper = bounded(lambda: open_store(self.zeus_conn_id, create=False), 8.0)
         except Exception:  # then the service is asked, and nothing is kept
             keeper = None
-        return planned(self.signal, time.time(), self.latest_s, self.duration_s, keeper)
+        return planned_start(self.signal, time.time(), self.latest_s, self.duration_s, keeper)
 
     async def _replan(self, until_s: float) -> None:
         """Move the start where the forecast has changed; not from ``until_s`` on."""

@@ -12,9 +12,7 @@ from airflow_provider_zeus.airflow_compat import determine_kwargs
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.operators.mapped import job_part
-from airflow_provider_zeus.operators.says_cost import SaysCost
-from airflow_provider_zeus.operators.starts_later import StartsLater
+from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, job_part
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 RUN = "run"  # the function's parameter for the run handle
 
 
-class ZeusTrainOperator(SaysCost, StartsLater, BaseOperator):
+class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
     """Calls ``python_callable(run, ...)`` with a batch size from the store, and reports to the store what it cost.
 
     The function gets the run handle as ``run``, and Airflow context keys by the names of its other parameters. It is
@@ -90,8 +88,7 @@ class ZeusTrainOperator(SaysCost, StartsLater, BaseOperator):
             return self._run.train(lambda run: self.call(run, context))
         finally:
             if not self._run.forked:
-                saving = recurrence.push_cost(context)
-                self.say_cost(context, recurrence.reporter, recurrence.opened, saving)
+                self.report_cost(context, recurrence.reporter, recurrence.opened, recurrence.decision)
 
     def on_kill(self) -> None:
         """Stop the training: raise TrainingKilled out of ``execute``, which Airflow itself does not interrupt."""

@@ -12,15 +12,10 @@ from airflow_provider_zeus.airflow_compat import DagContext, get_unique_task_id,
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.operators.mapped import job_part
-from airflow_provider_zeus.operators.says_cost import SaysCost
-from airflow_provider_zeus.operators.starts_later import StartsLater
-from airflow_provider_zeus.operators.xcoms import DECISION, HANDED_OVER, PLAN
+from airflow_provider_zeus.operators.mixins import DECISION, HANDED_OVER, PLAN, ReportsCost, StartsLater, job_part
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-LEASE_S = 24 * 3600.0
 
 
 class ZeusTrial:
@@ -52,7 +47,7 @@ class ZeusTrial:
         job: ZeusJob | Mapping[str, Any],
         *,
         task_id: str = "zeus",
-        lease_s: float = LEASE_S,
+        lease_s: float = 24 * 3600.0,
         result_path: str | None = None,
         result_key: str = "zeus",
         job_id_by: str | None = None,
@@ -206,7 +201,7 @@ class ZeusAskOperator(StartsLater, BaseOperator):
         context["ti"].xcom_push(key=HANDED_OVER, value=handed_over)
 
 
-class ZeusTellOperator(SaysCost, BaseOperator):
+class ZeusTellOperator(ReportsCost, BaseOperator):
     """Reports to the store what the training cost. Made by :class:`ZeusTrial`. Pushes XCom ``zeus_cost``.
 
     Raises BelowTargetError where the job requires its target and the model is below it. Where a target is required it
@@ -234,7 +229,7 @@ class ZeusTellOperator(SaysCost, BaseOperator):
 
     def execute(self, context: Context) -> None:
         """Collect the result and report it."""
-        from airflow_provider_zeus.operators.trial_tasks import Training, report_cost
+        from airflow_provider_zeus.operators.trial_tasks import Training, report_training
 
         training = Training(
             context,
@@ -242,6 +237,6 @@ class ZeusTellOperator(SaysCost, BaseOperator):
             self.trains,
             result_key=self.result_key,
             conn_id=self.zeus_conn_id,
-            say_cost=self.say_cost,
+            report=self.report_cost,
         )
-        report_cost(training, decides_the_run=self.on_failure_fail_dagrun)
+        report_training(training, decides_the_run=self.on_failure_fail_dagrun)

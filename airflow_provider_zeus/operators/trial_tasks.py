@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,22 +17,20 @@ from airflow_provider_zeus.operators.alerts import RunAlerts
 from airflow_provider_zeus.operators.asking import log_remarks
 from airflow_provider_zeus.operators.collect import newest_start, report_all, starts_in_folder, starts_in_xcom
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
-from airflow_provider_zeus.operators.hour_prices import HourPrices, own_signals, read_signal
-from airflow_provider_zeus.operators.metrics import send_run
+from airflow_provider_zeus.operators.mixins import DECISION, HANDED_OVER, PLAN
 from airflow_provider_zeus.operators.recurrence import (
     ask_request,
     ask_watched,
     decision_xcom,
     plan_of,
-    push,
     say_budgets,
     say_shared,
 )
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
-from airflow_provider_zeus.operators.signal_series import followed
-from airflow_provider_zeus.operators.xcoms import COST, DECISION, HANDED_OVER, PLAN
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.job_remarks import DEVICE
+from airflow_provider_zeus.signals.hours import HourPrices, own_signals, read_signal
+from airflow_provider_zeus.signals.reading import followed
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
@@ -93,7 +92,7 @@ class Training:
     trains: str | None  # task id of the operator that trains
     result_key: str
     conn_id: str
-    say_cost: Callable[..., None]  # :meth:`.SaysCost.say_cost` of the teardown task
+    report: Callable[..., None]  # :meth:`.ReportsCost.report_cost` of the teardown task
 
     def pull(self, task_id: str | None, key: str) -> Any:
         """Pull an XCom of the same instance of a mapped group."""
@@ -109,7 +108,7 @@ class Training:
         return {str(getattr(state, "value", state)) for state in states.values()}
 
 
-def report_cost(training: Training, *, decides_the_run: bool) -> None:
+def report_training(training: Training, *, decides_the_run: bool) -> None:
     """Collect the result and report to the store what the training cost.
 
     :param decides_the_run: whether Airflow takes this task's state for the run's. Only then it raises BelowTargetError,
@@ -178,23 +177,22 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     known = {start[0].start_id for start in starts}
     value = training.pull(training.trains, "return_value")
     starts += [start for start in starts_in_xcom(value, training.result_key) if start[0].start_id not in known]
-    reason = None if starts else _why_not_run(training)
-    if not starts:
-        _warn_of_no_result(training, reason, folder, value)
+    reason = None if starts else _why_no_result(training, folder, value)
     number = None if folder else newest_start(starts)
     report_all(starts, reporter, plan, starts_seen=number, no_start_reason=reason, folder=folder)
-    push(training.context, COST, reporter.cost_xcom())
-    saving = send_run(reporter.ended, reporter.told_store)
     log_remarks(reopen, first, kinds=(DEVICE,))  # which was not known when the batch size was asked for
-    training.say_cost(training.context, reporter, reopen, saving)
+    training.report(training.context, reporter, reopen)
     return reporter.kept_end, plan.job
 
 
-def _warn_of_no_result(training: Training, reason: str | None, folder: str | None, value: Any) -> None:
-    """Log that a training left no result, and the remedy. ``reason``: why it did not run; None: it did."""
-    if reason is not None:
-        log.warning("Zeus: task %s left no result: %s. Its trial counts as failed.", training.trains, reason)
-        return
+def _why_no_result(training: Training, folder: str | None, value: Any) -> str | None:
+    """Log that a training left no result, and the remedy. Returns why it did not run; None where it did."""
+    known = {"skipped": "the training was skipped", "upstream_failed": "the training did not run: what it needs failed"}
+    with suppress(Exception):  # of Airflow's API: the reason is then less exact, nothing else
+        reason = next((known[state] for state in training.states() if state in known), None)
+        if reason is not None:
+            log.warning("Zeus: task %s left no result: %s. Its trial counts as failed.", training.trains, reason)
+            return reason
     if folder is not None:
         found, remedy = f"there is none in {visible(folder)}", "mount the folder of result_path where it trains"
     else:
@@ -205,13 +203,4 @@ def _warn_of_no_result(training: Training, reason: str | None, folder: str | Non
         'training runs under ZeusRun.from_env() and gets trial.env, and %s (docs/operators.md, "Any operator").',
         *(training.trains, found, remedy),
     )
-
-
-def _why_not_run(training: Training) -> str | None:
-    """Why Airflow did not run the training; None where it did, or where its API does not answer."""
-    try:
-        states = training.states()
-    except Exception:  # the reason is then less exact, nothing else
-        return None
-    known = {"skipped": "the training was skipped", "upstream_failed": "the training did not run: what it needs failed"}
-    return next((known[state] for state in states if state in known), None)
+    return None

@@ -14,31 +14,22 @@ from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.deadline import parse
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.operators.deadline import finish_by_s, of_another_time
-from airflow_provider_zeus.operators.schedule import interval_s
-from airflow_provider_zeus.operators.start_time import planned
-from airflow_provider_zeus.signals.start import NOT_WORTH_IT, NOW_IS_BEST, TOO_LATE, WAITS, Start
+from airflow_provider_zeus.operators.schedule import finish_by_s, interval_s, of_another_time
+from airflow_provider_zeus.patience import bounded
+from airflow_provider_zeus.signals.reading import planned_start
+from airflow_provider_zeus.signals.start import NOT_WORTH_IT, NOW_IS_BEST, WAITS, Start
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
-from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.units import time_text
 
 USUAL = 8  # newest runs that say how long a run takes
-READ = (8 * USUAL, 1_000)  # newest trials that are read until so many runs are in them; some train nothing
-LOG_S = 8.0  # limit of reading them
 QUEUE_S = 120.0  # from the end of a wait until a worker trains, where the run has to end in time
-
-_WHY = {
-    NOW_IS_BEST: "now is the cheapest start",
-    NOT_WORTH_IT: "waiting would save less than 5 %",
-    TOO_LATE: "the latest start has come",
-}
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class PlannedWait:
     """Until when a task waits [s since the epoch], and why. ``until_s`` is None where it starts at once."""
 
     signal: str
@@ -60,9 +51,9 @@ class Wait:
         }
 
 
-def wait_of(
+def planned_wait(
     job: ZeusJob, context: Mapping[str, Any], *, job_id: str, conn_id: str, now_s: float | None = None
-) -> Wait | None:
+) -> PlannedWait | None:
     """Whether a task waits, and until when; None for a job that never does, and for backfills and tests.
 
     Raises nothing: any fault of a signal, or of the log, means to start at once.
@@ -70,35 +61,40 @@ def wait_of(
     if job.start_within is None or of_another_time(context):
         return None
     signal, now_s = str(job.start_signal), time.time() if now_s is None else now_s
+
+    def read() -> tuple[Store, list[Trial]]:
+        store = open_store(conn_id)
+        return store, trials_for_durations(store, job_id)
+
     _warn_of_a_long_window(job, context)
     try:
-        store, trials = bounded(lambda: _opened(conn_id, job_id), LOG_S)
+        store, trials = bounded(read, 8.0)
         took = durations(trials)
         if took is None:
-            return Wait(signal=signal, why="It starts at once: no run has shown yet how long it takes.")
+            return PlannedWait(signal=signal, why="It starts at once: no run has shown yet how long it takes.")
         usual_s, most_s = took
-        latest_s = _latest(job, context, most_s)
-        start, unit = planned(signal, now_s, latest_s, usual_s, store)
+        latest_s = (context["dag_run"].run_after + window(job)).timestamp()
+        if (due_s := finish_by_s(job, context)) is not None:
+            latest_s = min(latest_s, due_s - most_s - QUEUE_S)
+        start, unit = planned_start(signal, now_s, latest_s, usual_s, store)
     except SignalError as error:
-        return Wait(signal=signal, why=f"It starts at once. {error}")
+        return PlannedWait(signal=signal, why=f"It starts at once. {error}")
     except Exception as error:  # of the store, or of what the DAG gives
-        return Wait(signal=signal, why=f"It starts at once: the trial log cannot be read ({type(error).__name__}).")
-    why, until_s, share = f"It starts at once: {_WHY.get(start.reason, start.reason)}.", None, None
+        return PlannedWait(
+            signal=signal, why=f"It starts at once: the trial log cannot be read ({type(error).__name__})."
+        )
+    at_once = {NOW_IS_BEST: "now is the cheapest start", NOT_WORTH_IT: "waiting would save less than 5 %"}
+    why, until_s, share = f"It starts at once: {at_once.get(start.reason, start.reason)}.", None, None
     if start.reason == WAITS:
         share = start.saving / abs(start.mean_at_once) if start.mean_at_once else None
         why, until_s = _sentence(signal, start, unit, usual_s, share), start.at_s
-    return Wait(signal=signal, why=why, until_s=until_s, latest_s=latest_s, duration_s=usual_s, saves=share)
-
-
-def _opened(conn_id: str, job_id: str) -> tuple[Store, list[Trial]]:
-    store = open_store(conn_id)
-    return store, trials_for_durations(store, job_id)
+    return PlannedWait(signal=signal, why=why, until_s=until_s, latest_s=latest_s, duration_s=usual_s, saves=share)
 
 
 def trials_for_durations(store: Store, job_id: str) -> list[Trial]:
     """The newest trials of a job, so many that they say how long a run takes (:func:`durations`)."""
     trials = list[Trial]()
-    for last in READ:
+    for last in (8 * USUAL, 1_000):  # some train nothing
         trials = store.trials(job_id, last=last)
         if len(_kept_runs(trials)) >= USUAL:
             break
@@ -132,14 +128,6 @@ def _sentence(signal: str, start: Start, unit: str, usual_s: float, share: float
         f"It waits until {until:%Y-%m-%d %H:%M} UTC: over the {time_text(usual_s)} of a run the mean of {signal} is "
         f"expected to be {start.mean_then:.4g} instead of {start.mean_at_once:.4g} {unit}{less}."
     )
-
-
-def _latest(job: ZeusJob, context: Mapping[str, Any], most_s: float) -> float:
-    """The latest start: the end of the window, and early enough for ``finish_by``."""
-    run_after: datetime = context["dag_run"].run_after
-    ends_s = (run_after + window(job)).timestamp()
-    due_s = finish_by_s(job, context)
-    return ends_s if due_s is None else min(ends_s, due_s - most_s - QUEUE_S)
 
 
 def durations(trials: Iterable[Trial]) -> tuple[float, float] | None:

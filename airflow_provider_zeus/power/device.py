@@ -98,8 +98,8 @@ class Device:
         """Set the power limit [W]. Raises DeviceError: no permission, out of range."""
         raise DeviceError(f"power limit = {limit_w:g} W: {self.missing['limit_w']}. Use mode='measure'.")
 
-    def restore_record(self) -> dict[str, Any] | None:
-        """Plain JSON from which the guardian restores the limit without this process; None: it cannot."""
+    def restore_record(self) -> list[dict[str, Any]] | None:
+        """Plain JSON, of each GPU, from which the guardian restores the limit without this process; None: it cannot."""
         return None
 
     def on_step(self, samples: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.trial import DeviceInfo
 from airflow_provider_zeus.power.device import Device, LimitRange
-from airflow_provider_zeus.power.limits.record import same_w
+from airflow_provider_zeus.power.limits.sidecar_server import same_w
 
 
 class DeviceGroup(Device):
@@ -31,8 +31,8 @@ class DeviceGroup(Device):
         self._start_s = [part.now_s() for part in parts]
         self.limit_w()  # fills ``missing``
 
-    @property  # type: ignore[override]  # computed
-    def info(self) -> DeviceInfo:
+    @property
+    def info(self) -> DeviceInfo:  # type: ignore[override]  # computed from the parts
         """Model, count and MAXPOWER [W] of all GPUs; the model changes where another training came to share one."""
         if self._infos != (infos := [part.info for part in self._parts]):
             self._infos = infos
@@ -40,13 +40,13 @@ class DeviceGroup(Device):
         return self._info
 
     @property
-    def uuid(self) -> str | None:
+    def uuid(self) -> str | None:  # type: ignore[override]  # computed from the parts
         """UUIDs of all GPUs in their order, joined by commas; None where one has none."""
         uuids = [part.uuid for part in self._parts]
         return None if None in uuids else ",".join(map(str, uuids))
 
     @property
-    def missing(self) -> dict[str, str]:
+    def missing(self) -> dict[str, str]:  # type: ignore[override]  # computed from the parts
         """Name of a reading -> why it is None, from the first GPU that lacks it."""
         return {name: why for part in reversed(self._parts) for name, why in part.missing.items()} | self._reasons
 
@@ -111,10 +111,10 @@ class DeviceGroup(Device):
                             changed.set_limit_w(found_w)
                 raise
 
-    def restore_record(self) -> dict[str, Any] | None:
+    def restore_record(self) -> list[dict[str, Any]] | None:
         """The records of all GPUs: each gets its own limit back."""
         records = [part.restore_record() for part in self._parts]
-        return None if None in records else {"kind": "several", "of": records}
+        return None if None in records else [one for each in records for one in each or ()]
 
     # ------------------------------------------------------------------ around a training
     def on_step(self, samples: int) -> None:

@@ -58,13 +58,13 @@ def _poll(reference: weakref.WeakMethod[Callable[[], object]], stopped: threadin
 
 
 EVERY_S = 0.1
-STALLED_S = 3.0  # over a longer gap between two readings the energy is unknown
 
 
 class PolledEnergy:
     """Trapezoidal integral of power readings. A thread starts at the first reading and ends with the object.
 
     :param power_mw: reads the power [mW].
+    :param stalled_s: over a longer gap between two readings the energy is unknown [s].
     :param clock: monotonic [s].
     """
 
@@ -73,7 +73,7 @@ class PolledEnergy:
         power_mw: Callable[[], NvmlAnswer],
         *,
         every_s: float = EVERY_S,
-        stalled_s: float = STALLED_S,
+        stalled_s: float = 3.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._clock = clock

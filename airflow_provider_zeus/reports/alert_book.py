@@ -11,9 +11,7 @@ from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.wire import decode, encode, parse
 from airflow_provider_zeus.reports.alerts import Event
 
-MOST = 50  # records kept: those that are open, and the newest others
 _MOST_NAME, _MOST_SENTENCE = 200, 600  # characters
-_SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,21 +52,21 @@ class AlertBook:
     @classmethod
     def from_json(cls, text: str | None) -> Self:
         """Read a book; an empty one where there is no text. Raises ValueError for what is none, or no UTF-8."""
-        book = decode(cls, parse(text, _SCHEMA), newer=True) if text and text.strip() else cls()
+        book = decode(cls, parse(text, 1), newer=True) if text and text.strip() else cls()
         json.dumps(encode(book), ensure_ascii=False).encode()
         return book
 
     def to_json(self) -> str:
         """The book as text."""
-        return json.dumps({"v": _SCHEMA, **encode(self)})
+        return json.dumps({"v": 1, **encode(self)})
 
     @property
     def open(self) -> list[Record]:
         """The events that hold."""
         return [r for r in self.records if r.ended_s is None]
 
-    def turned(
-        self, events: Sequence[Event], *, dag_id: str, run_id: str, now_s: float, kinds: Collection[str]
+    def updated(
+        self, events: Sequence[Event], *, dag_id: str, run_id: str, now_s: float, kinds: Collection[str], most: int = 50
     ) -> Self:
         """The book after a look at the job: new events are open, those that no longer hold have ended.
 
@@ -76,22 +74,22 @@ class AlertBook:
 
         :param dag_id, run_id: of the run that looked, for events that no trial showed.
         :param kinds: that were looked at; events of other kinds stay as they are.
+        :param most: records kept: those that are open, and the newest others.
         """
         now = {event.name[:_MOST_NAME]: event for event in events}
-        records = [self._looked_at(r, now.get(r.name), now_s) if r.kind in kinds else r for r in self.records]
+        records = []
+        for r in self.records:
+            event = now.get(r.name)
+            if r.kind in kinds and r.ended_s is None and event is None:
+                r = replace(r, ended_s=now_s)
+            elif r.kind in kinds and r.ended_s is None and event is not None:
+                r = replace(r, sentence=truncated(event.sentence, _MOST_SENTENCE), figures=dict(event.figures))
+            records.append(r)
         known = {r.name for r in records if r.ended_s is None}
         records += [_begun(e, dag_id, run_id, now_s) for name, e in now.items() if name not in known]
         ended = [r for r in records if r.ended_s is not None]
-        gone = ended[: max(len(records) - MOST, 0)]
+        gone = ended[: max(len(records) - most, 0)]
         return replace(self, records=tuple(r for r in records if r not in gone))
-
-    @staticmethod
-    def _looked_at(record: Record, event: Event | None, now_s: float) -> Record:
-        if record.ended_s is not None:
-            return record
-        if event is None:
-            return replace(record, ended_s=now_s)
-        return replace(record, sentence=truncated(event.sentence, _MOST_SENTENCE), figures=dict(event.figures))
 
     def due(self, notifiers: Collection[str]) -> list[Record]:
         """Open events that one of these notifiers has not taken yet, without silenced kinds."""

@@ -20,9 +20,8 @@ from airflow_provider_zeus.model.trial import LIMIT, Origin, ProfileSample, Stat
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.budget_figures import budget_figures
-from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+from airflow_provider_zeus.reports.dataset import Dataset, as_dataset, recurrences
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.runs import recurrences
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import costs_as, time_text
 
@@ -32,8 +31,6 @@ KINDS = (FAILING, DRIFTED, LOST, BUDGET, LIMITS, STORE, DEADLINE, NO_DATA)
 
 NEWEST = 300  # trials that the events are read from; those of the budgets are all of their periods
 LOST_RUNS = 10  # newest runs whose sum is compared with the default
-DRIFT_RUNS = 6  # runs after which a change of the data is no news any more
-_MOST_REASON = 200  # characters of a text from a training
 
 Run = Sequence[Trial]  # the trials of one scheduled run, by number
 
@@ -63,8 +60,11 @@ def events(
     if not trials:
         return []
     job = trials[-1].job
-    teaching = _teaching(trials[-NEWEST:], job)
-    ended = runs_that_ended(teaching)
+    teaching = [t for t in trials[-NEWEST:] if t.origin.run_type in job.learn_from]
+    runs: dict[tuple[str, ...], list[Trial]] = {}
+    for trial in teaching:
+        runs.setdefault(trial.recurrence, []).append(trial)
+    ended = [run for run in runs.values() if all(t.state is not State.RUNNING for t in run)]
     log = as_dataset(trials[-NEWEST:], job).of_target()
     found = [
         _failing(ended) or _killed(ended),
@@ -75,19 +75,6 @@ def events(
         _deadline(teaching),
     ]
     return [event for event in found if event is not None] + _budgets(trials, job, prices, now_s)
-
-
-def _teaching(trials: Sequence[Trial], job: ZeusJob) -> list[Trial]:
-    """The trials whose type of run teaches."""
-    return [t for t in trials if t.origin.run_type in job.learn_from]
-
-
-def runs_that_ended(trials: Sequence[Trial]) -> list[Run]:
-    """The trials by scheduled run, oldest run first; a run with an open trial is left out."""
-    runs: dict[tuple[str, ...], list[Trial]] = {}
-    for trial in trials:
-        runs.setdefault(trial.recurrence, []).append(trial)
-    return [run for run in runs.values() if all(t.state is not State.RUNNING for t in run)]
 
 
 def store_away(job: ZeusJob) -> Event:
@@ -170,7 +157,7 @@ def _no_data(ended: Sequence[Run]) -> Event | None:
     first = empty[-1][0]
     which = "The newest run" if len(empty) == 1 else f"Each of the newest {len(empty)} runs"
     text = f"{which} had no data{_since(first, empty)}: no batch came, and nothing was trained."
-    return _event(NO_DATA, first, text, "See whether the data of this slice have come.", {"runs": len(empty)})
+    return _event(NO_DATA, first, text, "Check whether the data of this slice has arrived.", {"runs": len(empty)})
 
 
 def _limit(ended: Sequence[Run]) -> Event | None:
@@ -191,18 +178,19 @@ def _limit(ended: Sequence[Run]) -> Event | None:
 
 def _drifted(log: Dataset, ended: Sequence[Run]) -> Event | None:
     changes = log.belief().changes if len(ended) >= 3 else ()  # nothing is surprising before
-    if not changes or len([run for run in ended if run[-1].number >= changes[-1].since]) > DRIFT_RUNS:
+    if not changes or len([run for run in ended if run[-1].number >= changes[-1].since]) > 6:
         return None
     since, more = changes[-1].since, "more" if changes[-1].jump >= 0 else "fewer"
     shown_by = next((run[0].origin for run in ended if run[-1].number >= since), None)
     text = f"The data changed at trial {since}: runs need {more} epochs than the earlier ones showed."
-    remedy = "Nothing has to be done: older runs count less from here on. See whether the data are as expected."
+    remedy = "Nothing has to be done: older runs count less from here on. Check whether the data looks as expected."
     return Event(kind=DRIFTED, name=DRIFTED, since=since, origin=shown_by, sentence=text, remedy=remedy)
 
 
 def _lost(log: Dataset, profiles: Sequence[ProfileSample], prices: Prices) -> Event | None:
     """The loss of the newest runs: in money where that is known, else in the cost of the job."""
-    runs = [run for run in recurrences(log)[0] if _teaching(run.trials, log.job)][-LOST_RUNS:]
+    ended = recurrences(log)[0]
+    runs = [run for run in ended if any(t.origin.run_type in log.job.learn_from for t in run.trials)][-LOST_RUNS:]
     if len(runs) < LOST_RUNS:
         return None
     base = Baseline.of(log, LimitProfiles.of(profiles), random.Random(0))
@@ -273,7 +261,7 @@ def _since(first: Trial, runs: Sequence[Run]) -> str:
 
 
 def _because(reason: str | None) -> str:
-    return f": {visible(truncated(reason, _MOST_REASON)).rstrip('. ')}" if reason else ""
+    return f": {visible(truncated(reason, 200)).rstrip('. ')}" if reason else ""
 
 
 def _event(kind: str, first: Trial, text: str, remedy: str, figures: Mapping[str, float | str]) -> Event:

@@ -14,9 +14,8 @@ from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, Sta
 from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
 from airflow_provider_zeus.optimizer.posterior import Posterior, posteriors
-from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
-from airflow_provider_zeus.reports.next_decision import NextDecision
-from airflow_provider_zeus.reports.slice_epochs import RunId
+from airflow_provider_zeus.reports.dataset import Dataset, RunId, as_dataset
+from airflow_provider_zeus.reports.next_run import NextDecision
 
 
 class BatchSizeStatus(StrEnum):

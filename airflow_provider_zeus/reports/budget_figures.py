@@ -75,8 +75,10 @@ def budget_figures(trials: Sequence[Trial], allowance: Allowance, now_s: float) 
         passed += [
             Passed(share=s, trial=trial) for s in (WARN_AT, 1.0) if before < s * allowance.budget.amount <= so_far
         ]
-    each, gap_s = allowance.of(*takes), _gap_s(trials)
-    more = None if each is None or gap_s is None else each * max(allowance.end_s - now_s, 0.0) / gap_s
+    begins = sorted({t.recurrence: t.opened_at for t in reversed(trials)}.values())[-USUAL - 1 :]
+    gap_s = statistics.median(b - a for a, b in pairwise(begins)) if len(begins) >= 3 else 0.0  # between two runs
+    each = allowance.of(*takes)
+    more = None if each is None or not gap_s else each * max(allowance.end_s - now_s, 0.0) / gap_s
     forecast = None if more is None else found.spent + found.committed + more
     return BudgetFigures(use=found, source=source, forecast=forecast, passed=tuple(passed))
 
@@ -124,9 +126,3 @@ def usual(trials: Iterable[Trial], source: str | None) -> Spent:
     sums = [_sum(run) for name, run in runs.items() if name not in still_open][-USUAL:]
     energies = [energy_j for energy_j, _ in sums if energy_j is not None]
     return statistics.fmean(energies) if energies else None, statistics.fmean(s for _, s in sums) if sums else 0.0
-
-
-def _gap_s(trials: Sequence[Trial]) -> float | None:
-    """Time between the begins of two runs: the median of the newest; None with fewer than three."""
-    begins = sorted({t.recurrence: t.opened_at for t in reversed(trials)}.values())[-USUAL - 1 :]
-    return statistics.median(b - a for a, b in pairwise(begins)) or None if len(begins) >= 3 else None

@@ -11,16 +11,6 @@ from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.units import joules_text, three_digits
 
-_ENDED = {
-    State.CONVERGED: "converged",
-    State.EXHAUSTED: "ended below its target",
-    State.GIVEN_UP: "was given up",
-    State.FAILED: "failed",
-    State.NO_DATA: "had no data",
-    State.NOT_NEEDED: "trained nothing: the earlier model is still good",
-    State.ABANDONED: "was abandoned",
-}
-
 
 def closing(ended: Sequence[Trial], saved: Saved | None = None) -> str:
     """The line of a run, such as ``converged after 6 epochs at batch size 64, accuracy 0.86, 13.6 kJ, 245 s, ...``.
@@ -37,7 +27,7 @@ def closing(ended: Sequence[Trial], saved: Saved | None = None) -> str:
         f"batch size {' and '.join(others)} before it" if others else "",
         _metric(last),
         _sum((o.energy_j for o in seen), joules_text) if len({o.energy_source for o in seen}) == 1 else "",
-        _sum((o.time_s for o in seen), _seconds),
+        _sum((o.time_s for o in seen), lambda time_s: f"{three_digits(time_s)} s"),
         _cost(ended),
         "figures are simulated" if any(o.energy_source == "simulated" for o in seen) else "",
         _saving(saved),
@@ -46,7 +36,16 @@ def closing(ended: Sequence[Trial], saved: Saved | None = None) -> str:
 
 
 def _how(trial: Trial) -> str:
-    how, epochs = _ENDED.get(trial.state, trial.state.value), trial.observation.epochs
+    ended = {
+        State.CONVERGED: "converged",
+        State.EXHAUSTED: "ended below its target",
+        State.GIVEN_UP: "was given up",
+        State.FAILED: "failed",
+        State.NO_DATA: "had no data",
+        State.NOT_NEEDED: "trained nothing: the earlier model is still good",
+        State.ABANDONED: "was abandoned",
+    }
+    how, epochs = ended.get(trial.state, trial.state.value), trial.observation.epochs
     after = f" after {epochs:g} epoch{'' if epochs == 1 else 's'}" if epochs else ""
     return how if trial.state is State.NOT_NEEDED else f"{how}{after} at batch size {trial.batch_size}"
 
@@ -57,10 +56,6 @@ def _metric(trial: Trial) -> str:
         return "" if metric is None else f"{visible(trial.job.parsed_target.metric)} {metric:.3g}"
     except JobSpecError:  # another version wrote it
         return ""
-
-
-def _seconds(time_s: float) -> str:
-    return f"{three_digits(time_s)} s"
 
 
 def _sum(values: Iterable[float | None], text: Callable[[float], str]) -> str:
@@ -82,11 +77,10 @@ def _cost(ended: Sequence[Trial]) -> str:
     sources = {t.observation.energy_source for t, w in zip(ended, weights, strict=True) if w.eta > 0}
     if any(w.time_alone for w in weights) or len(sources) > 1:
         return ""
-    return _sum((observed_cost(t.observation, w) for t, w in zip(ended, weights, strict=True)), _cost_text)
-
-
-def _cost_text(cost_j: float) -> str:
-    return f"cost {joules_text(cost_j)}"
+    return _sum(
+        (observed_cost(t.observation, w) for t, w in zip(ended, weights, strict=True)),
+        lambda j: f"cost {joules_text(j)}",
+    )
 
 
 def _saving(saved: Saved | None) -> str:

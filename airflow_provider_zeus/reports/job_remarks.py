@@ -5,7 +5,7 @@ Two jobs under one id, a new target, a new device, a metric in another unit than
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -20,8 +20,8 @@ OTHER_TASK = "other task"  # two jobs, or one whose task was renamed
 TARGET, DEVICE = "target", "device"
 UNIT = "unit"  # one of metric and target is a share, the other one per cent
 EASY = "easy"  # the first report reaches the target, in each of the newest runs
+FEW = 10  # trials of a job that counts as new
 KINDS = (TWO_JOBS, OTHER_TASK, TARGET, DEVICE, UNIT, EASY)
-EASY_RUNS = 3
 
 _Task = tuple[str, str, int]  # DAG, task, map index
 
@@ -124,13 +124,13 @@ def _unit(trials: Sequence[Trial]) -> Remark | None:
     return Remark(UNIT, newest.number, f"{doubt[0].upper()}{doubt[1:]}. Report it in the unit of the target.")
 
 
-def _easy(trials: Sequence[Trial]) -> Remark | None:
+def _easy(trials: Sequence[Trial], runs: int = 3) -> Remark | None:
     """Whether the first report reached the target in each of the newest runs."""
-    newest = [t for t in trials if t.state is State.CONVERGED and t.observation.epochs is not None][-EASY_RUNS:]
-    if len(newest) < EASY_RUNS or any((t.observation.epochs or 0.0) > 1 for t in newest):
+    newest = [t for t in trials if t.state is State.CONVERGED and t.observation.epochs is not None][-runs:]
+    if len(newest) < runs or any((t.observation.epochs or 0.0) > 1 for t in newest):
         return None
     text = (
-        f"Each of the newest {EASY_RUNS} runs reached {newest[-1].spec.get('target')} at its first report, so that no "
+        f"Each of the newest {runs} runs reached {newest[-1].spec.get('target')} at its first report, so that no "
         "batch size can need fewer epochs. Is the target too easy, or in another unit?"
     )
     return Remark(EASY, newest[-1].number, text)
@@ -165,3 +165,40 @@ def _named(trial: Trial, reader: str | None) -> str:
 def _device(where: Where) -> str:
     model, count, source = where
     return f"{f'{count} × ' if count > 1 else ''}{model} ({source or 'no source of energy'})"
+
+
+def candidates(trials: Sequence[Trial], latest: Iterable[Trial]) -> list[Trial]:
+    """The newest trial of each job whose history a new job may have lost by a rename; empty for a job with a history.
+
+    Such a job has the name of its task, the same batch sizes, default and target, no run since the new job's first
+    one, and another DAG with this task, or another task of this DAG.
+
+    :param trials: the newest of the new job, oldest first.
+    :param latest: the newest trial of each job in the log.
+    """
+    if not trials or trials[0].number != 1 or len(trials) > FEW or not _named_by_task(trials[-1]):
+        return []
+    new, since = trials[-1], min(t.opened_at for t in trials)
+    found = []
+    for old in latest:
+        same_dag, same_task = (getattr(old.origin, n) == getattr(new.origin, n) for n in ("dag_id", "task_id"))
+        alike = all(
+            old.spec.get(name) == new.spec.get(name) for name in ("batch_sizes", "default_batch_size", "target")
+        )
+        if alike and same_dag != same_task and old.opened_at < since and _named_by_task(old):
+            found.append(old)
+    return found
+
+
+def looks_like(found: Sequence[Trial], new: Trial, dags: Collection[str]) -> str | None:
+    """The name of the one job that a new job looks like; None where there is none, or several.
+
+    :param found: as :func:`candidates` has them.
+    :param dags: the DAGs that there are now.
+    """
+    gone = [t.job_id for t in found if t.origin.dag_id == new.origin.dag_id or t.origin.dag_id not in dags]
+    return gone[0] if len(gone) == 1 else None
+
+
+def _named_by_task(trial: Trial) -> bool:
+    return trial.job_id == f"{trial.origin.dag_id}.{trial.origin.task_id}"

@@ -18,8 +18,8 @@ from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.reports.baseline import OURS, ROUNDING, THEIRS, Baseline, at_full_power, recosted
+from airflow_provider_zeus.reports.dataset import RunTrials
 from airflow_provider_zeus.reports.limit_profiles import RATIO_SD, LimitProfiles
-from airflow_provider_zeus.reports.runs import RunTrials
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, estimates
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 
 BATCH_SIZE, LIMIT, SKIPPING = "Batch size", "Power limit", "Runs not needed"
-NOT_PROFILED = "what an attempt would have drawn at full power was not profiled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +53,8 @@ def levers(
     draws = base.draws(runs, weights)
     idle = np.array([run.not_needed for run in runs], dtype=bool)
     names = (BATCH_SIZE, LIMIT, SKIPPING) if idle.any() else (BATCH_SIZE, LIMIT)
-    why = OURS if None in spent else NOT_PROFILED if full is None else base.why_not or (None if runs else "no run yet")
+    not_profiled = "what an attempt would have drawn at full power was not profiled"
+    why = OURS if None in spent else not_profiled if full is None else base.why_not or (None if runs else "no run yet")
     if why is None and draws is None:
         why = THEIRS
     if why is not None or full is None or draws is None:

@@ -6,35 +6,33 @@ Measured, estimated and simulated figures are never added. The savings of a job 
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import IMPORTED, Observation, ProfileSample
 from airflow_provider_zeus.reports.baseline import Baseline
-from airflow_provider_zeus.reports.dataset import Dataset
+from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, recurrences, total
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.runs import ENERGY, TIME, RunTrials, recurrences
 from airflow_provider_zeus.reports.slice_epochs import estimates
 from airflow_provider_zeus.signals.prices import Prices
+from airflow_provider_zeus.units import J_PER_KWH, counted
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 
 MEASURED, ESTIMATED, SIMULATED, TIME_ALONE = "measured", "estimated", "simulated", "time alone"
-_TOLD = "imported"  # as a file told it, of trainings from before Zeus
 
 
 def kind_of(source: str | None) -> str:
     """The kind of an energy source: figures of different kinds are never added."""
     if source is None:
         return TIME_ALONE
-    return {"estimate": ESTIMATED, "simulated": SIMULATED, IMPORTED: _TOLD}.get(source, MEASURED)
+    return {"estimate": ESTIMATED, "simulated": SIMULATED, IMPORTED: "imported"}.get(source, MEASURED)
 
 
 def month_of(time_s: float) -> str:
@@ -54,6 +52,97 @@ def month_bounds(last: str, count: int) -> list[float]:
     return [datetime(y, m + 1, 1, tzinfo=UTC).timestamp() for y, m in months]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodSum:
+    """Sums over the trials of one job in one DAG and of one energy source that began in one period."""
+
+    dag_id: str
+    job_id: str
+    source: str | None  # None: nothing measured energy
+    period: int
+    runs: int  # scheduled runs; one of several tries or attempts counts once
+    energy_j: float | None  # of the trials that measured it; None: none did
+    time_s: float | None
+    gpu_s: float | None  # time of each of its devices, added up
+    unknown: int  # trials that reported no time
+    paid: float | None = None  # what the energy cost whose hours were priced, without PUE; None: none was
+    paid_j: float | None = None  # that energy
+    currencies: tuple[str, ...] = ()  # of that, at most two named
+    g_co2e: float | None = None  # the same in grams of CO2e
+    g_co2e_j: float | None = None
+    start_saved: float | None = None  # of ``paid``, by waiting for a cheaper start; below 0: lost; None: no run waited
+    start_saved_g: float | None = None  # the same of ``g_co2e``
+
+    def drawn(self) -> list[Observation]:
+        """The energy as attempts: that whose hours were priced, and the rest."""
+        paid_j, g_j, all_j = self.paid_j or 0.0, self.g_co2e_j or 0.0, self.energy_j or 0.0
+        both_j = min(paid_j, g_j)
+        price = None if not paid_j else (self.paid or 0.0) / paid_j * J_PER_KWH
+        grams = None if not g_j else (self.g_co2e or 0.0) / g_j * J_PER_KWH
+        currencies = self.currencies or (None,)
+        parts = [
+            Observation(
+                energy_j=j / len(currencies),
+                price_per_kwh=p,
+                price_at_once=None if p is None else p + (self.start_saved or 0.0) / paid_j * J_PER_KWH,
+                price_currency=currency if p is not None else None,
+                g_co2e_per_kwh=g,
+                g_co2e_at_once=None if g is None else g + (self.start_saved_g or 0.0) / g_j * J_PER_KWH,
+            )
+            for j, p, g in (
+                (both_j, price, grams),
+                (paid_j - both_j, price, None),
+                (g_j - both_j, None, grams),
+                (max(all_j - paid_j - g_j + both_j, 0.0), None, None),
+            )
+            for currency in currencies
+        ]
+        return [part for part in parts if part.energy_j]
+
+
+def silent_text(sums: Iterable[PeriodSum]) -> str:
+    """How many attempts of how many jobs reported nothing, so that no figure holds them; empty: none."""
+    silent = [s for s in sums if s.unknown]
+    if not silent:
+        return ""
+    attempts = counted(sum(s.unknown for s in silent), "attempt")
+    return f"{attempts} of {counted(len({(s.dag_id, s.job_id) for s in silent}), 'job')} that reported nothing"
+
+
+def by_kind(sums: Iterable[PeriodSum]) -> dict[str, list[PeriodSum]]:
+    """Sums by kind of source; those of trials that reported nothing are left out."""
+    found: dict[str, list[PeriodSum]] = {}
+    for s in sums:
+        if s.time_s is not None:
+            found.setdefault(kind_of(s.source), []).append(s)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What jobs spent in a period, of one kind of source."""
+
+    jobs: int
+    runs: int
+    energy_j: float | None  # None: nothing measured it
+    time_s: float
+    gpu_s: float  # time of all devices
+    drawn: tuple[Observation, ...]  # the energy, by what its hours cost: see :meth:`.Prices.at_the_time`
+
+    @classmethod
+    def of(cls, sums: Sequence[PeriodSum]) -> Self:
+        """Add up sums of one kind."""
+        energies = [s.energy_j for s in sums if s.energy_j is not None]
+        return cls(
+            jobs=len({(s.dag_id, s.job_id) for s in sums}),
+            runs=sum(s.runs for s in sums),
+            energy_j=sum(energies) if energies else None,
+            time_s=sum(s.time_s or 0.0 for s in sums),
+            gpu_s=sum(s.gpu_s or 0.0 for s in sums),
+            drawn=tuple(part for s in sums for part in s.drawn()),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class SavedDraws:
     """Draws of what runs saved: energy [J], time [s], and time of all their devices [s]. None: not known."""
@@ -67,46 +156,38 @@ class SavedDraws:
 
 
 def saved_between(
-    log: Dataset, profiles: Sequence[ProfileSample], begin_s: float, end_s: float, rng: random.Random
+    key: tuple[str, str], log: Dataset, profiles: Sequence[ProfileSample], begin_s: float, end_s: float
 ) -> SavedDraws | str:
     """What the runs of one job that began in a span saved; where that is not known, the reason.
 
+    :param key: DAG and job. It seeds the draws, so those of two jobs are independent, and page and report say the same.
     :param log: all its newest runs: the default is estimated from them.
-    :param rng: of this job alone: the draws of two jobs are independent.
     """
     log = log.of_target()
-    base = Baseline.of(log, LimitProfiles.of(profiles), rng)
+    base = Baseline.of(log, LimitProfiles.of(profiles), random.Random(" ".join(key)))
     runs = [run for run in recurrences(log)[0] if begin_s <= run.trials[0].opened_at < end_s]
     if not runs:
         return "no run that counts has ended"
-    time = _saved(base, runs, TIME)
+
+    def saved(weights: Weights) -> tuple[Vector, float] | str:
+        """(Draws of what they saved, what they spent), or why that is not known."""
+        draws, spent = base.draws(runs, weights), total(run.spent(weights) for run in runs)
+        if draws is None:
+            return base.why_not or "the size of a slice or its energy is not known"
+        return "a figure of an attempt is not known" if spent is None else (draws.sum(1) - spent, spent)
+
+    time, energy, device = saved(TIME), saved(ENERGY), base.device
     if isinstance(time, str):
         return time
-    energy, device = _saved(base, runs, ENERGY), base.device
-    count, spent_s = device.count if device else 1, _spent(runs, TIME)
+    count = device.count if device else 1
     return SavedDraws(
         kind=kind_of(device.energy_source if device else None),
-        energy=None if isinstance(energy, str) else energy,
-        time=time,
-        gpu_time=time * count,
+        energy=None if isinstance(energy, str) else energy[0],
+        time=time[0],
+        gpu_time=time[0] * count,
         runs=len(runs),
-        spent=(None if isinstance(energy, str) else _spent(runs, ENERGY), spent_s, spent_s * count),
+        spent=(None if isinstance(energy, str) else energy[1], time[1], time[1] * count),
     )
-
-
-def _spent(runs: Sequence[RunTrials], weights: Weights) -> float:
-    return math.fsum(run.spent(weights) or 0.0 for run in runs)
-
-
-def _saved(base: Baseline, runs: Sequence[RunTrials], weights: Weights) -> Vector | str:
-    spent = [run.spent(weights) for run in runs]
-    draws = base.draws(runs, weights)
-    if draws is None:
-        return base.why_not or "the size of a slice or its energy is not known"
-    if None in spent:
-        return "a figure of an attempt is not known"
-    saved: Vector = draws.sum(1) - sum(s or 0.0 for s in spent)
-    return saved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +208,25 @@ class SavedSum:
         if energy is None and per_j:
             return Estimate.missing("nothing measures energy there")
         return _estimate((0.0 if energy is None else energy * per_j) + gpu_time * per_s)
+
+    @classmethod
+    def of(cls, kind: str, found: Sequence[SavedDraws]) -> Self:
+        """Add up the draws of jobs of one kind."""
+        import numpy as np
+
+        time = np.sum([each.time for each in found], axis=0)
+        energies = [each.energy for each in found if each.energy is not None]
+        energy = np.sum(energies, axis=0) if len(energies) == len(found) and kind != TIME_ALONE else None
+        spent_j, spent_s, spent_gpu_s = (total(column) for column in zip(*(each.spent for each in found), strict=True))
+        return cls(
+            kind=kind,
+            jobs=len(found),
+            runs=sum(each.runs for each in found),
+            energy_j=Estimate.missing("nothing measures energy there") if energy is None else _estimate(energy),
+            time_s=_estimate(time),
+            spent=(None if energy is None else spent_j, spent_s or 0.0, spent_gpu_s or 0.0),
+            draws=(energy, np.sum([each.gpu_time for each in found], axis=0)),
+        )
 
 
 def money_saved(found: SavedSum, prices: Prices, drawn: Sequence[Observation]) -> Estimate:
@@ -149,36 +249,10 @@ def co2e_g_saved(found: SavedSum, prices: Prices, drawn: Sequence[Observation]) 
 
 def added(found: Iterable[SavedDraws]) -> list[SavedSum]:
     """The sums over jobs, a sum for each kind of source."""
-    by_kind: dict[str, list[SavedDraws]] = {}
+    kinds: dict[str, list[SavedDraws]] = {}
     for each in found:
-        by_kind.setdefault(each.kind, []).append(each)
-    return [_sum(kind, each) for kind, each in by_kind.items()]
-
-
-def _sum(kind: str, found: Sequence[SavedDraws]) -> SavedSum:
-    time, gpu_time = _total([each.time for each in found]), _total([each.gpu_time for each in found])
-    energies = [each.energy for each in found if each.energy is not None]
-    energy = _total(energies) if len(energies) == len(found) and kind != TIME_ALONE else None
-    return SavedSum(
-        kind=kind,
-        jobs=len(found),
-        runs=sum(each.runs for each in found),
-        energy_j=Estimate.missing("nothing measures energy there") if energy is None else _estimate(energy),
-        time_s=_estimate(time),
-        spent=(
-            None if energy is None else math.fsum(each.spent[0] or 0.0 for each in found),
-            math.fsum(each.spent[1] for each in found),
-            math.fsum(each.spent[2] for each in found),
-        ),
-        draws=(energy, gpu_time),
-    )
-
-
-def _total(each: Sequence[Vector]) -> Vector:
-    import numpy as np
-
-    total: Vector = np.sum(each, axis=0)
-    return total
+        kinds.setdefault(each.kind, []).append(each)
+    return [SavedSum.of(kind, each) for kind, each in kinds.items()]
 
 
 def _estimate(draws: Vector) -> Estimate:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, Trial, Where
-from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+from airflow_provider_zeus.reports.dataset import Dataset, RunId, as_dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.slice_epochs import RunId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

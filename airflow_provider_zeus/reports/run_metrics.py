@@ -7,23 +7,18 @@ metric. Tags take few values: a device or a source that a training made up is ``
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from airflow_provider_zeus.model.budget import BudgetUse
 from airflow_provider_zeus.model.cost import Weights, observed_cost, weights_of
-from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import DeviceInfo, Observation, ProfileSample, Trial
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Trial
 from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.optimizer.posterior import posteriors
 from airflow_provider_zeus.printable import plain_name
-from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
-from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
+from airflow_provider_zeus.reports.run_figures import RunFigures
 
-NEWEST = 100  # trials of a job that its saving, its belief and the names of its devices are read from
-MOST_DEVICES = 8  # names among them; the others are OTHER
-MOST_SIZES = 32  # batch sizes whose believed cost is told
+MOST_DEVICES = 8  # names of devices that the newest trials have; the others are OTHER
 SOURCES = ("nvml_counter", "nvml_poll", "rapl", "estimate", "simulated")
 OTHER, NONE = "other", "none"
 
@@ -61,31 +56,27 @@ def trial_metrics(trials: Sequence[Trial], log: Sequence[Trial]) -> list[Metric]
     return [*sums.values(), *(_gauges("zeus.trial", figures, tags))]
 
 
-def job_metrics(
-    trials: Sequence[Trial], log: Sequence[Trial], job: ZeusJob, profiles: Sequence[ProfileSample]
-) -> tuple[list[Metric], RunSaving | None]:
-    """What the run saved against the default batch size at full power, and what each batch size is believed to cost.
+def job_metrics(run: RunFigures, most_sizes: int = 32) -> list[Metric]:
+    """What a run saved against the default batch size at full power, and what each batch size is believed to cost.
 
-    The saving comes with them, for others that tell it; None: not known. Needs numpy.
-
-    :param trials: all of the run, each with a trial of ``log``.
-    :param log: the job's newest trials.
-    :param profiles: of the run's device.
+    Empty where the log does not hold the run whole. Needs numpy.
     """
-    where = trials[-1].observation.where
-    if where is None:
-        return [], None
-    dataset, tags = as_dataset(log, job, where), _tags(trials[-1], log)
-    dataset = replace(dataset, folded=dataset.belief())
-    unit = "s" if Weights.of(job, dataset.device).time_alone else "j"
-    saved = Yardstick.of(dataset, where, rng=random.Random(0), profiles=profiles).saving(trials)
-    costs = _believed(dataset, profiles)
-    of_run = saved.cost.saved
-    ends = {f"saving_{unit}": of_run.value, f"saving_low_{unit}": of_run.low, f"saving_high_{unit}": of_run.high}
+    log, saving = run.log, run.saving
+    if log is None or saving is None:
+        return []
+    belief, device = log.belief(), log.device
+    weights = Weights.of(log.job, device)
+    unit = "s" if weights.time_alone else "j"
+    measured = next((t for t in reversed(run.ended) if t.observation.where == log.where), run.ended[-1])
+    tags, saved = _tags(measured, run.newest), saving.cost.saved
+    ends = {f"saving_{unit}": saved.value, f"saving_low_{unit}": saved.low, f"saving_high_{unit}": saved.high}
     found = list(_gauges("zeus.trial", ends, tags))
-    for b in job.batch_sizes[:MOST_SIZES]:
-        found += _gauges("zeus.believed", {f"cost_{unit}": costs.get(b)}, {**tags, "batch_size": str(b)})
-    return found, saved
+    here, there = epoch_costs(belief, device, run.profiles, weights), epoch_costs_elsewhere(belief, device, weights)
+    believed = posteriors(belief, here, there, loads(belief, device))
+    for b in log.job.batch_sizes[:most_sizes]:
+        cost = believed[b].cost.value if b in believed else None
+        found += _gauges("zeus.believed", {f"cost_{unit}": cost}, {**tags, "batch_size": str(b)})
+    return found
 
 
 def budget_metrics(trial: Trial, budgets: Iterable[BudgetUse], device: DeviceInfo | None) -> list[Metric]:
@@ -97,14 +88,6 @@ def budget_metrics(trial: Trial, budgets: Iterable[BudgetUse], device: DeviceInf
         figures = {"spent": used.spent, "amount": budget.amount, "used_ratio": used.share}
         found += _gauges("zeus.budget", figures, {**tags, "period": budget.period, "unit": budget.unit})
     return found
-
-
-def _believed(log: Dataset, profiles: Sequence[ProfileSample]) -> dict[int, float | None]:
-    """Believed cost of a run to the target, by batch size."""
-    belief, device = log.belief(), log.device
-    weights = Weights.of(log.job, device)
-    here, there = epoch_costs(belief, device, profiles, weights), epoch_costs_elsewhere(belief, device, weights)
-    return {b: found.cost.value for b, found in posteriors(belief, here, there, loads(belief, device)).items()}
 
 
 def _figures(trial: Trial) -> dict[str, float]:

@@ -16,12 +16,10 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, Trial, Where
-from airflow_provider_zeus.reports.baseline import OURS, ROUNDING, THEIRS, Baseline, Saved, less
-from airflow_provider_zeus.reports.best_fixed import BestFixed, fixed
-from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+from airflow_provider_zeus.reports.baseline import OURS, ROUNDING, THEIRS, Baseline, BestFixed, Saved, fixed, less
+from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, RunTrials, as_dataset, recurrences
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.next_decision import NextDecision
-from airflow_provider_zeus.reports.runs import ENERGY, TIME, RunTrials, recurrences
+from airflow_provider_zeus.reports.next_run import NextDecision
 from airflow_provider_zeus.reports.slice_epochs import estimates
 
 if TYPE_CHECKING:
@@ -86,7 +84,10 @@ def saving(
     best = fixed(ends, log, base, weights, LimitProfiles.of(profiles, job))
     per_run = _per_run(ends.batch_size, best, base, weights)
     steps = _steps(runs, base, weights, draws)
-    even_run, even_in = _break_even(steps), None
+    totals, even_run, even_in = [s.saved.value for s in steps if s.saved.value is not None], None, None
+    if totals and len(totals) == len(steps) and totals[-1] >= 0:
+        below = next((i for i, saved in enumerate(reversed(totals)) if saved < 0), len(totals))
+        even_run = len(totals) - below + 1
     if even_run is None and cost.saved.value is not None and (per_run.low or 0.0) > 0:
         even_in = max(math.ceil(-cost.saved.value / (per_run.value or 0.0)), 1)
     return Savings(
@@ -148,11 +149,3 @@ def _per_run(b: int, best: BestFixed | None, base: Baseline, weights: Weights) -
     own_costs = default_costs if is_default else own_cost
     of_default, own = (base.epochs.on_newest_slice(size) for size in (base.batch_size, b))
     return estimates((default_costs * of_default - own_costs * own)[:, None])[0]
-
-
-def _break_even(steps: Sequence[RunningSum]) -> int | None:
-    """Run (from 1) from which on the sum of costs stays at or below the baseline's."""
-    totals = [s.saved.value for s in steps if s.saved.value is not None]
-    if not totals or len(totals) < len(steps) or totals[-1] < 0:
-        return None
-    return len(totals) - next((i for i, saved in enumerate(reversed(totals)) if saved < 0), len(totals)) + 1

@@ -18,8 +18,6 @@ from airflow_provider_zeus.signals.tariff import HOUR_S, Tariff
 from airflow_provider_zeus.units import J_PER_KWH
 
 HOURS = 24  # shifts that are compared: within a day
-NEWEST = 200  # runs
-MOST_S = 7 * 24 * HOUR_S  # a longer run than a week has no hour of the day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +45,7 @@ def schedule_shift(trials: Iterable[Trial], by: Tariff | Series, pue: float = 1.
     :param by: prices or carbon intensities; a run that they do not cover under every shift is left out.
     """
     starts_s, costs = list[float](), [0.0] * HOURS
-    for start_s, duration_s, energy_j in _runs(trials)[-NEWEST:]:
+    for start_s, duration_s, energy_j in _runs(trials)[-200:]:
         at = by.series(start_s, start_s + (HOURS - 1) * HOUR_S + duration_s) if isinstance(by, Tariff) else by
         means = [at.mean(start_s + h * HOUR_S, start_s + h * HOUR_S + duration_s) for h in range(HOURS)]
         known = [mean for mean in means if mean is not None]
@@ -82,6 +80,8 @@ def _runs(trials: Iterable[Trial]) -> Sequence[tuple[float, float, float]]:
         energies = [t.observation.energy_j for t in run]
         known_s, known_j = ([v for v in values if v is not None] for values in (times, energies))
         duration_s = math.fsum(known_s)
-        if len(known_s) == len(known_j) == len(run) and 0 < duration_s <= MOST_S:
+        if (
+            len(known_s) == len(known_j) == len(run) and 0 < duration_s <= 7 * 24 * HOUR_S
+        ):  # a longer one has no hour of the day
             found.append((min(t.opened_at for t in run), duration_s, math.fsum(known_j)))
     return found

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.optimizer.slices import Slice, SliceRun, hopeless, most_epochs
-from airflow_provider_zeus.reports.dataset import Dataset
+from airflow_provider_zeus.reports.dataset import Dataset, RunId
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.slice_paths import Paths
 
 DRAWS = 1000
-MISS, REACH = 0.1, 1.9  # prior counts of complete runs that missed their target, and that reached it
-BOTH_MISS, ONE_MISSES = 3.0, 1.0  # prior counts of slices that every size misses, of those that another one missed
-
-RunId = tuple[str, ...]  # of a scheduled run of one task and map index
 
 
 class SliceEpochs(NamedTuple):
@@ -114,6 +110,7 @@ def slice_epochs(log: Dataset, rng: np.random.Generator) -> SliceEpochs | None:
     sizes = tuple(sorted({*log.job.batch_sizes, default, *(r.batch_size for item in slices for r in item.runs)}))
     of_slices_with_runs = iter(hopeless([item for item in slices if item.runs]))  # as the policy sees them
     skipped = [bool(item.runs) and next(of_slices_with_runs) for item in slices]
+    missed = [min(r.epochs, most) for item in slices for r in item.runs if r.missed(most)]
     jumps = {change.since: change.jump for change in log.belief().changes}
     paths = sample_paths(sizes, default, most, slices, skipped, jumps, rng, DRAWS)
     return SliceEpochs(
@@ -123,7 +120,7 @@ def slice_epochs(log: Dataset, rng: np.random.Generator) -> SliceEpochs | None:
         sizes={b: i for i, b in enumerate(sizes)},
         noise=paths.noise_sd[:, None] * rng.standard_normal(paths.difficulty.shape),
         missed=_misses(slices, skipped, most, rng),
-        miss_epochs=_miss_epochs(slices, most),
+        miss_epochs=sum(missed) / len(missed) if missed else most,
         luck=rng.standard_normal((DRAWS, len(slices) + 1)),
         max_epochs=most,
     )
@@ -150,13 +147,9 @@ def _misses(
     runs = (r for item in slices for r in item.runs if r.batch_size in able)
     complete = [r.reached for r in runs if r.reached or r.missed(most)]
     misses = len(complete) - sum(complete)
-    anywhere = rng.beta(MISS + misses, REACH + sum(complete), DRAWS) if misses else np.zeros(DRAWS)
-    there = np.maximum(anywhere, rng.beta(BOTH_MISS, ONE_MISSES, DRAWS))
+    miss, reach = 0.1, 1.9  # prior counts of complete runs that missed their target, and that reached it
+    anywhere = rng.beta(miss + misses, reach + sum(complete), DRAWS) if misses else np.zeros(DRAWS)
+    both_miss, one_misses = 3.0, 1.0  # prior counts of slices that every size misses, of those that another one missed
+    there = np.maximum(anywhere, rng.beta(both_miss, one_misses, DRAWS))
     missed: NDArray[np.bool_] = rng.random((DRAWS, len(slices))) < np.where(skipped, there[:, None], anywhere[:, None])
     return missed
-
-
-def _miss_epochs(slices: Sequence[Slice], most: float) -> float:
-    """Mean epochs of the runs that missed their target."""
-    missed = [min(r.epochs, most) for item in slices for r in item.runs if r.missed(most)]
-    return sum(missed) / len(missed) if missed else most

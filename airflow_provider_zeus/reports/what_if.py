@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.model.cost import Weights, hurried, observed_cost
 from airflow_provider_zeus.model.estimate import Estimate
@@ -18,15 +17,11 @@ from airflow_provider_zeus.optimizer.arms import epoch_costs, run_variance
 from airflow_provider_zeus.optimizer.posterior import posteriors
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.reports.limit_profiles import RATE_SD, SAME_W, LimitProfiles
-from airflow_provider_zeus.reports.next_decision import NextDecision, settled
+from airflow_provider_zeus.reports.next_run import NextDecision, settled
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimates, slice_epochs
-
-if TYPE_CHECKING:
-    from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 
 NO_ENERGY = "no energy was measured at this batch size on this device"
 NO_TIME = "no time was measured at this batch size on this device"
-NO_LIMIT = "no power limit was measured at this batch size on this device"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,25 +132,15 @@ def _gain(log: Dataset, now: Forecast, then: Forecast, weights: Weights, epochs:
     epochs = epochs or slice_epochs(log.of_target(), rng)
     if epochs is None:
         return Estimate.missing("no run has ended yet")
-    noise = np.exp(_cost_sds(log, now, then, weights)[:, None] * rng.standard_normal((2, DRAWS)))
-    ours = epochs.on_newest_slice(now.batch_size) * cost_now * noise[0]
-    theirs = epochs.on_newest_slice(then.batch_size) * cost_then * noise[1]
-    return estimates((ours - theirs)[:, None])[0]
-
-
-def _cost_sds(log: Dataset, now: Forecast, then: Forecast, weights: Weights) -> Vector:
-    """Relative standard deviations of both EpochCosts: of the profile, and of the means of runs that vary.
-
-    Two limits of one batch size are compared by the same runs: these vary alike.
-    """
-    import numpy as np
-
+    # Both EpochCosts vary: by the profile, and as means of runs. Two limits of one batch size have the same runs.
     belief, variances = log.belief(), np.full(2, RATE_SD**2)
     if now.batch_size != then.batch_size and log.where is not None:
         runs = [len(belief.rates.get((b, log.where), ())) for b in (now.batch_size, then.batch_size)]
         variances += run_variance(belief, log.device, weights) / np.maximum(runs, 1)
-    found: Vector = np.sqrt(variances)
-    return found
+    noise = np.exp(np.sqrt(variances)[:, None] * rng.standard_normal((2, DRAWS)))
+    ours = epochs.on_newest_slice(now.batch_size) * cost_now * noise[0]
+    theirs = epochs.on_newest_slice(then.batch_size) * cost_then * noise[1]
+    return estimates((ours - theirs)[:, None])[0]
 
 
 def _observed(log: Dataset, b: int, limit_w: float | None, weights: Weights) -> Observed:
@@ -202,7 +187,8 @@ def _forecast(log: Dataset, job: ZeusJob, profiled: LimitProfiles, decided: Next
     limit_w, limit_source = best.get(b), "profile"
     if limit_w is None:
         limit_w = log.newest_limit_w(b)
-        limit_source = NO_LIMIT if limit_w is None else "observed"
+        no_limit = "no power limit was measured at this batch size on this device"
+        limit_source = no_limit if limit_w is None else "observed"
     return Forecast(
         eta=weights.eta,
         unit="s" if weights.time_alone else "J",

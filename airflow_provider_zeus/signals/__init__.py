@@ -1,1 +1,1 @@
-"""Prices and carbon intensities over time, and what follows from them: when to start, and at which limit. Pure."""
+"""Prices and carbon intensities over time: how they are read, when to start by them, and at which limit to train."""

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.signals.series import Series, Step
-from airflow_provider_zeus.signals.start import DAY_S, DAYS, LEAST_STEP_S, forecast
+from airflow_provider_zeus.signals.start import DAY_S, LEAST_STEP_S, forecast
 
-LEAST, MOST = 0.1, 10.0  # of present over mean: a price near 0 or below it is no reason to waste energy
 AHEAD_S = 2 * DAY_S  # of the series that a plan holds; after that the run trains as without a signal
 
 
@@ -34,37 +32,33 @@ class Followed:
 
         None where the past week has a gap, or no mean above 0: there is nothing to compare the present with.
         """
-        mean = series.mean(now_s - DAYS * DAY_S, now_s)
+        mean = series.mean(now_s - 7 * DAY_S, now_s)
         if mean is None or mean <= 0:
             return None
         ahead = forecast(series, series, now_s=now_s, until_s=now_s + AHEAD_S).steps
-        return cls(signal=signal, mean=mean, steps=_coarse(s for s in ahead if s.end_s > now_s))
+        groups: list[list[Step]] = []  # of at least LEAST_STEP_S: a plan is handed over as one variable
+        for step in (s for s in ahead if s.end_s > now_s):
+            is_short = step.end_s - step.start_s < LEAST_STEP_S
+            if is_short and groups and step.start_s < groups[-1][0].start_s + LEAST_STEP_S:
+                groups[-1].append(step)
+            else:
+                groups.append([step])
+        steps = []
+        for group in groups:
+            weighed_s = [(each.value, each.end_s - each.start_s) for each in group]
+            value = math.fsum(v * s for v, s in weighed_s) / math.fsum(s for _, s in weighed_s)
+            steps.append((group[0].start_s, group[-1].end_s, value if len(group) > 1 else group[0].value))
+        return cls(signal=signal, mean=mean, steps=tuple(steps))
 
     def ratio(self, now_s: float) -> float:
-        """The present value over the mean, from :data:`LEAST` to :data:`MOST`; 1 where the present one is not known."""
+        """The present value over the mean, from 0.1 to 10; 1 where the present one is not known.
+
+        A price near 0 or below it is no reason to waste energy.
+        """
         i = bisect_right(self.steps, (now_s, math.inf, math.inf)) - 1
         if i < 0 or now_s >= self.steps[i][1] or self.mean <= 0:
             return 1.0
-        return min(max(self.steps[i][2] / self.mean, LEAST), MOST)
-
-
-def _coarse(steps: Iterable[Step]) -> tuple[tuple[float, float, float], ...]:
-    """Steps of at least :data:`LEAST_STEP_S`, shorter ones as their mean: a plan is handed over as one variable."""
-    groups: list[list[Step]] = []
-    for step in steps:
-        is_short = step.end_s - step.start_s < LEAST_STEP_S
-        if is_short and groups and step.start_s < groups[-1][0].start_s + LEAST_STEP_S:
-            groups[-1].append(step)
-        else:
-            groups.append([step])
-    return tuple((group[0].start_s, group[-1].end_s, _mean(group)) for group in groups)
-
-
-def _mean(steps: Sequence[Step]) -> float:
-    if len(steps) == 1:
-        return steps[0].value
-    lengths_s = [step.end_s - step.start_s for step in steps]
-    return math.fsum(s.value * length_s for s, length_s in zip(steps, lengths_s, strict=True)) / math.fsum(lengths_s)
+        return min(max(self.steps[i][2] / self.mean, 0.1), 10.0)
 
 
 def weighed(weights: Weights, ratio: float) -> Weights:

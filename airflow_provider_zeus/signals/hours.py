@@ -1,28 +1,119 @@
-"""What the energy of an attempt cost and emitted by the hours in which it was drawn. Pure.
+"""What the energy of an attempt cost and emitted by the hours in which it was drawn.
 
-The power is taken as even over the attempt, so the mean of the series over its time is that of its energy.
+The series are those of the Connections ``zeus_price`` and ``zeus_carbon``, else those of the job's own signals. The
+power is taken as even over the attempt, so the mean of the series over its time is that of its energy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from airflow_provider_zeus.errors import NoSignalError, SignalError
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation
+from airflow_provider_zeus.patience import bounded
+from airflow_provider_zeus.signals.reading import BACK_S, Keeper, signal_series
 from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
 
-NAMES = {PRICE: "price_per_kwh", CARBON: "g_co2e_per_kwh"}  # signal -> field of an observation
-_FIELDS = (*NAMES.values(), "price_currency", "price_source", "price_at_once", "g_co2e_source", "g_co2e_at_once")
-NO_VALUE = "the signal has no value for a part of its hours"
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class HourPrices:
+    """Puts prices and carbon intensities into what a run's attempts observed, when they end. Raises nothing.
+
+    :param began_s: when the first attempt was opened [s since the epoch].
+    :param waited_since_s: since when the run waited for a cheaper start; None: it did not.
+    :param own: signals of the job itself, which price what has no Connection ``zeus_price`` or ``zeus_carbon``.
+    :param live: whether the ends come while the run trains; else the end of an attempt is known by its line alone.
+    :param read: returns the series of a signal that is set up, why it gives none, or None where it is not set up.
+    """
+
+    began_s: float
+    waited_since_s: float | None = None
+    own: Sequence[str] = ()
+    live: bool = True
+    read: Callable[[str, float, float], Series | str | None]
+    _earlier_s: float = field(default=0.0, init=False)  # what the attempts that have ended took
+
+    def priced(self, seen: Observation, ended_s: float | None, most_s: float) -> Observation:
+        """The observation of an attempt that has ended, with its prices; those that its training reports count nothing.
+
+        :param ended_s: when it ended, as its training says [s since the epoch].
+        :param most_s: waits at most so many seconds for the signals, 0: it asks none.
+        """
+        seen, now_s = unpriced(seen), time.time()
+        if ended_s is None and self.live:
+            ended_s = now_s
+        ended_s = ended_s and min(max(ended_s, self.began_s), now_s)
+        at = span(seen, began_s=self.began_s, earlier_s=self._earlier_s, ended_s=ended_s)
+        self._earlier_s += seen.time_s or 0.0
+        if at is None or seen.energy_j is None or most_s <= 0:
+            return seen
+        waited_s = 0.0 if self.waited_since_s is None else self.began_s - self.waited_since_s
+        try:
+            return priced(seen, self._read((at[0] - waited_s, at[1]), most_s), at, waited_s)
+        except Exception as error:  # of any kind: the cost itself is worth more
+            log.warning("Zeus: the hours of this run could not be priced (%s).", type(error).__name__)
+            return seen
+
+    def _read(self, over: tuple[float, float], most_s: float) -> dict[str, Series | str]:
+        """By price and carbon the series over a span, or why there is none.
+
+        They are read one after the other, each in its share of the time that is left: Airflow 3.2 stops a task of which
+        several threads look up Connections at once.
+        """
+        until_s, names = time.monotonic() + most_s, list(dict.fromkeys((PRICE, CARBON, *self.own)))
+        found: dict[str, Series | str] = {}
+        unread: list[str] = []  # why an own signal gives nothing; of which kind it is, only its series tells
+        for name, left in zip(names, range(len(names), 0, -1), strict=True):
+            share_s = max(until_s - time.monotonic(), 0.0) / left
+            try:
+                series = bounded(partial(self.read, name, *over), share_s)
+            except TimeoutError:
+                series = str(SignalError.of(name, f"no answer in {share_s:.3g} s"))
+            except Exception as error:  # of any kind: the other signal is worth as much
+                series = str(SignalError.of(name, type(error).__name__))
+            if name in (PRICE, CARBON) and series is not None:
+                found[name] = series
+            elif isinstance(series, Series):
+                found.setdefault(series.unit.goal, series)
+            elif series is not None:
+                unread.append(series)
+        for goal in (PRICE, CARBON):
+            for why in unread:
+                found.setdefault(goal, why)
+        return found
+
+
+def own_signals(job: ZeusJob) -> list[str]:
+    """The signals that a job names itself."""
+    return [str(signal) for signal in (job.start_signal, job.follow) if signal]
+
+
+def read_signal(signal: str, start_s: float, end_s: float, keeper: Keeper | None) -> Series | str | None:
+    """The series of ``"price"`` or ``"carbon"`` over a span, why there is none, or None where it is not set up."""
+    try:
+        return signal_series(signal, min(start_s, end_s - BACK_S), end_s, keeper)
+    except NoSignalError:
+        return None
+    except SignalError as error:
+        return str(error)
 
 
 def unpriced(seen: Observation) -> Observation:
     """The observation without prices: those that a training reports itself count for nothing."""
-    reasons = {name: why for name, why in seen.reasons.items() if name not in _FIELDS}
-    if reasons == seen.reasons and all(getattr(seen, name) is None for name in _FIELDS):
+    names = [f"{of}{end}" for of in ("price", "g_co2e") for end in ("_per_kwh", "_source", "_at_once")]
+    names.append("price_currency")
+    reasons = {name: why for name, why in seen.reasons.items() if name not in names}
+    if reasons == seen.reasons and all(getattr(seen, name) is None for name in names):
         return seen
-    none: dict[str, Any] = dict.fromkeys(_FIELDS)
+    none: dict[str, Any] = dict.fromkeys(names)
     return replace(seen, reasons=reasons, **none)
 
 
@@ -55,24 +146,21 @@ def priced(
     values: dict[str, Any] = {}
     reasons = dict(seen.reasons)
     for signal, series in found.items():
-        field = NAMES[signal]
+        short = "price" if signal == PRICE else "g_co2e"
+        name = f"{short}_per_kwh"
         if isinstance(series, str):
-            reasons[field] = series
+            reasons[name] = series
             continue
         mean = series.mean(*at) if series.unit.goal == signal else None
         if mean is None:
-            reasons[field] = NO_VALUE if series.unit.goal == signal else f"the signal is in {series.unit.name}"
+            no_value = "the signal has no value for a part of its hours"
+            reasons[name] = no_value if series.unit.goal == signal else f"the signal is in {series.unit.name}"
             continue
-        short = field.removesuffix("_per_kwh")
-        values |= {field: mean, f"{short}_source": _source(series, at)}
+        estimated = any(step.estimated for step in series.steps if step.start_s < at[1] and step.end_s > at[0])
+        source = ", ".join(filter(None, (series.source, series.zone, "estimated" if estimated else "")))
+        values |= {name: mean, f"{short}_source": source}
         if signal == PRICE:
             values["price_currency"] = series.unit.name.partition("/")[0]
         if waited_s > 0:
             values[f"{short}_at_once"] = series.mean(at[0] - waited_s, at[1] - waited_s)
     return replace(seen, reasons=reasons, **values)
-
-
-def _source(series: Series, at: tuple[float, float]) -> str:
-    """Who says so, and of which zone; whether a part is an estimate of the service."""
-    estimated = any(step.estimated for step in series.steps if step.start_s < at[1] and step.end_s > at[0])
-    return ", ".join(filter(None, (series.source, series.zone, "estimated" if estimated else "")))

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -21,10 +21,6 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.series import MOST_STEPS, Series, Step, Unit, is_number
 
 MOST_CHARACTERS = 8_000_000
-MOST_STEP_S = 86_400.0
-_PATH = re.compile(r"\$(?:\.[A-Za-z_][\w-]*|\[\*\])*")
-_PART = re.compile(r"\.([A-Za-z_][\w-]*)|(\[\*\])")
-_MILLISECONDS = 1e11  # seconds since the epoch are below that until the year 5138
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +37,7 @@ class Layout:
     zone_at: str = ""  # path of the zone that the answer is for; it has to be the one asked for
 
 
-def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "") -> Series:
+def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "", most_step_s: float = 86_400.0) -> Series:
     """Read a series. Values that are no finite numbers become gaps.
 
     Raises JobSpecError that names what is wrong: no JSON or CSV, a path that leads nowhere, lists of different lengths,
@@ -58,7 +54,9 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "") -> Se
     if len(times) > MOST_STEPS:
         raise JobSpecError.of("series", f"{len(times)} steps", "too long", "ask for a shorter span")
     starts_s = [_time_s(t) for t in times]
-    length_s = layout.step_s or _usual_step_s(starts_s)
+    known_s = sorted({s for s in starts_s if s is not None})
+    usual_s = median([b - a for a, b in pairwise(known_s)]) if len(known_s) > 1 else None
+    length_s = layout.step_s or usual_s
     steps = []
     for i, start_s in enumerate(starts_s):
         known = _number(values[i]) if values else None
@@ -68,7 +66,7 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "") -> Se
         end_s = _time_s(ends[i]) if ends else None
         if end_s is None and length_s is not None:
             end_s = start_s + length_s
-        if end_s is not None and 0 < end_s - start_s <= MOST_STEP_S:
+        if end_s is not None and 0 < end_s - start_s <= most_step_s:
             estimated = known is None or bool(flags and flags[i] is True)
             steps.append(Step(start_s, end_s, number * unit.factor, estimated))
     return Series.of(unit, steps, source=source, zone=zone)
@@ -96,19 +94,21 @@ def _of_csv(text: str, layout: Layout) -> tuple[Sequence[Any], ...]:
     for name in filter(None, names):
         if not rows or name not in rows[0]:
             raise JobSpecError.of("column", name, "not in the file", "name a column of its first line")
-    return tuple([_csv_value(row.get(name)) for row in rows] if name else [] for name in names)
-
-
-def _csv_value(text: object) -> object:
-    return {"true": True, "false": False}.get(text.strip().lower(), text) if isinstance(text, str) else text
+    flags = {"true": True, "false": False}
+    columns = ([row.get(name) for row in rows] if name else [] for name in names)
+    return tuple(
+        [flags.get(cell.strip().lower(), cell) if isinstance(cell, str) else cell for cell in column]
+        for column in columns
+    )
 
 
 def _found(answer: object, path: str) -> list[Any]:
     """What a path leads to: the items of a list at its end, too. A name that is missing in an item gives None."""
-    if not _PATH.fullmatch(path):
+    name_or_every = r"\.([A-Za-z_][\w-]*)|(\[\*\])"
+    if not re.fullmatch(rf"\$(?:{name_or_every})*", path):
         raise JobSpecError.of("path", path, "cannot be read", 'write it as "$.data[*].from"')
     found: list[Any] = [answer]
-    for name, every in _PART.findall(path):
+    for name, every in re.findall(name_or_every, path):
         if every:
             found = [item for each in found for item in (each if isinstance(each, list) else [])]
         else:
@@ -134,14 +134,10 @@ def _number(value: object) -> float | None:
 def _time_s(value: object) -> float | None:
     number = _number(value)
     if number is not None:
-        return number / 1000 if abs(number) >= _MILLISECONDS else number
+        in_ms = abs(number) >= 1e11  # seconds since the epoch are below that until the year 5138
+        return number / 1000 if in_ms else number
     try:
         moment = datetime.fromisoformat(str(value).strip().replace("Z", "+00:00"))
     except ValueError:
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _usual_step_s(starts_s: Iterable[float | None]) -> float | None:
-    known = sorted({s for s in starts_s if s is not None})
-    return median([b - a for a, b in pairwise(known)]) if len(known) > 1 else None

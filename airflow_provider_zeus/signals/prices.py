@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -15,8 +16,6 @@ from airflow_provider_zeus.units import J_PER_KWH, counted
 log = logging.getLogger(__name__)
 
 S_PER_H = 3600.0
-OPTIONS = ("price_per_kwh", "price_per_gpu_hour", "pue", "g_co2e_per_kwh")
-MOST_CURRENCY = 12  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +34,14 @@ class Prices:
     @property
     def priced(self) -> bool:
         """Whether money is known."""
-        return not self.unpriced and self._has_price
+        return not self.unpriced and (self.price_per_kwh is not None or self.price_per_gpu_hour is not None)
 
     @property
-    def _has_price(self) -> bool:
-        return self.price_per_kwh is not None or self.price_per_gpu_hour is not None
+    def paid_by(self) -> str:
+        """Who says what energy and time cost."""
+        energy = None if self.price_per_kwh is None else self.price_from or "[zeus] price_per_kwh"
+        time = None if self.price_per_gpu_hour is None else "[zeus] price_per_gpu_hour"
+        return "; ".join(filter(None, (time, energy)))
 
     @property
     def g_per_j(self) -> float:
@@ -51,6 +53,19 @@ class Prices:
         per_j = (self.price_per_kwh or 0.0) * (self.pue or 1.0) / J_PER_KWH
         return per_j, (self.price_per_gpu_hour or 0.0) * gpus / S_PER_H
 
+    def money_of(self, energy_j: float | None, gpu_s: float | None) -> float | None:
+        """What energy [J] and the time of all GPUs [s] cost; None: no price is set, or a figure is not known."""
+        if not self.priced or (energy_j is None and self.price_per_kwh is not None):
+            return None
+        if gpu_s is None and self.price_per_gpu_hour is not None:
+            return None
+        per_j, per_s = self.per_j_and_s(1)
+        return math.fsum(((energy_j or 0.0) * per_j, (gpu_s or 0.0) * per_s))
+
+    def co2e_g_of(self, energy_j: float | None) -> float | None:
+        """Grams of CO2e of energy [J]; None: no intensity is set, or the energy is not known."""
+        return None if energy_j is None or self.g_co2e_per_kwh is None else energy_j * self.g_per_j
+
     def at_the_time(self, seen: Iterable[Observation]) -> Self:
         """The factors of attempts whose hours were priced when they ended: means over their energy.
 
@@ -58,26 +73,47 @@ class Prices:
         differ, money is not known of their sum.
         """
         drawn = [o for o in seen if o.energy_j]
-        found: Self = replace(self, **self._carbon_of(drawn))
+        found = self
+        if (carbon := self._mean(drawn, "g_co2e")) is not None:
+            found = replace(found, g_co2e_per_kwh=carbon[0], g_co2e_from=carbon[1])
         priced = [o for o in drawn if o.price_per_kwh is not None]
         if not priced:
             return found
-        currencies, sources = {o.price_currency or "" for o in priced}, {o.price_source or "" for o in priced}
+        currencies = {o.price_currency or "" for o in priced}
         is_set = len(priced) < len(drawn) and self.price_per_kwh is not None
         if self.currency and (is_set or self.price_per_gpu_hour is not None):
             currencies.add(self.currency)
         if len(currencies) > 1:
             named = " and ".join(sorted(c or "(none)" for c in currencies))
             return replace(found, unpriced=f"prices are in {named}, which cannot be added")
-        if len(priced) < len(drawn) and self.price_per_kwh is None:
-            missing = f"the hours of {_others(sources, len(drawn) - len(priced), len(drawn))} were not priced"
+        price = self._mean(drawn, "price")
+        if price is None:
+            others = _others({o.price_source or "" for o in priced}, len(drawn) - len(priced), len(drawn))
+            missing = f"the hours of {others} were not priced"
             return replace(found, unpriced=f"{missing}, and [zeus] price_per_kwh is not set")
-        return replace(
-            found,
-            price_per_kwh=_mean([(o.energy_j, _or(o.price_per_kwh, self.price_per_kwh)) for o in drawn]),
-            price_from=_from(sources, len(drawn) - len(priced), "price_per_kwh"),
-            currency=currencies.pop(),
-        )
+        return replace(found, price_per_kwh=price[0], price_from=price[1], currency=currencies.pop())
+
+    def _mean(self, drawn: Sequence[Observation], of: str) -> tuple[float, str] | None:
+        """(Mean over the energy drawn, who says so: "mean of the hours ... (api.example.org); of 3 attempts ...").
+
+        None where the hours of no attempt are known, or one's are not and nothing is set for it.
+
+        :param of: ``"price"`` or ``"g_co2e"``: what an observation's and these fields' names begin with.
+        """
+        option, other = f"{of}_per_kwh", getattr(self, f"{of}_per_kwh")
+        values = [getattr(o, option) for o in drawn]
+        sources = {getattr(o, f"{of}_source") or "" for o in drawn if getattr(o, option) is not None}
+        unknown = values.count(None)
+        if not sources or (unknown and other is None):
+            return None
+        weighed = [(o.energy_j or 0.0) * (other if v is None else v) for o, v in zip(drawn, values, strict=True)]
+        names = sorted(sources - {""})
+        by = "mean of the hours in which it was drawn"
+        if names:
+            by += f" ({', '.join(names[:3])}{', …' * (len(names) > 3)})"
+        if unknown:
+            by += f"; of {_others(sources, unknown)} [zeus] {option}"
+        return math.fsum(weighed) / math.fsum(o.energy_j or 0.0 for o in drawn), by
 
     def start_saved(self, seen: Iterable[Observation]) -> tuple[float, float]:
         """What waiting for a cheaper start saved of the energy drawn: (money, grams of CO2e); below 0: lost."""
@@ -103,17 +139,6 @@ class Prices:
             g_co2e_per_kwh=None if intensity is None else intensity + grams / kwh,
         )
 
-    def _carbon_of(self, drawn: Sequence[Observation]) -> dict[str, Any]:
-        known = [o for o in drawn if o.g_co2e_per_kwh is not None]
-        if not known:
-            return {}
-        if len(known) < len(drawn) and self.g_co2e_per_kwh is None:
-            return {}
-        return {
-            "g_co2e_per_kwh": _mean([(o.energy_j, _or(o.g_co2e_per_kwh, self.g_co2e_per_kwh)) for o in drawn]),
-            "g_co2e_from": _from({o.g_co2e_source or "" for o in known}, len(drawn) - len(known), "g_co2e_per_kwh"),
-        }
-
     def allowance(self, budget: Budget, now_s: float) -> Allowance | str:
         """The budget in the period of a time [s since the epoch]; where it cannot be converted, why."""
         begin_s, end_s = budget.span(now_s)
@@ -132,8 +157,17 @@ class Prices:
 
 def read(option: Callable[[str], str]) -> dict[str, Any]:
     """The fields of :class:`Prices`, option by option; one out of range is ignored with a warning that names it."""
-    found: dict[str, Any] = {name: _number(name, option(name)) for name in OPTIONS}
-    return {**found, "currency": option("currency").strip()[:MOST_CURRENCY]}
+    found: dict[str, Any] = {"currency": option("currency").strip()[:12]}
+    for name, least in {"price_per_kwh": 0.0, "price_per_gpu_hour": 0.0, "pue": 1.0, "g_co2e_per_kwh": 0.0}.items():
+        text, value = option(name), math.nan
+        with suppress(ValueError):
+            value = float(text)
+        found[name] = value if least <= value < math.inf else None
+        if found[name] is None and text.strip():
+            log.warning(
+                "[zeus] %s = %r is ignored: give a number of at least %g, or leave it empty.", name, text, least
+            )
+    return found
 
 
 def of_airflow(name: str) -> str:
@@ -143,21 +177,9 @@ def of_airflow(name: str) -> str:
     return str(conf.get("zeus", name, fallback="") or "")
 
 
-def _or(value: float | None, other: float | None) -> float:
-    return value if value is not None else other or 0.0
-
-
-def _mean(drawn: Sequence[tuple[float | None, float]]) -> float:
-    return math.fsum((j or 0.0) * value for j, value in drawn) / math.fsum(j or 0.0 for j, _ in drawn)
-
-
-def _from(sources: Set[str], others: int, option: str) -> str:
-    """Who says so: "mean of the hours it ran in (api.example.org); of 3 attempts [zeus] price_per_kwh"."""
-    names = sorted(sources - {""})
-    by = "mean of the hours in which it was drawn"
-    if names:
-        by += f" ({', '.join(names[:3])}{', …' * (len(names) > 3)})"
-    return f"{by}; of {_others(sources, others)} [zeus] {option}" if others else by
+def in_force() -> Prices:
+    """The prices of Airflow's configuration."""
+    return Prices(**read(of_airflow))
 
 
 def _others(sources: Set[str], others: int, of: int | None = None) -> str:
@@ -165,17 +187,3 @@ def _others(sources: Set[str], others: int, of: int | None = None) -> str:
     if sources == {""}:
         return "a part of the energy"
     return f"{others} of {of} attempts" if of else counted(others, "attempt")
-
-
-def _number(name: str, text: str) -> float | None:
-    if not text.strip():
-        return None
-    least = 1.0 if name == "pue" else 0.0
-    try:
-        value = float(text)
-        if least <= value < math.inf:
-            return value
-    except ValueError:
-        pass
-    log.warning("[zeus] %s = %r is ignored: give a number of at least %g, or leave it empty.", name, text, least)
-    return None

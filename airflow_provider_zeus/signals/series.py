@@ -19,9 +19,6 @@ from airflow_provider_zeus.errors import JobSpecError
 
 CARBON, PRICE = "carbon", "price"
 MOST_STEPS = 40_000  # over a year of quarters of an hour
-_CARBON_FACTORS = {"g/kWh": 1.0, "kg/MWh": 1.0, "lbs/MWh": 0.45359237, "t/MWh": 1000.0}  # to g/kWh
-_PRICE_UNIT = re.compile(r"(?P<money>[A-Za-z]{1,3})/(?P<energy>kWh|MWh)")
-_CENTS = {"ct": "EUR", "p": "GBP"}
 
 
 class Unit(NamedTuple):
@@ -37,14 +34,15 @@ class Unit(NamedTuple):
 
         Raises JobSpecError for any other unit, and where there is none.
         """
+        grams = {"g/kWh": 1.0, "kg/MWh": 1.0, "lbs/MWh": 0.45359237, "t/MWh": 1000.0}
         if isinstance(text, str):
-            if text in _CARBON_FACTORS:
-                return cls(CARBON, "g/kWh", _CARBON_FACTORS[text])
-            match = _PRICE_UNIT.fullmatch(text)
-            if match is not None and (match["money"] in _CENTS or re.fullmatch("[A-Z]{3}", match["money"])):
-                money, energy = match["money"], 1.0 if match["energy"] == "kWh" else 1000.0
-                factor = (0.01 if money in _CENTS else 1.0) / energy
-                return cls(PRICE, f"{_CENTS.get(money, money)}/kWh", factor)
+            if text in grams:
+                return cls(CARBON, "g/kWh", grams[text])
+            match = re.fullmatch("(ct|p|[A-Z]{3})/([kM])Wh", text)
+            if match is not None:
+                money, cents = match[1], {"ct": "EUR", "p": "GBP"}
+                factor = (0.01 if money in cents else 1.0) / (1.0 if match[2] == "k" else 1000.0)
+                return cls(PRICE, f"{cents.get(money, money)}/kWh", factor)
         raise JobSpecError.of(
             "unit", text, "no unit of a price or a carbon intensity", 'write it as "g/kWh", "EUR/MWh" or "ct/kWh"'
         )

@@ -7,19 +7,15 @@ only where the forecast saving is at least :data:`WORTH`. Any fault of a signal 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
 from airflow_provider_zeus.signals.series import Series, Step
 
 WORTH = 0.05  # least share that waiting has to save
-DAYS, LEAST_DAYS = 7, 3  # of the past that a forecast is the mean of; of them at least so many with a value
 DAY_S = 86_400.0
-LONGEST_S = 7 * DAY_S  # that a start may wait, or a run may take
-# Else a signal of very short steps takes minutes to plan:
-LEAST_STEP_S = 300.0  # of a forecast
-MOST_STARTS = 1_000  # that are compared: every ten minutes of a week
+LEAST_STEP_S = 300.0  # of a forecast: a signal of very short steps would take minutes to plan
 
 WAITS, NOW_IS_BEST, NOT_WORTH_IT = "waits", "now is cheapest", "waiting saves too little"
 NO_VALUES, NO_FORECAST, TOO_LATE = "no value for now", "no forecast for later", "the latest start has come"
@@ -59,7 +55,8 @@ def plan_start(
     :param worth: least share of the mean that waiting has to save; it is compared by difference, so that prices at or
         below 0 are no special case.
     """
-    latest_s, duration_s = min(latest_s, now_s + LONGEST_S), min(max(duration_s, 1.0), LONGEST_S)
+    longest_s = 7 * DAY_S  # that a start may wait, or a run may take
+    latest_s, duration_s = min(latest_s, now_s + longest_s), min(max(duration_s, 1.0), longest_s)
     if latest_s <= now_s:
         return Start(now_s, TOO_LATE)
     known = forecast(published, past, now_s=now_s, until_s=latest_s + duration_s)
@@ -83,12 +80,12 @@ def plan_start(
     return Start(at_s, WAITS, at_once, best)
 
 
-def candidates(known: Series, now_s: float, latest_s: float, duration_s: float) -> list[float]:
+def candidates(known: Series, now_s: float, latest_s: float, duration_s: float, most: int = 1_000) -> list[float]:
     """The starts after now of which one is the cheapest: where a run begins or ends with a step, and the latest one.
 
-    Of very short steps at most :data:`MOST_STARTS` of each kind, beside the latest one.
+    Of very short steps at most ``most`` of each kind, beside the latest one: every ten minutes of a week.
     """
-    least_s = (latest_s - now_s) / MOST_STARTS
+    least_s = (latest_s - now_s) / most
 
     def thinned(edges: Iterable[float]) -> list[float]:
         found: list[float] = []
@@ -120,39 +117,8 @@ def forecast(published: Series, past: Series, *, now_s: float, until_s: float) -
 
 
 def usual(past: Series, start_s: float, end_s: float, now_s: float) -> float | None:
-    """Mean of the last seven days at the same time of day (UTC), of what was over by now; None of too few days."""
+    """Mean of the last seven days at the same time of day (UTC), of what was over by now; None: of fewer than three."""
     first = max(math.ceil((end_s - now_s) / DAY_S), 1)
-    values = [past.mean(start_s - n * DAY_S, end_s - n * DAY_S) for n in range(first, first + DAYS)]
+    values = [past.mean(start_s - n * DAY_S, end_s - n * DAY_S) for n in range(first, first + 7)]
     found = [v for v in values if v is not None]
-    return fmean(found) if len(found) >= LEAST_DAYS else None
-
-
-@dataclass(frozen=True, slots=True)
-class Shift:
-    """A schedule moved by ``delay_s`` for good: the mean over its runs, and the share that it saves."""
-
-    delay_s: float
-    mean: float
-    saved: float | None  # None: the mean of the present schedule is not above 0
-
-
-def fixed_shifts(
-    series: Series, starts_s: Sequence[float], *, duration_s: float, most_s: float, step_s: float = 3600.0
-) -> list[Shift]:
-    """What each constant delay of a schedule would have saved over a series of the past; the first is no delay.
-
-    Runs that the series does not cover under every delay are left out; empty where none is left.
-
-    :param starts_s: starts of the present schedule [s since the epoch].
-    """
-    delays = [i * step_s for i in range(int(most_s // step_s) + 1)]
-    rows = [[series.mean(at + d, at + d + duration_s) for d in delays] for at in starts_s]
-    whole = [[v for v in row if v is not None] for row in rows]
-    whole = [row for row in whole if len(row) == len(delays)]
-    if not whole:
-        return []
-    means = [fmean(column) for column in zip(*whole, strict=True)]
-    return [
-        Shift(delay, mean, 1 - mean / means[0] if means[0] > 0 else None)
-        for delay, mean in zip(delays, means, strict=True)
-    ]
+    return fmean(found) if len(found) >= 3 else None

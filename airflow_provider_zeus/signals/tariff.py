@@ -12,19 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Self
 from zoneinfo import ZoneInfo
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.series import Series, Step, Unit, is_number
 
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-MOST_RULES = 100
 HOUR_S = 3600.0
 TARIFF = "tariff"  # source of its series
-_FIELDS = {"timezone", "unit", "default", "rules"}
-_RULE_FIELDS = {"days", "hours", "months", "value"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +47,24 @@ class Tariff:
     rules: tuple[Rule, ...]
 
     @classmethod
-    def parse(cls, spec: object) -> Self:
+    def parse(cls, spec: object, *, most_rules: int = 100) -> Self:
         """Parse the tariff's JSON object. Raises JobSpecError that names field, value and remedy."""
         if not isinstance(spec, Mapping):
             raise JobSpecError.of("tariff", spec, "not a JSON object", "give timezone, unit, default and rules")
-        _known("tariff", spec, _FIELDS)
+        _known("tariff", spec, {"timezone", "unit", "default", "rules"})
         rules = spec.get("rules", [])
-        if not isinstance(rules, list) or len(rules) > MOST_RULES:
-            raise JobSpecError.of("rules", rules, f"not a list of at most {MOST_RULES} rules", "write it as a list")
-        unit = Unit.parse(spec.get("unit"))
+        if not isinstance(rules, list) or len(rules) > most_rules:
+            raise JobSpecError.of("rules", rules, f"not a list of at most {most_rules} rules", "write it as a list")
+        unit, name = Unit.parse(spec.get("unit")), spec.get("timezone")
+        try:
+            zone = ZoneInfo(name) if isinstance(name, str) and name else None
+        except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+            zone = None
+        if zone is None:
+            remedy = 'name one of the IANA database, such as "Europe/Berlin"'
+            raise JobSpecError.of("timezone", name, "not known", remedy)
         return cls(
-            zone=_zone(spec.get("timezone")),
+            zone=zone,
             unit=unit,
             default=_value("default", spec.get("default")) * unit.factor,
             rules=tuple(_rule(i, rule, unit.factor) for i, rule in enumerate(rules, start=1)),
@@ -97,15 +100,6 @@ def _known(where: str, spec: Mapping[str, Any], fields: set[str]) -> None:
             raise JobSpecError.of(f"{where}: field", name, "not known", f"use {', '.join(sorted(fields))}")
 
 
-def _zone(name: object) -> ZoneInfo:
-    try:
-        if isinstance(name, str) and name:
-            return ZoneInfo(name)
-    except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
-        pass
-    raise JobSpecError.of("timezone", name, "not known", 'name one of the IANA database, such as "Europe/Berlin"')
-
-
 def _value(field: str, value: object) -> float:
     if is_number(value):
         return float(value)
@@ -115,12 +109,13 @@ def _value(field: str, value: object) -> float:
 def _rule(number: int, rule: object, factor: float) -> Rule:
     if not isinstance(rule, Mapping):
         raise JobSpecError.of(f"rule {number}", rule, "not a JSON object", 'write {"hours": "22-06", "value": 0.24}')
-    _known(f"rule {number}", rule, _RULE_FIELDS)
+    _known(f"rule {number}", rule, {"days", "hours", "months", "value"})
+    days = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
     return Rule(
         value=_value(f"rule {number}: value", rule.get("value")) * factor,
-        months=_span(number, "months", rule, 1, 12, lambda text: int(text)),
-        days=_span(number, "days", rule, 0, 6, lambda text: DAYS.index(text.strip().lower()[:3])),
-        hours=_span(number, "hours", rule, 0, 23, lambda text: int(text), exclusive=True),
+        months=_span(number, "months", rule, 1, 12, int),
+        days=_span(number, "days", rule, 0, 6, lambda text: days.index(text.strip().lower()[:3])),
+        hours=_span(number, "hours", rule, 0, 23, int, exclusive=True),
     )
 
 
@@ -142,9 +137,3 @@ def _span(
         return frozenset((start - first + i) % count + first for i in range((end - start) % count + 1))
     example = {"months": "10-03", "days": "mon-fri", "hours": "22-06"}[field]
     raise JobSpecError.of(f"rule {number}: {field}", text, "cannot be read", f'write it as "{example}"')
-
-
-def local_midnight_s(time_s: float, zone: ZoneInfo, days: int = 0) -> float:
-    """The midnight so many days after the local day of a time [s since the epoch]."""
-    local = datetime.fromtimestamp(time_s, zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
-    return (local + timedelta(days=days)).replace(tzinfo=zone).astimezone(UTC).timestamp()

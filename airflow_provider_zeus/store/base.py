@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -20,7 +20,7 @@ from airflow_provider_zeus.model.trial import (
     TrialKey,
     Where,
 )
-from airflow_provider_zeus.units import J_PER_KWH, counted
+from airflow_provider_zeus.reports.months import PeriodSum
 
 FRESH_S, RETRY_S = 900.0, 60.0  # a series is asked for anew after that; after that, where there was no answer
 Profile = tuple[Where, str, Sequence[ProfileSample]]  # device, job_version, one sum per (batch size, power limit)
@@ -89,63 +89,6 @@ class Unreadable:
     number: int | None  # None: it cannot be read either
     dag_id: str
     problem: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeriodSum:
-    """Sums over the trials of one job in one DAG and of one energy source that began in one period."""
-
-    dag_id: str
-    job_id: str
-    source: str | None  # None: nothing measured energy
-    period: int
-    runs: int  # scheduled runs; one of several tries or attempts counts once
-    energy_j: float | None  # of the trials that measured it; None: none did
-    time_s: float | None
-    gpu_s: float | None  # time of each of its devices, added up
-    unknown: int  # trials that reported no time
-    paid: float | None = None  # what the energy cost whose hours were priced, without PUE; None: none was
-    paid_j: float | None = None  # that energy
-    currencies: tuple[str, ...] = ()  # of that, at most two named
-    g_co2e: float | None = None  # the same in grams of CO2e
-    g_co2e_j: float | None = None
-    start_saved: float | None = None  # of ``paid``, by waiting for a cheaper start; below 0: lost; None: no run waited
-    start_saved_g: float | None = None  # the same of ``g_co2e``
-
-    def drawn(self) -> list[Observation]:
-        """The energy as attempts: that whose hours were priced, and the rest."""
-        paid_j, g_j, all_j = self.paid_j or 0.0, self.g_co2e_j or 0.0, self.energy_j or 0.0
-        both_j = min(paid_j, g_j)
-        price = None if not paid_j else (self.paid or 0.0) / paid_j * J_PER_KWH
-        grams = None if not g_j else (self.g_co2e or 0.0) / g_j * J_PER_KWH
-        currencies = self.currencies or (None,)
-        parts = [
-            Observation(
-                energy_j=j / len(currencies),
-                price_per_kwh=p,
-                price_at_once=None if p is None else p + (self.start_saved or 0.0) / paid_j * J_PER_KWH,
-                price_currency=currency if p is not None else None,
-                g_co2e_per_kwh=g,
-                g_co2e_at_once=None if g is None else g + (self.start_saved_g or 0.0) / g_j * J_PER_KWH,
-            )
-            for j, p, g in (
-                (both_j, price, grams),
-                (paid_j - both_j, price, None),
-                (g_j - both_j, None, grams),
-                (max(all_j - paid_j - g_j + both_j, 0.0), None, None),
-            )
-            for currency in currencies
-        ]
-        return [part for part in parts if part.energy_j]
-
-
-def silent_text(sums: Iterable[PeriodSum]) -> str:
-    """How many attempts of how many jobs reported nothing, so that no figure holds them; empty: none."""
-    silent = [s for s in sums if s.unknown]
-    if not silent:
-        return ""
-    attempts = counted(sum(s.unknown for s in silent), "attempt")
-    return f"{attempts} of {counted(len({(s.dag_id, s.job_id) for s in silent}), 'job')} that reported nothing"
 
 
 def trial_label(damage: Unreadable) -> str:

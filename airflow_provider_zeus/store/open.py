@@ -10,10 +10,10 @@ from typing import Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
 from airflow_provider_zeus.errors import ConnectionLookupError, StoreError, UndefinedConnectionError
+from airflow_provider_zeus.patience import within
 from airflow_provider_zeus.private_files import share_with
 from airflow_provider_zeus.store.base import UPGRADE, Store
 from airflow_provider_zeus.store.connection_url import database_url, is_variable_store, passwords
-from airflow_provider_zeus.store.patience import within
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables, asked_again
 
 DEFAULT_CONN_ID = "zeus_default"

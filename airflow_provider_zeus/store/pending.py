@@ -17,10 +17,10 @@ from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.model.wire import decode, encode, parse
+from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.base import Report, Store, VariablePort
 from airflow_provider_zeus.store.live_settings import variable_key
-from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
 from airflow_provider_zeus.untrusted_files import read_all
 

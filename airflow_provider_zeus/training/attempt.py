@@ -133,15 +133,6 @@ class LiveAttempt:
         self._previous_good = True
         self._take(target, metric)
 
-    def begin_loop(self) -> None:
-        """Begin a loop over epochs. Raises ReportError where one has ended by itself: nothing would be trained."""
-        raise_again(self.interrupt)
-        if self.over:
-            raise ReportError(
-                "run.epochs(): this attempt's training is over: one run trains one model. Leave the first loop by "
-                "`break` where another follows, or use one task for each model."
-            )
-
     def next_epoch(self, target: Target) -> int | None:
         """Begin the next epoch and return its number; None when the training of the kept model is over.
 
@@ -255,7 +246,9 @@ class LiveAttempt:
             why = self._bypassed
             log.warning("Zeus: this run teaches nothing and counts as no saving: %s. Remedy: %s.", why, TELL_STEPS)
         self._sweep.keep()
-        self._sweep.log_missed_savings(self._meter.samples)
+        if (missed := self._sweep.missed_saving(meter.samples)) is not None:
+            incomplete = "" if self._sweep.profiler.walked else " The profile is not complete yet."
+            log.info("Zeus observed: %s%s", missed.text(meter.samples), incomplete)
         if (share := self._data_wait.share) is not None:
             log.info("Zeus: %.0f %% of this attempt's training time was spent waiting for data.", 100 * share)
         self._refresh()
@@ -311,8 +304,9 @@ class LiveAttempt:
     @property
     def notes(self) -> dict[str, float]:
         """Figures beside the observation: share of waiting for data; in mode ``observe``, the savings missed."""
-        share = self._data_wait.share
-        return {**({} if share is None else {"data_wait": share}), **self._sweep.missed_savings(self._meter.samples)}
+        share, missed = self._data_wait.share, self._sweep.missed_saving(self._meter.samples)
+        waited = {} if share is None else {"data_wait": share}
+        return {**waited, **({} if missed is None else missed.notes(self._meter.samples))}
 
     def take_unsent(self) -> tuple[tuple[ProfileSample, ...], tuple[PowerPoint, ...]]:
         """Return profile samples and power points since the last call. Any thread may call."""

@@ -23,10 +23,6 @@ from airflow_provider_zeus.training.plan_progress import PlanProgress
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_NO_MEMORY = re.compile(
-    r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED|\bCaught \w*MemoryError", re.IGNORECASE
-)  # "Caught ...": torch's text for an error of a DataLoader's worker, or of its thread that pins memory
-
 
 def train(run: PlanProgress, fn: Callable[[], T]) -> T:
     """Call ``fn`` once per attempt and return the value of the attempt whose model is kept.
@@ -248,10 +244,12 @@ def drop_frames(error: BaseException) -> None:
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether an exception of Python, torch, CUDA, JAX or TensorFlow says that memory is exhausted, in a group too."""
+    # "Caught ...": torch's text for an error of a DataLoader's worker, or of its thread that pins memory
+    words = r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED|\bCaught \w*MemoryError"
     for each in related(error, causes=False):
         if isinstance(each, MemoryError) or "OutOfMemory" in type(each).__name__:
             return True
-        if isinstance(each, Exception) and _NO_MEMORY.search(_text(each)):
+        if isinstance(each, Exception) and re.search(words, _text(each), re.IGNORECASE):
             return True
     return False
 

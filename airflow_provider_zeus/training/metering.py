@@ -76,7 +76,7 @@ class AttemptMeter:
         Returns whether the sums are new.
         """
         sweep, reading, complete = self._sweep, None, False
-        if sweep.active and sweep.edge_due(now_s):
+        if sweep.active and sweep.windows.edge_due(now_s):
             reading = edge(self._device)
             self.advance(reading, phase_ends=True)
             complete = sweep.pass_edge(reading, self.samples)
@@ -118,7 +118,7 @@ class AttemptMeter:
         """Count energy and time up to ``reading``. Adds a power point about once a second and at the end of a phase."""
         self._total.advance(reading)
         self._train.advance(reading)
-        self._sweep.advance(reading)
+        self._sweep.spent.advance(reading)
         point = self._point
         if point is None:
             return

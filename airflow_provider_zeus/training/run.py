@@ -204,7 +204,13 @@ class ZeusRun:
         Outside of ``train()`` the plan's last attempt runs. Raises ReportError at the begin of an epoch when the one
         before reported nothing, and at the begin of a loop after one that ended normally: one run trains one model.
         """
-        self._progress.present.begin_loop()
+        live = self._progress.present
+        raise_again(live.interrupt)
+        if live.over:
+            raise ReportError(
+                "run.epochs(): this attempt's training is over: one run trains one model. Leave the first loop by "
+                "`break` where another follows, or use one task for each model."
+            )
         return iter(self._next_epoch, None)  # no generator: a swallowed interrupt is raised again at the next epoch
 
     def data_loader(self, data: Any, **options: Any) -> ZeusDataLoader:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG, Asset, AssetAlias, task
 
-from airflow_provider_zeus.operators import figures, metrics, says_cost
+from airflow_provider_zeus.operators import mixins
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
+from airflow_provider_zeus.reports import run_figures
+from airflow_provider_zeus.reports.run_figures import RunFigures
 from tests.integration.jobs import SCRIPT, job, log_of, loop
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -22,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may take long to estimate a saving."""
-    monkeypatch.setattr(says_cost, "SAVING_S", 60.0)
+    monkeypatch.setattr(mixins, "figures_of", partial(mixins.figures_of, most_s=60.0))
 
 
 def extras(uri: str) -> list[dict[str, Any]]:
@@ -133,7 +136,7 @@ def test_what_cannot_be_said_fails_no_task(
     def broken(*_: object) -> None:
         raise RuntimeError("no figures today")
 
-    monkeypatch.setattr(figures, "figures", broken)
+    monkeypatch.setattr(RunFigures, "as_event", broken)
     model = Asset("model_of_west", uri="s3://models/west")
     with DAG("zeus_outlets_broken", schedule=None, start_date=START) as dag:
 
@@ -146,31 +149,11 @@ def test_what_cannot_be_said_fails_no_task(
     assert extras("s3://models/west") == [{}]
 
 
-def test_a_saving_that_the_metrics_told_is_worked_out_once(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def again(*_: object) -> None:
-        raise AssertionError("it is worked out again")
-
-    monkeypatch.setattr(figures, "saving_of", again)
-    monkeypatch.setattr(metrics, "LOG_S", 60.0)
-    monkeypatch.setattr(metrics, "_is_on", lambda: True)
-    model = Asset("model_of_centre", uri="s3://models/centre")
-    with DAG("zeus_outlets_once", schedule=None, start_date=START) as dag:
-
-        @task.zeus(job(), outlets=[model])
-        def train(run):
-            loop(run, 4)
-
-        train()
-    assert run_dag(dag).state == "success"
-    (zeus,) = [extra["zeus"] for extra in extras("s3://models/centre")]
-    assert zeus["saved_source"] == "measured"
-
-
 def test_without_the_log_the_saving_alone_is_absent(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("the log cannot be read")
 
-    monkeypatch.setattr(figures, "saving_of", broken)
+    monkeypatch.setattr(run_figures, "with_log", broken)
     model = Asset("model_of_east", uri="s3://models/east")
     with DAG("zeus_outlets_no_log", schedule=None, start_date=START) as dag:
 

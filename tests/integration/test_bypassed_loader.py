@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,7 @@ from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.reports.dataset import BYPASSED, as_dataset
-from airflow_provider_zeus.reports.run_savings import Yardstick
+from airflow_provider_zeus.reports.run_figures import Yardstick
 from airflow_provider_zeus.store.open import open_store
 from tests.unit.plugin.kit import charts
 
@@ -81,5 +80,5 @@ def test_fourteen_runs_teach_nothing_save_nothing_and_say_so(
     assert TELL_STEPS[1:] in page.gaps[0]
     where = log[-1].observation.where
     assert where is not None
-    saving = Yardstick.of(as_dataset(log, JOB, where), where, rng=random.Random(0)).saving([log[-1]])
+    saving = Yardstick.of(as_dataset(log, JOB, where), where).saving([log[-1]])
     assert saved_text.run_verdict(saving).kind == "unknown"

@@ -9,6 +9,7 @@ import math
 import os
 import re
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ import pytest
 
 from airflow_provider_zeus.model.budget import Allowance, Budget, BudgetUse
 from airflow_provider_zeus.model.trial import DeviceInfo
+from airflow_provider_zeus.operators import mixins
+from airflow_provider_zeus.reports.run_figures import RunFigures, with_log
 from airflow_provider_zeus.reports.run_metrics import Metric, budget_metrics, job_metrics, trial_metrics
 from tests.dashboard import DAY_S, PROMETHEUS, PROMTOOL, WHY_NOT, asked, chart, draw, openmetrics, panels, prometheus
 from tests.integration.jobs import EPOCHS, job, log_of, zeus_dag
 from tests.receivers import PREFIX, Point, airflow_sends, flush, otlp
 from tests.ui.browser import find_browser
-from tests.unit.reports.test_run_savings import DEFAULTS, JOB, PROFILE, trial
+from tests.unit.reports.test_run_figures import DEFAULTS, PROFILE, trial
 
 RUNS = 12
 NAME = re.compile(r"\bairflow_zeus_\w+")
@@ -31,7 +34,9 @@ def test_every_metric_and_tag_of_the_dashboard_is_one_that_is_sent() -> None:
     own = [trial(9, 16, 2.0)]
     allowance = Allowance(budget=Budget.parse("1 kWh/day"), begin_s=0.0, end_s=1.0, per_j=1.0, per_gpu_s=0.0)
     use = BudgetUse(allowance=allowance, spent=1.0, committed=0.0)
-    sent: list[Metric] = trial_metrics(own, own) + job_metrics(own, [*DEFAULTS, *own], JOB, PROFILE)[0]
+    sent: list[Metric] = trial_metrics(own, own) + job_metrics(
+        with_log(RunFigures(cost={}, ended=own), [*DEFAULTS, *own], lambda *_: PROFILE)
+    )
     sent += budget_metrics(own[0], [use], DeviceInfo(model="V100", energy_source="rapl"))
     tags: dict[str, set[str]] = {}
     for metric in sent:
@@ -48,7 +53,7 @@ def test_every_metric_and_tag_of_the_dashboard_is_one_that_is_sent() -> None:
 @pytest.mark.skipif(not (PROMETHEUS and PROMTOOL), reason=WHY_NOT)
 def test_every_panel_shows_what_real_runs_sent(run_dag: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
-    monkeypatch.setattr("airflow_provider_zeus.operators.metrics.LOG_S", 60.0)
+    monkeypatch.setattr(mixins, "figures_of", partial(mixins.figures_of, most_s=60.0))
     spec = job(budget=["20 kJ/day", "5 MJ/month"], eta=0.7, policy="zeus")
     dag = zeus_dag("energy", spec, {**EPOCHS, 16: 6}.__getitem__)
     runs: list[list[Point]] = []

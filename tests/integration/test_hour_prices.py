@@ -15,8 +15,8 @@ from airflow.sdk import DAG
 
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
-from airflow_provider_zeus.operators.hour_prices import HourPrices
 from airflow_provider_zeus.operators.trial import ZeusTrial
+from airflow_provider_zeus.signals.hours import HourPrices
 from tests.integration.jobs import SCRIPT, job, log_of, zeus_dag
 
 START, ROOT = datetime(2026, 1, 1, tzinfo=UTC), Path(__file__).parents[2]
@@ -108,13 +108,12 @@ def test_both_of_the_jobs_own_signals_price(run_dag: Any, monkeypatch: pytest.Mo
 def test_a_signal_that_hangs_costs_a_run_some_seconds_and_no_figure(
     run_dag: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from airflow_provider_zeus.operators import hour_prices, recurrence
+    from airflow_provider_zeus.operators import recurrence
 
     def hangs(*_: Any, **__: Any) -> None:
         time.sleep(60)
 
     monkeypatch.setattr(recurrence, "read_signal", hangs)
-    monkeypatch.setattr(hour_prices, "PRICED_S", 0.2)
     monkeypatch.setattr("airflow_provider_zeus.operators.result_reporter.PRICED_S", 0.2)
     assert run_dag(zeus_dag("zeus_hanging_price", job())).state == "success"
     (seen,) = [t.observation for t in log_of("zeus_hanging_price.train") if t.state.kept_model]

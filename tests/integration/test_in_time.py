@@ -13,7 +13,7 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG
 
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.operators import deadline
+from airflow_provider_zeus.operators import schedule
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from tests.integration.jobs import SCRIPT, job, log_of, zeus_dag
@@ -24,7 +24,7 @@ SPEC = {"policy": "knowledge_gradient", "finish_by": timedelta(hours=2), "eta": 
 
 @pytest.fixture(autouse=True)
 def _scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadline, "is_test_run", lambda: False)  # dag.test() stands for a scheduled run here
+    monkeypatch.setattr(schedule, "is_test_run", lambda: False)  # dag.test() stands for a scheduled run here
 
 
 def in_two_hours(trial: Trial, begun_s: float) -> bool:

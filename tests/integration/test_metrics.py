@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,9 +12,9 @@ import pytest
 from airflow_provider_zeus import ZeusTrial
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.trial import DeviceInfo, Trial
-from airflow_provider_zeus.operators import metrics
+from airflow_provider_zeus.operators import mixins
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.run_savings import Yardstick
+from airflow_provider_zeus.reports.run_figures import Yardstick
 from airflow_provider_zeus.store.open import open_store
 from tests.integration.jobs import job, log_of, zeus_dag
 from tests.receivers import Received, airflow_sends, flush, otlp, statsd
@@ -26,7 +26,9 @@ pytest.importorskip("datadog")
 @pytest.fixture
 def receives(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Starts a receiver of a kind, and Airflow's Stats that send to it."""
-    monkeypatch.setattr(metrics, "LOG_S", 60.0)  # how long it takes says how busy this host is
+    monkeypatch.setattr(
+        mixins, "figures_of", partial(mixins.figures_of, most_s=60.0)
+    )  # how long it takes says how busy this host is
     with ExitStack() as stack:
 
         def start(kind: str) -> Received:
@@ -97,7 +99,7 @@ def test_a_saving_and_a_loss_are_told(run_dag: Any, receives: Callable[[str], Re
         last, where = log[-1], log[-1].observation.where
         assert where is not None
         profile = open_store().profile(last.job_id, where, "1")
-        yardstick = Yardstick.of(as_dataset(log, last.job, where), where, rng=random.Random(0), profiles=profile)
+        yardstick = Yardstick.of(as_dataset(log, last.job, where), where, profiles=profile)
         expected.append(yardstick.saving([t for t in log if t.key.ti_id == last.key.ti_id]).cost.saved.value)
     assert min(expected) < 0 < max(expected)
     received.wait_for("zeus.trial.saving_j")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import Variable
 
-from airflow_provider_zeus.operators.xcoms import COST, DECISION
+from airflow_provider_zeus.operators.mixins import COST, DECISION
 from airflow_provider_zeus.store.open import open_store
 from tests.integration.jobs import job, log_of, saves_of, zeus_dag
 

@@ -11,7 +11,7 @@ from airflow.sdk import DAG, task, task_group
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.operators import asking
-from airflow_provider_zeus.operators.mapped import job_part
+from airflow_provider_zeus.operators.mixins import job_part
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
 from tests.integration.jobs import job, log_of, loop, save, saves_of, zeus_dag
 

@@ -31,9 +31,9 @@ def told(site: Site) -> Iterator[None]:
     def turned(book: AlertBook) -> AlertBook:
         budget = event(BUDGET, "52.1 kWh of the budget 50 kWh/month are spent (104%).")
         failing = event(FAILING, "The newest run left no model (trial 9): <b>disk full</b>.")
-        old = book.turned([failing], dag_id=ZEUS_DAG, run_id=run, now_s=now_s - 90_000, kinds=(FAILING, BUDGET))
-        ended = old.turned([budget], dag_id=ZEUS_DAG, run_id=run, now_s=now_s - 3600, kinds=(FAILING, BUDGET))
-        both = ended.turned([budget, failing], dag_id=ZEUS_DAG, run_id=run, now_s=now_s, kinds=(FAILING, BUDGET))
+        old = book.updated([failing], dag_id=ZEUS_DAG, run_id=run, now_s=now_s - 90_000, kinds=(FAILING, BUDGET))
+        ended = old.updated([budget], dag_id=ZEUS_DAG, run_id=run, now_s=now_s - 3600, kinds=(FAILING, BUDGET))
+        both = ended.updated([budget, failing], dag_id=ZEUS_DAG, run_id=run, now_s=now_s, kinds=(FAILING, BUDGET))
         sent = both.noted(BUDGET, ["SmtpNotifier"], "", now_s)
         return sent.noted(FAILING, [], "SmtpNotifier: ConnectionRefusedError", now_s)
 

@@ -10,8 +10,8 @@ import pytest
 from airflow.sdk import DAG, task
 
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.operators.waiting import Wait
-from airflow_provider_zeus.operators.xcoms import WAIT
+from airflow_provider_zeus.operators.mixins import WAIT
+from airflow_provider_zeus.operators.waiting import PlannedWait
 from airflow_provider_zeus.store.open import open_store
 from tests.ui import runs
 from tests.ui.conftest import Watched
@@ -221,7 +221,7 @@ def test_a_run_that_waits_for_a_cheaper_start_says_until_when(visit: Visit, site
         "It waits until 2027-01-15 08:00 UTC: over the 2.1 h of a run the mean of carbon is expected to be 143 instead "
         "of 291 gCO2e/kWh, 51 % less than at once."
     )
-    wait = Wait(signal="carbon", why=why, until_s=datetime(2027, 1, 15, 8, tzinfo=UTC).timestamp(), saves=0.51)
+    wait = PlannedWait(signal="carbon", why=why, until_s=datetime(2027, 1, 15, 8, tzinfo=UTC).timestamp(), saves=0.51)
     with DAG("zeus_ui_waits", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
         task(lambda ti: ti.xcom_push(key=WAIT, value=wait.xcom()), task_id="train")()
     run_id = quote(run_dag(dag).run_id, safe="")

@@ -21,7 +21,7 @@ from airflow_provider_zeus.plugin.views import costs, dag_what_if, pages, prices
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
 from airflow_provider_zeus.plugin.views.dag_view import NO_JOB, JobLog, JobRuns
 from airflow_provider_zeus.plugin.views.models import short
-from airflow_provider_zeus.reports import export_rows, job_remarks, renamed
+from airflow_provider_zeus.reports import export_rows, job_remarks
 from airflow_provider_zeus.reports.budget_figures import budget_spent, trials_of_periods
 from airflow_provider_zeus.store.base import Store
 
@@ -154,12 +154,12 @@ def _job(dag_id: str, job_id: str | None) -> tuple[Store | None, list[str], str 
 
 def _renamed(user: BaseUser, store: Store, newest: list[Trial]) -> list[str]:
     """That the job looks like an older one under a new name; empty where it does not, or the user may not know that."""
-    if not newest or len(newest) > renamed.FEW:
+    if not newest or len(newest) > job_remarks.FEW:
         return []
-    found = renamed.candidates(newest, store.latest(last=1))
+    found = job_remarks.candidates(newest, store.latest(last=1))
     if not found:
         return []
-    job_id = renamed.looks_like(found, newest[-1], reading.present_dags({t.origin.dag_id for t in found}))
+    job_id = job_remarks.looks_like(found, newest[-1], reading.present_dags({t.origin.dag_id for t in found}))
     old = next((t for t in found if t.job_id == job_id), None)
     if old is None:
         return []

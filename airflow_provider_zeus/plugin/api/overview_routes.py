@@ -1,7 +1,6 @@
 """Data routes of the page of all jobs. Only the api-server loads them."""
 
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
-import random
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -15,8 +14,8 @@ from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views import months_view, overview_state, overview_view, pages, prices
-from airflow_provider_zeus.reports.months import SavedDraws, month_bounds, month_of, saved_between
-from airflow_provider_zeus.store.base import PeriodSum, Store
+from airflow_provider_zeus.reports.months import PeriodSum, SavedDraws, month_bounds, month_of, saved_between
+from airflow_provider_zeus.store.base import Store
 
 router = APIRouter(prefix="/api")
 
@@ -94,7 +93,7 @@ def month_saved(user: auth.GetUserDep, month: str | None = None) -> Any:
             if job is None:
                 return "no run of it can be read here"
             dataset, profiles = reading.learned(store, dag_id, job, trials)
-            return saved_between(dataset, profiles, bounds[0], bounds[-1], random.Random(f"{dag_id} {job_id}"))
+            return saved_between((dag_id, job_id), dataset, profiles, bounds[0], bounds[-1])
         finally:
             worked_s += time.monotonic() - start_s
 

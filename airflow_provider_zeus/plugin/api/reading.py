@@ -19,14 +19,12 @@ from airflow_provider_zeus.airflow_compat import DagModel, DagTag, XComModel, cr
 from airflow_provider_zeus.errors import SignalError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, ProfileSample, State, Trial, TrialKey
-from airflow_provider_zeus.operators.kept_series import KEPT_S
-from airflow_provider_zeus.operators.only_kept import OnlyKept
-from airflow_provider_zeus.operators.signal_series import CONNECTIONS, signal_series
-from airflow_provider_zeus.operators.xcoms import WAIT
+from airflow_provider_zeus.operators.mixins import WAIT
 from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, learn, prior
 from airflow_provider_zeus.plugin.text.run_notes import Wait
 from airflow_provider_zeus.plugin.views.overview_view import DagAbout, Live
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+from airflow_provider_zeus.signals.reading import CONNECTIONS, KEPT_S, ReadOnlyKeeper, signal_series
 from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
 from airflow_provider_zeus.signals.start import DAY_S
 from airflow_provider_zeus.store.base import Store
@@ -183,7 +181,7 @@ def kept_signals(store: Store, job: ZeusJob, now_s: float) -> dict[str, Series]:
     found: dict[str, Series] = {}
     for signal in filter(None, dict.fromkeys((PRICE, CARBON, job.start_signal, job.follow))):
         try:
-            series = signal_series(signal, now_s - KEPT_S, now_s + 2 * DAY_S, OnlyKept(store))
+            series = signal_series(signal, now_s - KEPT_S, now_s + 2 * DAY_S, ReadOnlyKeeper(store.kept_signal))
         except SignalError:
             continue
         if series.unit.goal not in {known.unit.goal for known in found.values()}:

@@ -2,7 +2,6 @@
 
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
 import json
-import random
 from collections.abc import Collection
 from typing import Annotated, Any
 
@@ -16,7 +15,7 @@ from airflow_provider_zeus.plugin.text import saved_text, words
 from airflow_provider_zeus.plugin.text.run_notes import waiting
 from airflow_provider_zeus.plugin.views import costs, overview_view, pages, prices, run_view
 from airflow_provider_zeus.plugin.views.compare_view import MOST, NOTHING, Column, Comparison, Place
-from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
+from airflow_provider_zeus.reports.run_figures import RunSaving, Yardstick, last_measured
 from airflow_provider_zeus.store.base import Store
 
 router = APIRouter(prefix="/api")
@@ -109,17 +108,17 @@ def saving_of(
     store: Store | None, own: list[Trial], live: dict[str, object], pending: Collection[TrialKey] = ()
 ) -> RunSaving | None:
     """What one task of a run saved; None while that is not known. All runs of a job share one fit."""
-    measured = [t for t in own if t.observation.where is not None and t.observation.time_s is not None]
-    if store is None or not measured or any(t.state is State.RUNNING or t.key in pending for t in own):
+    last = last_measured(own)
+    if store is None or last is None or any(t.key in pending for t in own):
         return None
-    last, job = measured[-1], run_view.job_of_run(own, live)
+    job = run_view.job_of_run(own, live)
     dag_id, job_id, where = last.origin.dag_id, last.job_id, last.observation.where
     assert where is not None
     version = store.version(dag_id, job_id, last=reading.MOST_RUNS)  # read before the trials, so never newer
 
     def made() -> Yardstick:
         log, _ = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS))
-        return Yardstick.of(log, where, rng=random.Random(0), profiles=_profile(store, last))
+        return Yardstick.of(log, where, profiles=_profile(store, last))
 
     key = (store.identity, version, dag_id, job_id, where, json.dumps(job.to_dict(), sort_keys=True))
     return (made() if version is None else _yardsticks.get(key, made)).saving(own)

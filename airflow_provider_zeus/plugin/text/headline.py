@@ -14,11 +14,11 @@ from airflow_provider_zeus.plugin.text.saved_text import amount_tile
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Source, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
 from airflow_provider_zeus.reports.baseline import Baseline, Saved
-from airflow_provider_zeus.reports.run_savings import RunSaving
-from airflow_provider_zeus.reports.runs import RunTrials
+from airflow_provider_zeus.reports.dataset import RunTrials
+from airflow_provider_zeus.reports.next_run import Upcoming
+from airflow_provider_zeus.reports.run_figures import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
 from airflow_provider_zeus.reports.schedule_shift import ScheduleShift
-from airflow_provider_zeus.reports.upcoming import Upcoming
 from airflow_provider_zeus.signals.series import PRICE, Series
 from airflow_provider_zeus.signals.start import WORTH
 from airflow_provider_zeus.signals.tariff import Tariff

@@ -9,7 +9,7 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Figure, Source, Tile, Verdict
 from airflow_provider_zeus.reports.baseline import Saved
-from airflow_provider_zeus.reports.run_savings import RunSaving
+from airflow_provider_zeus.reports.run_figures import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
 from airflow_provider_zeus.units import cost_text, costs_as, counted, energy_text, time_text
 

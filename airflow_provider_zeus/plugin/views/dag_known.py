@@ -17,16 +17,13 @@ from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import ProfileSample, Trial
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Source
-from airflow_provider_zeus.reports.best_fixed import BestFixed
-from airflow_provider_zeus.reports.dataset import Dataset
+from airflow_provider_zeus.reports.baseline import BestFixed
+from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, RunId
 from airflow_provider_zeus.reports.levers import Lever, levers
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.next_decision import NextDecision
+from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, upcoming
 from airflow_provider_zeus.reports.pareto import ParetoFront, pareto
-from airflow_provider_zeus.reports.runs import ENERGY, TIME
 from airflow_provider_zeus.reports.savings import Savings, saving
-from airflow_provider_zeus.reports.slice_epochs import RunId
-from airflow_provider_zeus.reports.upcoming import Upcoming, upcoming
 
 RunKey = tuple[str, str, int]  # run id, task id, map index
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date
 from typing import Any
 
 from pydantic import BaseModel
@@ -16,16 +15,20 @@ from airflow_provider_zeus.plugin.text.headline import spent_tiles
 from airflow_provider_zeus.plugin.text.saved_text import amount_tile
 from airflow_provider_zeus.plugin.views.models import Answer, Chart, Source, Table
 from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
+from airflow_provider_zeus.reports.month_report import month_title
 from airflow_provider_zeus.reports.months import (
     TIME_ALONE,
+    PeriodSum,
     SavedDraws,
     SavedSum,
+    Spent,
     added,
+    by_kind,
     co2e_g_saved,
     kind_of,
     money_saved,
+    silent_text,
 )
-from airflow_provider_zeus.store.base import PeriodSum, silent_text
 from airflow_provider_zeus.units import counted, energy_text, time_text
 
 JOBS = 7  # of the chart with a colour of their own; the others are one more
@@ -48,8 +51,8 @@ def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Fact
     :param sums: of the jobs that the reader may see; ``period`` is an index of ``months``.
     """
     last = len(months) - 1
-    now = _by_kind([s for s in sums if s.period == last])
-    before = _by_kind([s for s in sums if s.period == last - 1])
+    now = by_kind([s for s in sums if s.period == last])
+    before = by_kind([s for s in sums if s.period == last - 1])
     kinds = sorted({*now, *before}, key=lambda kind: -sum(s.energy_j or 0.0 for s in now.get(kind, ())))
     charted = kinds[0] if kinds else None
     shown = []
@@ -68,7 +71,7 @@ def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Fact
     note = note if any(s.period >= last - 1 for s in sums) else NO_RUN
     return {
         "month": months[-1],
-        "title": f"{date.fromisoformat(f'{months[-1]}-01'):%B %Y}",
+        "title": month_title(months[-1]),
         "months": [months[i] for i in sorted({s.period for s in sums}, reverse=True)],  # that have runs
         "kinds": shown,
         "note": note,
@@ -76,29 +79,13 @@ def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Fact
     }
 
 
-def _by_kind(sums: Sequence[PeriodSum]) -> dict[str, list[PeriodSum]]:
-    """Sums by kind of source; those of trials that reported nothing are left out."""
-    found: dict[str, list[PeriodSum]] = {}
-    for s in sums:
-        if s.time_s is not None:
-            found.setdefault(kind_of(s.source), []).append(s)
-    return found
-
-
 def _spent(question: str, sums: Sequence[PeriodSum], source: Source, factors: Factors) -> Answer:
-    jobs, runs = len({s.job_id for s in sums}), sum(s.runs for s in sums)
-    about = f"{counted(runs, 'run')} of {counted(jobs, 'job')}"
-    time_s, gpu_s = (sum(v or 0.0 for v in each) for each in zip(*((s.time_s, s.gpu_s) for s in sums), strict=True))
-    energies = [s.energy_j for s in sums if s.energy_j is not None]
-    factors, gpus = at_the_time(factors, sums), gpu_s / time_s if time_s else 1.0
-    tiles = spent_tiles(sum(energies) if energies else None, time_s, source, factors, gpus)
+    spent = Spent.of(sums)
+    factors, gpus = factors.at_the_time(spent.drawn), spent.gpu_s / spent.time_s if spent.time_s else 1.0
+    tiles = spent_tiles(spent.energy_j, spent.time_s, source, factors, gpus)
     known = [tile for tile in tiles if tile.figure.value is not None or (tile.name == "Money" and factors.unpriced)]
+    about = f"{counted(spent.runs, 'run')} of {counted(spent.jobs, 'job')}"
     return Answer(question=question, about=about, figures=known)
-
-
-def at_the_time(factors: Factors, sums: Sequence[PeriodSum]) -> Factors:
-    """The factors of what was priced by its hours; what was not counts with those that are set."""
-    return factors.at_the_time(attempt for s in sums for attempt in s.drawn())
 
 
 def month_saved(
@@ -109,7 +96,7 @@ def month_saved(
     :param sums: of the month, for the badges.
     :param jobs: in all.
     """
-    kinds = _by_kind(sums)
+    kinds = by_kind(sums)
     known = [each for each in found if not isinstance(each, str)]
     answers = {
         total.kind: _saved(

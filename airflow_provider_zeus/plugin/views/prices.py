@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -33,20 +32,16 @@ class Factors(Prices):
             return Figure(exact=self.unpriced)
         if not self.priced:
             return None
-        parts: list[float] = []
+        gpu_s = None if time_s is None else time_s * gpus
+        value = self.money_of(energy_j, gpu_s)
+        if value is None:
+            unknown = "energy" if energy_j is None and self.price_per_kwh is not None else "time"
+            return Figure(exact=f"its {unknown} is not known")
         sums: list[str] = []
         if self.price_per_kwh is not None:
-            if energy_j is None:
-                return Figure(exact="its energy is not known")
-            kwh, text = self._kwh(energy_j)
-            parts.append(kwh * self.price_per_kwh)
-            sums.append(f"{text} at {self.price_per_kwh:.6g}{_by(self.price_from)}")
+            sums.append(f"{self._kwh(energy_j or 0.0)} at {self.price_per_kwh:.6g}{_by(self.price_from)}")
         if self.price_per_gpu_hour is not None:
-            if time_s is None:
-                return Figure(exact="its time is not known")
-            parts.append(time_s / S_PER_H * gpus * self.price_per_gpu_hour)
-            sums.append(f"{time_s / S_PER_H * gpus:,.6g} GPU-hours at {self.price_per_gpu_hour:g}")
-        value = math.fsum(parts)
+            sums.append(f"{(gpu_s or 0.0) / S_PER_H:,.6g} GPU-hours at {self.price_per_gpu_hour:g}")
         return Figure(
             value=value,
             text=self.amount(value),
@@ -61,14 +56,9 @@ class Factors(Prices):
 
     def emitted(self, energy_j: float) -> Figure:
         """Grams of CO2 equivalent of the energy [J]; 0 where no carbon intensity is set."""
-        kwh, energy = self._kwh(energy_j)
-        g_per_kwh = self.g_co2e_per_kwh or 0.0
-        grams = kwh * g_per_kwh
-        return Figure(
-            value=grams,
-            text=grams_text(grams),
-            exact=f"{grams:,.8g} g = {energy} at {g_per_kwh:.6g} g/kWh{_by(self.g_co2e_from)}",
-        )
+        grams = self.co2e_g_of(energy_j) or 0.0
+        by = f"{self.g_co2e_per_kwh or 0.0:.6g} g/kWh{_by(self.g_co2e_from)}"
+        return Figure(value=grams, text=grams_text(grams), exact=f"{grams:,.8g} g = {self._kwh(energy_j)} at {by}")
 
     def paid(self, value: float) -> Figure:
         """An amount of money."""
@@ -79,10 +69,9 @@ class Factors(Prices):
         text = "under 0.01" if 0 < abs(value) < 0.005 else f"{value:,.2f}"
         return f"{text} {self.currency or NO_CURRENCY}"
 
-    def _kwh(self, energy_j: float) -> tuple[float, str]:
-        """(Kilowatt hours that are paid for, their text)."""
-        kwh = energy_j / J_PER_KWH * (self.pue or 1.0)
-        return kwh, f"{kwh:,.6g} kWh{f' (PUE {self.pue:g})' if self.pue else ''}"
+    def _kwh(self, energy_j: float) -> str:
+        """Kilowatt hours that are paid for."""
+        return f"{energy_j / J_PER_KWH * (self.pue or 1.0):,.6g} kWh{f' (PUE {self.pue:g})' if self.pue else ''}"
 
 
 def grams_of(grams: float) -> Figure:

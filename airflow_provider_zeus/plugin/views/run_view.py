@@ -30,7 +30,7 @@ from airflow_provider_zeus.plugin.views.models import (
     Verdict,
 )
 from airflow_provider_zeus.plugin.views.prices import Factors
-from airflow_provider_zeus.reports.run_savings import RunSaving
+from airflow_provider_zeus.reports.run_figures import RunSaving
 
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
 NOT_ENDED = "the run has not ended"

@@ -12,7 +12,8 @@ from typing import Self
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.guardian_client import GuardianClient
-from airflow_provider_zeus.power.limits.record import restore_orphans, same_w
+from airflow_provider_zeus.power.limits.record import restore_orphans
+from airflow_provider_zeus.power.limits.sidecar_server import same_w
 
 log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ def main() -> int:
     is_orphan = os.getppid() != request["trainer"]  # the trainer died before this process watched it ...
     if is_orphan and not request["record"]["set_w"]:
         return 1  # ... and before it set a limit; otherwise this process replaces a guardian that died, too
-    ports = [record.open_port(part) for part in record.parts_of(request["record"]["restore"])]
+    ports = [record.open_port(part) for part in request["record"]["restore"]]
     descriptor = record.create(request["path"], request["record"])
     with contextlib.suppress(BrokenPipeError):  # the trainer died before it set a limit; its pidfd reports that
         os.write(1, READY)

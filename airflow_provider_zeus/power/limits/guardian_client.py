@@ -44,7 +44,7 @@ class GuardianClient:
     def __init__(
         self,
         state_dir: str | os.PathLike[str],
-        restore: dict[str, Any],
+        restore: list[dict[str, Any]],
         limit_found_w: float,
         limits_set_w: Sequence[float] = (),
     ) -> None:

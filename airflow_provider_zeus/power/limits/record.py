@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from airflow_provider_zeus import private_files
-from airflow_provider_zeus.power.limits.sidecar_server import SAME_W, Nvml, boot_id, read_record, to_give_back
+from airflow_provider_zeus.power.limits.sidecar_server import Nvml, boot_id, read_record, to_give_back
 from airflow_provider_zeus.power.simulated.state_file import StateFile
 from airflow_provider_zeus.printable import visible
 
@@ -75,23 +75,13 @@ class NvmlPort:
         self._helper.close()
 
 
-def parts_of(restore: dict[str, Any]) -> list[dict[str, Any]]:
-    """Split a ``restore_record()`` into those of the single devices of a group."""
-    return list(restore["of"]) if restore["kind"] == "several" else [restore]
-
-
 def open_port(restore: dict[str, Any]) -> LimitPort:
-    """Open the limit of one device from its ``restore_record()``. Raises OSError, ValueError."""
+    """Open the limit of one device of a ``restore_record()``. Raises OSError, ValueError."""
     if restore["kind"] == "simulated":
         return StateFile(restore["path"])
     if restore["kind"] == "nvml":
         return NvmlPort(restore["uuid"], restore.get("helper"))
     raise ValueError(f"unknown kind of device {restore['kind']!r} in a limit record")
-
-
-def same_w(one_w: float, other_w: float) -> bool:
-    """Whether two limits [W] are equal to a driver that rounds."""
-    return abs(one_w - other_w) < SAME_W
 
 
 def create(path: str, record: dict[str, Any]) -> int:
@@ -141,14 +131,14 @@ def is_record(descriptor: int) -> bool:
 def give_back(descriptor: int, ports: Sequence[LimitPort] = ()) -> str:
     """Restore the limit found unless another process has set another limit; returns what was done, for the log.
 
-    :param ports: the limits of ``parts_of(restore)`` where they are open already.
+    :param ports: the limits of the devices where they are open already.
 
     Raises OSError where a device does not answer, and any error of a file that is no record.
     """
     record = read_record(os.pread(descriptor, _BYTES, 0))
     written_in, now_in = record["boot_id"], boot_id()
     done, failed = [], None
-    for index, part in enumerate(parts_of(record["restore"])):
+    for index, part in enumerate(record["restore"]):
         if part["kind"] == "nvml" and written_in and now_in and written_in != now_in:
             done.append("the host was booted since, so the driver has its default limit: left alone")
             continue

@@ -46,18 +46,16 @@ import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import PurePath
 from typing import Any, NoReturn
 
 MOST_BYTES = 16 * 1024  # of a request, and of a record
-MOST_CLIENTS, MOST_ACCEPTED = 64, 16  # at once, and in one turn
 RETRY_S = 1.0  # between attempts to give a limit back that the driver refused
-END_S = 5.0  # for giving everything back at the end
 SAME_W = 0.5  # drivers round
 
-INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, INSUFFICIENT_SIZE, FUNCTION_NOT_FOUND, GPU_IS_LOST = 2, 3, 4, 7, 13, 15
+INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, GPU_IS_LOST = 2, 3, 4, 13, 15
 NVML_ERRORS = {
     1: "NVML is not initialised",
     INVALID_ARGUMENT: "invalid argument",
@@ -65,6 +63,7 @@ NVML_ERRORS = {
     NO_PERMISSION: "no permission",
     6: "not found",
     9: "the NVIDIA driver is not loaded; load it (nvidia-smi must work), in a container give it the GPU (--gpus)",
+    12: "libnvidia-ml.so.1 was not found; install the NVIDIA driver, in a container give it the GPU (--gpus)",
     FUNCTION_NOT_FOUND: "the driver is too old to know this call; update it",
     GPU_IS_LOST: "the GPU is lost; look at dmesg, reset it or reboot the host",
     16: "the GPU must be reset",
@@ -214,7 +213,7 @@ class Limit:
         range_w = self._read_once()
         present_w = self.limit_w = self._nvml.limit_w(self.uuid)
         record = self.record
-        if record is not None and not is_one_of(present_w, record["set_w"]):
+        if record is not None and not any(same_w(present_w, set_w) for set_w in record["set_w"]):
             record = None  # set by another process: this is the limit found from now on
         found_w = record["found_w"] if record else present_w
         if found_w >= range_w[1] + SAME_W:
@@ -407,7 +406,7 @@ class Sidecar:
             self._turn()
         for client in list(self._clients):
             self._drop(client)
-        end_s = time.monotonic() + END_S
+        end_s = time.monotonic() + 5.0
         while any(gpu.must_restore for gpu in self._gpus.values()) and time.monotonic() < end_s:
             self._turn()
         return 1 if any(gpu.must_restore for gpu in self._gpus.values()) else 0
@@ -458,13 +457,13 @@ class Sidecar:
 
     def _accept(self) -> None:
         """Accept new clients; where there are too many, drop the greediest of those that hold no GPU."""
-        for _ in range(MOST_ACCEPTED):
+        for _ in range(16):  # in one turn
             try:
                 connection, _address = self._listener.accept()
             except OSError:  # there are no more, or the client has left again
                 return
             self._clients.append(Client(connection))
-            if len(self._clients) <= MOST_CLIENTS:
+            if len(self._clients) <= 64:  # the most at once
                 continue
             holders = [gpu.holder for gpu in self._gpus.values()]
             of_user = Counter(client.uid for client in self._clients)
@@ -572,16 +571,16 @@ def read_record(text: bytes) -> dict[str, Any]:
 def to_give_back(record: dict[str, Any], present_w: float) -> tuple[float | None, str]:
     """The limit [W] to set so that the one found is in force, None where none is to be set; what that does, as text."""
     found_w = record["found_w"]
-    if is_one_of(present_w, [found_w]):
+    if same_w(present_w, found_w):
         return None, f"the limit is {found_w:g} W as it was found"
-    if not is_one_of(present_w, record["set_w"]):
+    if not any(same_w(present_w, set_w) for set_w in record["set_w"]):
         return None, f"the limit is {present_w:g} W, which was not set by us: left alone"
     return found_w, f"restored {found_w:g} W from {present_w:g} W"
 
 
-def is_one_of(limit_w: float, limits_w: Iterable[float]) -> bool:
-    """Whether a limit [W] equals one of the others to a driver that rounds."""
-    return any(abs(limit_w - other_w) < SAME_W for other_w in limits_w)
+def same_w(one_w: float, other_w: float) -> bool:
+    """Whether two limits [W] are equal to a driver that rounds."""
+    return abs(one_w - other_w) < SAME_W
 
 
 def boot_id() -> str:

@@ -125,12 +125,12 @@ class NvmlDevice(Device):
         rates = self._ask("nvmlDeviceGetUtilizationRates")
         return self._reading("gpu_busy", rates if rates.problem else rates._replace(value=rates.value.gpu), per=100)
 
-    def restore_record(self) -> dict[str, Any] | None:
+    def restore_record(self) -> list[dict[str, Any]] | None:
         """The GPU, and the helper that sets its limit, if any."""
         if not self.uuid:
             return None
         helper = {"helper": self._helper_description} if self._helper_description else {}
-        return {"kind": "nvml", "uuid": self.uuid, **helper}
+        return [{"kind": "nvml", "uuid": self.uuid, **helper}]
 
     def set_limit_w(self, limit_w: float) -> None:
         """Set the power limit [W] and check that it is in force. Raises DeviceError."""

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 from airflow_provider_zeus.power.limits.sidecar_server import FUNCTION_NOT_FOUND, NVML_ERRORS
 
 NOT_NVML = -1  # code of a problem that is none of NVML's errors
-_NO_LIBRARY = 12
-_TEXTS = ("nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlSystemGetDriverVersion")
 
 
 class NvmlAnswer(NamedTuple):
@@ -25,20 +23,18 @@ class NvmlAnswer(NamedTuple):
 def ask(function: str, *arguments: Any) -> NvmlAnswer:
     """Call a function of NVML by its name in ``pynvml``; never raises. An answer of a wrong kind is a problem."""
     called = "nvmlInit"
+    texts = ("nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlSystemGetDriverVersion")
     try:
         binding, called = _initialised(), function
         call = getattr(binding, function, None)
         value = call(*arguments) if call is not None else b""
-        if isinstance(value, bytes) or (function in _TEXTS and not isinstance(value, str)):
+        if isinstance(value, bytes) or (function in texts and not isinstance(value, str)):
             return NvmlAnswer(None, FUNCTION_NOT_FOUND if call is None else NOT_NVML, _wrong_binding(function))
         return NvmlAnswer(value)
     except ModuleNotFoundError:
         return NvmlAnswer(None, NOT_NVML, "the Python package nvidia-ml-py is not installed; install it")
     except Exception as error:  # NVMLError, and any error of a binding that does not fit its driver
         code = getattr(error, "value", NOT_NVML)
-        if code == _NO_LIBRARY:
-            remedy = "install the NVIDIA driver, in a container give it the GPU (--gpus)"
-            return NvmlAnswer(None, code, f"{called}: libnvidia-ml.so.1 was not found; {remedy}")
         known = isinstance(code, int) and code != NOT_NVML
         text = NVML_ERRORS.get(code, f"error {code}") if known else repr(error)
         return NvmlAnswer(None, code if known else NOT_NVML, f"{called}: {text}")

@@ -36,7 +36,6 @@ from airflow_provider_zeus.power.simulated.state_file import (
 log = logging.getLogger(__name__)
 
 TICK_S = 0.1  # the energy counter is refreshed this often (NVML: every 20 to 100 ms)
-SETTLE_S = 0.3  # assumed time constant of a changed limit: it has settled after the 1 s that the profiler discards
 PREFIX = "simulated:"
 
 
@@ -129,9 +128,9 @@ class SimulatedGpu(Device):
         if self._release is not None:
             self._release()
 
-    def restore_record(self) -> dict[str, Any] | None:
+    def restore_record(self) -> list[dict[str, Any]] | None:
         """Kind and path of the state file; None where there is no file."""
-        return {"kind": "simulated", "path": self._path} if self._in_file else None
+        return [{"kind": "simulated", "path": self._path}] if self._in_file else None
 
     def on_step(self, samples: int) -> None:
         """Advance clock and energy by one optimizer step over ``samples`` (at least 1)."""
@@ -154,7 +153,8 @@ class SimulatedGpu(Device):
         """Move the limit in force towards the one set; returns it for the middle of this step, in whole watts [W]."""
         effective_w = self._slots[EFFECTIVE_W]
         step_s, _ = self._step(samples, round(effective_w))
-        halfway = math.exp(-step_s / 2 / SETTLE_S)
+        settle_s = 0.3  # assumed time constant of a changed limit: it has settled after the 1 s that is discarded
+        halfway = math.exp(-step_s / 2 / settle_s)
         left_w = (effective_w - limit_w) * halfway * halfway
         settled_w = 0.5  # closer than this, the new limit is in force
         self._slots[EFFECTIVE_W] = limit_w if abs(left_w) < settled_w else limit_w + left_w

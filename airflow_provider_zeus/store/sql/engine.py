@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.store.patience import pauses
+from airflow_provider_zeus.patience import pauses
 from airflow_provider_zeus.store.rows import read_json
 from airflow_provider_zeus.store.sql.errors import connected, hidden, is_port, may_pass, no_slot, reached
 from airflow_provider_zeus.store.sql.sqlite_file import watch

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.store.base import PeriodSum
+from airflow_provider_zeus.reports.months import PeriodSum
 from airflow_provider_zeus.store.rows import read_row
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.trials import NEWEST_RUNS, SHOWN, Found

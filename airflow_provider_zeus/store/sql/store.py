@@ -11,8 +11,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.reports.months import PeriodSum
 from airflow_provider_zeus.store import heartbeat, moving, rules, service
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, PeriodSum, Profile, Report, Unreadable
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Profile, Report, Unreadable
 from airflow_provider_zeus.store.live_settings import ReadText, read_settings
 from airflow_provider_zeus.store.service import JobLog
 from airflow_provider_zeus.store.sql import checkpoints, measurements, pages, rename, signals

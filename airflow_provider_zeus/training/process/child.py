@@ -21,8 +21,6 @@ GRACE_S = 3.0  # between SIGTERM and SIGKILL; Airflow kills the task, which has 
 
 log = logging.getLogger(__name__)
 
-_ENDS = re.compile("\r\n|\r|\n")  # a progress bar's carriage return ends a line too
-
 
 class Child:
     """A command, started with ``environ`` in ``cwd``. It ends when this process ends, even by SIGKILL.
@@ -66,7 +64,14 @@ class Child:
         """Pass output on for at most ``for_s`` seconds; return the exit status if the command has ended, else None."""
         if self._poll.poll(for_s * 1000):
             data = self._output.read(65536)
-            self._split(self._decoder.decode(data, final=not data), last=not data)
+            text = self._decoder.decode(data, final=not data)
+            *lines, self._rest = re.split("\r\n|\r|\n", self._rest + text)  # a lone \r: of a progress bar
+            if not data or len(self._rest) > 64 * 1024:  # more is not shown as one line
+                lines, self._rest = [*lines, self._rest], ""
+            for line in (each.replace("\0", "\ufffd") for each in lines):  # PostgreSQL, of XComs, takes no NUL
+                if line.strip():
+                    self.last_line = line
+                    self._on_line(line)
             if not data:
                 return self._process.wait()
             return None
@@ -83,16 +88,6 @@ class Child:
         """Close the pipes of a command that has ended."""
         self._stdin.close()
         self._output.close()
-
-    def _split(self, text: str, *, last: bool) -> None:
-        *lines, self._rest = _ENDS.split(self._rest + text)
-        max_line = 64 * 1024  # characters of output shown as one line
-        if last or len(self._rest) > max_line:
-            lines, self._rest = [*lines, self._rest], ""
-        for line in (each.replace("\0", "\ufffd") for each in lines):  # PostgreSQL, which may hold XComs, takes no NUL
-            if line.strip():
-                self.last_line = line
-                self._on_line(line)
 
 
 class Follower:

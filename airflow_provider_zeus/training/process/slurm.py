@@ -15,8 +15,6 @@ import subprocess
 import sys
 import time
 
-_SUBMITTED = re.compile(rb"(?:Submitted batch job )?(\d+)(?:(?: on cluster |;)(\S+))?\s*")
-
 
 class Submission:
     """A running ``sbatch --wait``. ``job``: number and cluster of its job, once sbatch has printed them."""
@@ -81,8 +79,9 @@ class Submission:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         self._text = (self._text + data)[-65536:]
+        submitted = re.compile(rb"(?:Submitted batch job )?(\d+)(?:(?: on cluster |;)(\S+))?\s*")
         for line in [] if self.job else self._text.split(b"\n")[:-1]:
-            if found := _SUBMITTED.fullmatch(line):
+            if found := submitted.fullmatch(line):
                 self.job = found[1].decode(), (found[2] or b"").decode(errors="replace")
         return bool(data)
 

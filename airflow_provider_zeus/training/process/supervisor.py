@@ -20,10 +20,6 @@ import subprocess
 import sys
 import time
 
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # exit status where the command cannot be started, as in a shell
-
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-
 
 class ProcessTree:
     """The command and all its descendants. ``status``: the command's exit status, None while it runs."""
@@ -77,14 +73,14 @@ def main() -> int:
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, lambda *_: None)  # replaced by the default in the command: a handler is not inherited
     pidfd = _pidfd(parent)
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: adopt what the command leaves behind
     if os.getppid() != parent:
         return 1  # the parent died before its pidfd was opened
     try:
         tree = ProcessTree(command)
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
-        return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        return 127 if isinstance(error, FileNotFoundError) else 126  # as in a shell
     poll = select.poll()
     for descriptor in (0, wake, *([] if pidfd is None else [pidfd])):
         poll.register(descriptor, select.POLLIN)
@@ -147,7 +143,7 @@ def _is_guardian(pid: int) -> bool:
 
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent dies. Does nothing where the system is not Linux."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def _prctl(option: int, value: int) -> None:

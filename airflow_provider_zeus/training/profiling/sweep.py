@@ -11,7 +11,7 @@ from typing import TypeVar
 from airflow_provider_zeus.model.trial import ProfileSample, summed_with_marks
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.power.limits.record import same_w
+from airflow_provider_zeus.power.limits.sidecar_server import same_w
 from airflow_provider_zeus.power.meter import Reading, Span
 from airflow_provider_zeus.training.profiling.measurement_windows import (
     MAX_DIFFERENCE,
@@ -49,8 +49,8 @@ class Sweep:
         self._device, self._limits, self.profiler, self._observe = device, limits, profiler, observe
         self._read_conditions, self._conditions = conditions, Conditions()
         self._before_w: float | None = None  # the limit chosen before ``_conditions`` was read
-        self._windows = MeasurementWindows(profiler.batch_size, profiler.min_s, profiler.min_steps)
-        self._spent, self._spent_samples = Span(), 0  # all of profiling, settling included
+        self.windows = MeasurementWindows(profiler.batch_size, profiler.min_s, profiler.min_steps)
+        self.spent, self._spent_samples = Span(), 0  # all of profiling, settling included
         self._since_samples = 0  # samples trained when the open part of ``_spent`` began
         self._drift = DriftDetector(profiler.min_s, profiler.min_steps * profiler.batch_size)
         self._detects_drift = bool(profiler.limits_w) and not profiler.weights.fastest
@@ -70,7 +70,7 @@ class Sweep:
         :param bare: the end was not announced; it may lie before ``reading``, which then does not count for drift.
         """
         if self.active:
-            self._windows.pause(reading, samples)
+            self.windows.pause(reading, samples)
             self._stop_profiling(reading, samples)
         elif bare:
             self._drift.pause()
@@ -82,16 +82,12 @@ class Sweep:
         """Whether training at the chosen limit is to be compared with the profile from the next step on."""
         return self._detects_drift and not self.active and not self._drift.is_open
 
-    def edge_due(self, now_s: float) -> bool:
-        """Count a step made while profiling; return whether an edge of a piece is due."""
-        return self._windows.edge_due(now_s)
-
     def pass_edge(self, reading: Reading, samples: int) -> bool:
         """Open a piece, or close it and go on to the next one, the next limit or the chosen limit.
 
         Returns whether the profile has become complete.
         """
-        windows, was_open = self._windows, self._windows.is_open
+        windows, was_open = self.windows, self.windows.is_open
         if was_open:
             windows.close(reading, samples)
         if not was_open or not windows.counter_moved:
@@ -132,22 +128,18 @@ class Sweep:
         )
         self._detects_drift = False
         self._record(self.profiler.reset())
-        self._windows.unsettle()
+        self.windows.unsettle()
         if not pauses:
             self._start_profiling(reading, samples)
 
     def keep(self, *, at_end: bool = True) -> None:
         """Add the finished pieces to the profile. ``at_end`` of the attempt a part of a piece counts too."""
-        if not self._in_force(self._windows.limit_w):
-            self._windows.drop()
+        if not self._in_force(self.windows.limit_w):
+            self.windows.drop()
             return
-        for sample in self._windows.take(at_end=at_end):
+        for sample in self.windows.take(at_end=at_end):
             self.profiler.add(sample)
             self._record(sample)
-
-    def advance(self, reading: Reading) -> None:
-        """Count what profiling spends up to now."""
-        self._spent.advance(reading)
 
     # ------------------------------------------------------------------ figures
     def take_unsent(self) -> tuple[ProfileSample, ...]:
@@ -162,32 +154,23 @@ class Sweep:
         rates = self.profiler.rates_at(self._usual_w)
         if rates is None:
             return None, None
-        spent_j = self._spent.energy_j
-        return None if spent_j is None else spent_j - profiled * rates[0], self._spent.time_s - profiled * rates[1]
+        spent_j = self.spent.energy_j
+        return None if spent_j is None else spent_j - profiled * rates[0], self.spent.time_s - profiled * rates[1]
 
     def cost_per_sample(self) -> float | None:
         """Cost of a sample at the chosen limit [J]; None until every limit that had to be is measured."""
         return self.profiler.cost_at(self._usual_w) if self.profiler.walked and self._may_set else None
 
-    def missed_savings(self, samples: int) -> dict[str, float]:
-        """In mode ``observe``: what these samples would have saved at the best limit; empty where it is not known.
-
-        ``*_low`` and ``*_high`` are 90 % intervals by the noise of the profile.
+    def missed_saving(self, samples: int) -> MissedSaving | None:
+        """In mode ``observe``: what training saves at the best limit; None before the first of these samples, and where
+        it is not known.
         """
-        missed = self._missed if samples > 0 else None
-        return {} if missed is None else missed.notes(samples)
-
-    def log_missed_savings(self, samples: int) -> None:
-        """Log :meth:`missed_savings`, if there are any."""
-        missed = self._missed if samples > 0 else None
-        if missed is not None:
-            end = "" if self.profiler.walked else " The profile is not complete yet."
-            log.info("Zeus observed: %s%s", missed.text(samples), end)
+        return self.profiler.missed_saving(self._usual_w) if self._observe and samples > 0 else None
 
     # ------------------------------------------------------------------ inside
     @property
     def _may_set(self) -> bool:
-        return self._limits is not None and self._limits.can_set and self._windows.failures < _MAX_FAILURES
+        return self._limits is not None and self._limits.can_set and self.windows.failures < _MAX_FAILURES
 
     @property
     def _usual_w(self) -> float | None:
@@ -200,10 +183,6 @@ class Sweep:
         if self._observe or self._conditions == Conditions():
             return self._usual_w
         return self.profiler.best_w_at(self._conditions, self._before_w)
-
-    @property
-    def _missed(self) -> MissedSaving | None:
-        return self.profiler.missed_saving(self._usual_w) if self._observe else None
 
     def _follow(self) -> None:
         """Where another limit has become the best one, by a signal or for want of time, set it."""
@@ -224,12 +203,12 @@ class Sweep:
 
     def _start_profiling(self, reading: Reading, samples: int) -> None:
         self.active = True
-        self._spent.open(reading)
+        self.spent.open(reading)
         self._since_samples = samples
         self._set_next(reading, samples)
 
     def _stop_profiling(self, reading: Reading, samples: int) -> None:
-        self._spent.close(reading)
+        self.spent.close(reading)
         self._spent_samples += samples - self._since_samples
         self.active = False
 
@@ -242,15 +221,15 @@ class Sweep:
             if not self._limits.set_w(limit_w):
                 self._stop_profiling(reading, samples)
                 return
-            self._windows.unsettle()
-        self._windows.begin(reading, limit_w)
+            self.windows.unsettle()
+        self.windows.begin(reading, limit_w)
 
     def _set_chosen(self) -> None:
         """Set the best limit of a complete profile; to observe, or where energy cannot be measured, the limit found."""
         self._conditions = self._read_conditions()
         if self._limits is None:
             return
-        if self._windows.failures >= _MAX_FAILURES:
+        if self.windows.failures >= _MAX_FAILURES:
             if self._limits.can_set and self._limits.found_w is not None:
                 self._limits.set_w(self._limits.found_w)
         elif self.profiler.next_limit_w is None and self._may_set and self._chosen_w is not None:
@@ -262,7 +241,7 @@ class Sweep:
 
     def _log_result(self) -> None:
         profiler = self.profiler
-        if self._windows.failures >= _MAX_FAILURES:
+        if self.windows.failures >= _MAX_FAILURES:
             log.warning("Zeus gives up profiling: the energy counter of this device does not move or cannot be read.")
             return
         best_w, first_w = profiler.best_w, profiler.limits_w[0]

@@ -37,7 +37,6 @@ from airflow_provider_zeus.untrusted_files import opened_folder, read_plain, wri
 PLAN, RESULT, XCOM, TRY = "ZEUS_PLAN", "ZEUS_RESULT", "ZEUS_XCOM", "ZEUS_TRY"
 BATCH_SIZE, POWER_SOCKET = "ZEUS_BATCH_SIZE", "ZEUS_POWER_SOCKET"
 ATTEMPT_ROOT = "ZEUS_ATTEMPT_ROOT"
-RESULT_KEY = "zeus"  # entry of the XCom document that holds the result
 
 _POD_XCOM = Path("/airflow/xcom/return.json")
 
@@ -231,7 +230,7 @@ class Document:
 
     def _write(self) -> None:
         lines = [json.loads(line.to_json()) for line in self._lines]
-        write_whole(self._path, json.dumps({RESULT_KEY: {"lines": lines}, "value": self._value}))
+        write_whole(self._path, json.dumps({"zeus": {"lines": lines}, "value": self._value}))
 
 
 def _note_place(result: str, ti_id: str, attempt: int | None) -> tuple[Path, str]:

@@ -18,7 +18,6 @@ from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.untrusted_files import read_plain, write_whole
 
 SCHEMA = 1
-_MOST_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +51,11 @@ class RehearsalResult:
     @classmethod
     def read(cls, path: Path) -> Self | None:
         """Read what :meth:`write` wrote; None where there is no such file, or another text."""
+        most_bytes = 2**16
         try:
-            return decode(cls, parse(read_plain(os.fspath(path), _MOST_BYTES).decode(), SCHEMA))
+            return decode(cls, parse(read_plain(os.fspath(path), most_bytes).decode(), SCHEMA))
         except (OSError, ValueError, TypeError, RecursionError):
             return None
-
-
-SCHEMA = 1
-MOST_BYTES = 2**24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +135,9 @@ class Plan:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read the plan in a file. Raises JobSpecError: unreadable, not a plan of this version, above 16 MiB."""
+        most_bytes = 2**24
         try:
-            text = read_plain(os.path.realpath(path), MOST_BYTES).decode()  # a ConfigMap's files are links
+            text = read_plain(os.path.realpath(path), most_bytes).decode()  # a ConfigMap's files are links
         except (OSError, ValueError) as error:
             problem = f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"
             raise JobSpecError.of("plan", str(path)[:200], problem, "give the path of a plan") from error

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.decorators.zeus import ZeusDecoratedOperator
-from airflow_provider_zeus.links.zeus import DAG_TAB, RUN_TAB, ZeusCostLink
+from airflow_provider_zeus.links.zeus import ZeusCostLink, dag_path, run_path
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
 from airflow_provider_zeus.plugin import DAG_ROUTE, RUN_ROUTE, ZeusPlugin
 
@@ -23,8 +23,8 @@ def test_it_leads_to_the_tab_of_the_run() -> None:
     assert link("d", "scheduled__2026-01-01T00:00:00+00:00") == (
         "dags/d/runs/scheduled__2026-01-01T00%3A00%3A00%2B00%3A00/plugin/zeus-cost-run"
     )
-    assert f"plugin/{RUN_ROUTE}" == RUN_TAB
-    assert f"plugin/{DAG_ROUTE}" == DAG_TAB
+    assert run_path("d", "r") == f"dags/d/runs/r/plugin/{RUN_ROUTE}"
+    assert dag_path("d") == f"dags/d/plugin/{DAG_ROUTE}"
     assert RUN_ROUTE in [view["url_route"] for view in ZeusPlugin.external_views]
 
 

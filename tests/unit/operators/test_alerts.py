@@ -42,7 +42,7 @@ def test_an_event_whose_note_another_run_wrote_over_is_not_sent_again(tmp_path: 
     SqlStore(url, create=True).close()
     looks = looks_of(heard, lambda: SqlStore(url, now=clock))
     event = Event(kind=FAILING, name=FAILING, since=3, sentence="S.", remedy="R.")
-    before = change_book(port, "j", lambda book: book.turned([event], dag_id="d", run_id="r", now_s=1.0, kinds=KINDS))
+    before = change_book(port, "j", lambda book: book.updated([event], dag_id="d", run_id="r", now_s=1.0, kinds=KINDS))
     looks._keep_and_send([event], KINDS)
     change_book(port, "j", lambda book: before)
     clock.t += 3600.0

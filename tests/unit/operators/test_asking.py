@@ -111,9 +111,7 @@ def test_an_answer_that_is_tried_for_too_long_is_given_up_with_its_error() -> No
         AskThread(request(1), opened).answer(0.5)
 
 
-def test_costs_that_cannot_be_looked_for_hold_no_question(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_costs_that_cannot_be_looked_for_hold_no_question(store: SqlStore, tmp_path: Path) -> None:
     """As where Airflow's API does not answer."""
     over = threading.Event()
 
@@ -122,8 +120,7 @@ def test_costs_that_cannot_be_looked_for_hold_no_question(
             over.wait()
             return []
 
-    monkeypatch.setattr(asking, "DRAIN_S", 0.1)
-    asking.drain_for_a_while(store, Hangs(), "d.train", tmp_path)
+    asking.drain_for_a_while(store, Hangs(), "d.train", tmp_path, most_s=0.1)
     over.set()
 
 

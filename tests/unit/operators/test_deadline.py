@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from airflow_provider_zeus.operators import deadline
+from airflow_provider_zeus.operators import schedule
 from tests.unit.optimizer.world import job_of
 
 SOON = datetime(2127, 1, 10, 20, tzinfo=UTC)
@@ -22,7 +22,7 @@ def context(run_type: str = "scheduled", run_after: datetime = SOON, zone: Any =
 
 
 def by(text: str | None, **fields: Any) -> float | None:
-    return deadline.finish_by_s(job_of(32, default=32, finish_by=text), context(**fields))
+    return schedule.finish_by_s(job_of(32, default=32, finish_by=text), context(**fields))
 
 
 def test_it_is_that_of_the_run_in_the_zone_of_its_dag() -> None:
@@ -34,7 +34,7 @@ def test_it_is_that_of_the_run_in_the_zone_of_its_dag() -> None:
 def test_none_without_one_and_for_data_of_another_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert by(None) is None
     assert by("06:00", run_type="backfill") is None
-    monkeypatch.setattr(deadline, "is_test_run", lambda: True)
+    monkeypatch.setattr(schedule, "is_test_run", lambda: True)
     assert by("06:00") is None
 
 

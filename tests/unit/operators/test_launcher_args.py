@@ -6,8 +6,7 @@ import pytest
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.operators.command import ZeusCommandOperator
-from airflow_provider_zeus.operators.launcher_args import processes_of, submits_to_slurm
+from airflow_provider_zeus.operators.command import ZeusCommandOperator, processes_of, submits_to_slurm
 
 
 def bash(text: str) -> list[str]:

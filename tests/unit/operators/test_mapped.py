@@ -10,7 +10,7 @@ from airflow.sdk import DAG, XComArg, task_group
 
 from airflow_provider_zeus import ZeusCommandOperator, ZeusJob, ZeusTrainOperator, ZeusTrial
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.operators.mapped import job_part
+from airflow_provider_zeus.operators.mixins import job_part
 from airflow_provider_zeus.operators.recurrence import ask_request
 from airflow_provider_zeus.printable import MOST_NAME
 from airflow_provider_zeus.store.live_settings import SETTINGS, variable_key

@@ -5,17 +5,18 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_provider_zeus import airflow_compat
-from airflow_provider_zeus.operators import metrics
-from airflow_provider_zeus.operators.figures import saving_of
 from airflow_provider_zeus.operators.metrics import named, send_budgets, send_run
+from airflow_provider_zeus.operators.mixins import figures_of
+from airflow_provider_zeus.reports.run_figures import RunFigures
 from airflow_provider_zeus.reports.run_metrics import Metric
 from tests.receivers import airflow_sends
-from tests.unit.reports.test_run_savings import DEFAULTS, trial
+from tests.unit.reports.test_run_figures import DEFAULTS, trial
 
 OWN = [trial(3, 32, 2.0)]
 
@@ -34,13 +35,12 @@ class Sent:
 
 
 class Log:
-    """The log of a job; ``asked``: how many times it was read."""
+    """The log of a job."""
 
     def __init__(self, *trials: Any, hangs: threading.Event | None = None) -> None:
-        self.rows, self.hangs, self.asked = list(trials), hangs, 0
+        self.rows, self.hangs = list(trials), hangs
 
     def trials(self, job_id: str, *, last: int) -> Any:
-        self.asked += 1
         if self.hangs:
             self.hangs.wait(60)
         return self.rows[-last:]
@@ -53,52 +53,48 @@ class Log:
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "True")
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED", "True")
-    monkeypatch.setattr(metrics, "LOG_S", 60.0)  # how long it takes says how busy this host is
     stats = Sent()
     monkeypatch.setitem(vars(airflow_compat), "Stats", stats)
     return stats
 
 
+def run(log: Any, most_s: float = 60.0) -> RunFigures:
+    reporter: Any = SimpleNamespace(ended=OWN, stopped=log is None)
+    return figures_of({}, reporter, lambda: log, most_s=most_s)
+
+
 def test_a_run_and_what_the_log_says_of_it(sent: Sent) -> None:
-    log: Any = Log(*DEFAULTS, *OWN)
-    told = send_run(OWN, log)
+    send_run(run(Log(*DEFAULTS, *OWN)))
     assert {"zeus.trials", "zeus.trial.energy_j", "zeus.trial.saving_j", "zeus.believed.cost_j"} <= set(sent.names)
-    alone = saving_of(log, OWN[-1])
-    assert told is not None
-    assert alone is not None
-    assert told.energy == alone.energy, "lineage and asset events say the same"
 
 
 @pytest.mark.parametrize("name", ["AIRFLOW__METRICS__STATSD_ON", "AIRFLOW__ZEUS__ENABLED"])
-def test_where_metrics_or_zeus_are_off_nothing_is_read(name: str, sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_metrics_or_zeus_are_off_nothing_is_sent(name: str, sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "False")
-    log: Any = Log(*OWN)
-    send_run(OWN, log)
-    assert (log.asked, sent.names) == (0, [])
+    send_run(run(Log(*OWN)))
+    assert sent.names == []
 
 
-def test_a_log_that_hangs_is_not_waited_for(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "LOG_S", 0.2)
+def test_a_log_that_hangs_is_not_waited_for(sent: Sent) -> None:
     released = threading.Event()
     log: Any = Log(*OWN, hangs=released)
     begun_s = time.monotonic()
-    send_run(OWN, log)
+    send_run(run(log, most_s=0.2))
     waited_s = time.monotonic() - begun_s
     released.set()
-    assert metrics.LOG_S <= waited_s < metrics.LOG_S + 10
+    assert 0.2 <= waited_s < 10
     assert "zeus.trial.energy_j" in sent.names
     assert "zeus.trial.saving_j" not in sent.names
 
 
 def test_a_run_that_the_log_holds_in_part_has_no_saving(sent: Sent) -> None:
-    log: Any = Log(*DEFAULTS)
-    send_run(OWN, log)
+    send_run(run(Log(*DEFAULTS)))
     assert "zeus.trial.energy_j" in sent.names
     assert "zeus.trial.saving_j" not in sent.names
 
 
 def test_without_a_log_its_figures_are_told(sent: Sent) -> None:
-    send_run(OWN, None)
+    send_run(run(None))
     assert "zeus.trials.energy_j" in sent.names
 
 
@@ -107,13 +103,13 @@ def test_stats_that_raise_fail_nothing(sent: Sent, monkeypatch: pytest.MonkeyPat
         raise OSError("no buffer space")
 
     monkeypatch.setattr(sent, "incr", broken)
-    send_run(OWN, None)
+    send_run(run(None))
     send_budgets(OWN[0], [], None)
 
 
 def test_settings_that_cannot_be_read_fail_nothing(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "perhaps")
-    send_run(OWN, None)
+    send_run(run(None))
     assert sent.names == []
 
 
@@ -136,5 +132,5 @@ def test_a_receiver_that_is_not_there_fails_nothing(host: str, monkeypatch: pyte
         port = freed.getsockname()[1]
     with airflow_sends("influx", port, monkeypatch.setenv):
         monkeypatch.setenv("AIRFLOW__METRICS__STATSD_HOST", host)
-        send_run(OWN, None)
-        send_run(OWN, None)
+        send_run(run(None))
+        send_run(run(None))

@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk import BaseNotifier
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.operators.notifiers import configured, notifiers_of, send
+from airflow_provider_zeus.operators.alerts import configured, notifiers_of, send
 from airflow_provider_zeus.reports.alert_book import Record
 
 RECORD = Record(

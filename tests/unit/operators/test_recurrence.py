@@ -16,6 +16,7 @@ from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.errors import JobSpecError, SignalError
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.operators.mixins import ReportsCost
 from airflow_provider_zeus.operators.recurrence import Recurrence, ask_request
 from airflow_provider_zeus.store.open import open_store
 
@@ -54,13 +55,19 @@ def loop(run: Any) -> str:
     return "kept"
 
 
+def report(recurrence: Recurrence) -> None:
+    operator = ReportsCost()
+    operator.outlets = []
+    operator.report_cost(context(), recurrence.reporter, recurrence.opened, recurrence.decision)
+
+
 def test_a_failing_xcom_fails_no_training(
     airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # the store's file
     recurrence = Recurrence.open(JOB, context(), conn_id="zeus_default")
     assert recurrence.run().train(loop) == "kept"
-    recurrence.push_cost(context())
+    report(recurrence)
     assert "XCom zeus_decision" in caplog.text
     assert "XCom zeus_cost" in caplog.text
 
@@ -82,7 +89,7 @@ def test_nothing_that_comes_after_the_training_raises(
     monkeypatch.setattr(recurrence.device, "close", lost)
     monkeypatch.setattr(recurrence.reporter, "cost_xcom", lost)
     recurrence.close_device()
-    recurrence.push_cost(context())
+    report(recurrence)
 
 
 @pytest.mark.parametrize(

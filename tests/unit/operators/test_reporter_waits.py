@@ -15,7 +15,7 @@ import pytest
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.operators.result_reporter import RUN_S, STOPPED_S, ResultReporter, stops_the_task
-from airflow_provider_zeus.operators.store_thread import QueuedLine
+from airflow_provider_zeus.operators.result_writer import QueuedLine
 from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.sql.store import SqlStore
@@ -325,7 +325,7 @@ def test_a_run_that_began_alone_is_adopted_at_the_first_beat_that_gets_through(s
 
 
 def test_the_store_is_opened_again_after_pauses_that_grow_but_at_an_end_at_once(tmp_path: Path) -> None:
-    from airflow_provider_zeus.operators.run_rows import RunRows
+    from airflow_provider_zeus.operators.result_writer import ResultWriter
 
     now_s, tries = 0.0, []
 
@@ -334,7 +334,7 @@ def test_the_store_is_opened_again_after_pauses_that_grow_but_at_an_end_at_once(
         raise StoreError("no database")
 
     alone = began_alone(1, opened_at=500.0)
-    rows = RunRows(None, alone, lease_s=90, reopen=reopen, clock=lambda: now_s)
+    rows = ResultWriter(None, alone, lease_s=90, reopen=reopen, clock=lambda: now_s)
     for second in range(200):
         now_s = float(second)
         with pytest.raises(StoreError):

@@ -19,8 +19,8 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     TrialKey,
 )
-from airflow_provider_zeus.operators.figures import figures
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
+from airflow_provider_zeus.reports.run_figures import RunFigures
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.pending import drain
@@ -159,7 +159,7 @@ def test_the_kept_attempt_is_that_of_its_start(store: SqlStore, tmp_path: Path) 
     reporter(ResultLine(kind="final", start_id="b", attempt=1))
     cost = reporter.cost_xcom()
     assert [a["kept"] for a in cost["attempts"]] == [False, True]
-    assert figures(cost, reporter.drawn, Prices(), None)["power_limit_w"] == 175.0
+    assert RunFigures(cost=cost, ended=reporter.ended).as_event(Prices())["power_limit_w"] == 175.0
 
 
 class Flaky:

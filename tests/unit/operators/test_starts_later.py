@@ -12,10 +12,10 @@ import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_provider_zeus.decorators.zeus import ZeusDecoratedOperator
-from airflow_provider_zeus.operators import starts_later, waiting
+from airflow_provider_zeus.operators import mixins, waiting
 from airflow_provider_zeus.operators.start_trigger import ZeusStartTrigger
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
-from airflow_provider_zeus.operators.waiting import Wait
+from airflow_provider_zeus.operators.waiting import PlannedWait
 from tests.unit.optimizer.world import job_of
 
 JOB = job_of(32, default=32, start_within="8 h", start_signal="carbon")
@@ -37,13 +37,13 @@ def context() -> dict[str, Any]:
 
 
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[Wait | None], None]:
-    return lambda wait: monkeypatch.setattr(waiting, "wait_of", lambda *a, **k: wait)
+def waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[PlannedWait | None], None]:
+    return lambda wait: monkeypatch.setattr(waiting, "planned_wait", lambda *a, **k: wait)
 
 
-def in_s(seconds: float) -> Wait:
+def in_s(seconds: float) -> PlannedWait:
     now_s = time.time()
-    return Wait(
+    return PlannedWait(
         signal="carbon", why="It waits.", until_s=now_s + seconds, latest_s=now_s + 2 * seconds, duration_s=60.0
     )
 
@@ -58,13 +58,13 @@ def test_a_long_wait_is_deferred_and_said_before(context: Any, waits: Any) -> No
     assert (trigger.start_s, trigger.latest_s, trigger.duration_s) == (wait.until_s, wait.latest_s, 60.0)
     assert deferred.value.method_name == "resume"
     assert deferred.value.timeout is not None
-    assert deferred.value.timeout.total_seconds() == pytest.approx(7200 + starts_later.NET_S, abs=60)
+    assert deferred.value.timeout.total_seconds() == pytest.approx(7200 + 900, abs=60)
     assert context["ti"].pushed["zeus_wait"]["why"] == "It waits."
 
 
 def test_a_short_wait_is_slept(context: Any, waits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(starts_later, "time", SimpleNamespace(time=time.time, sleep=slept.append))
+    monkeypatch.setattr(mixins, "time", SimpleNamespace(time=time.time, sleep=slept.append))
     waits(in_s(100.0))
     one = operator()
     one.wait_for_start(context, part=None)
@@ -72,8 +72,8 @@ def test_a_short_wait_is_slept(context: Any, waits: Any, monkeypatch: pytest.Mon
     assert one.waited_since_s == pytest.approx(time.time(), abs=60), "what it saved is known later"
 
 
-@pytest.mark.parametrize("wait", [None, Wait(signal="carbon", why="It starts at once.")])
-def test_what_does_not_wait_goes_on(context: Any, waits: Any, wait: Wait | None) -> None:
+@pytest.mark.parametrize("wait", [None, PlannedWait(signal="carbon", why="It starts at once.")])
+def test_what_does_not_wait_goes_on(context: Any, waits: Any, wait: PlannedWait | None) -> None:
     waits(wait)
     one = operator()
     one.wait_for_start(context, part=None)
@@ -82,7 +82,7 @@ def test_what_does_not_wait_goes_on(context: Any, waits: Any, wait: Wait | None)
 
 
 def test_a_job_that_never_waits_asks_for_nothing(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(waiting, "wait_of")
+    monkeypatch.delattr(waiting, "planned_wait")
     plain = {"batch_sizes": [32], "default_batch_size": 32, "target": "acc >= 1", "max_epochs": 3}
     operator(**plain).wait_for_start(context, part=None)
 

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_zeus.model.trial import Observation, State, Trial
 from airflow_provider_zeus.operators.recurrence import Recurrence
-from airflow_provider_zeus.operators.run_rows import planned_of
+from airflow_provider_zeus.operators.result_writer import planned_of
 from airflow_provider_zeus.operators.supervise import supervise
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.training.protocol.events import Kind, ResultLine

@@ -13,9 +13,10 @@ import pytest
 
 from airflow_provider_zeus.errors import JobSpecError, SignalError, StoreError
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
-from airflow_provider_zeus.operators import deadline, start_time, start_trigger, waiting
+from airflow_provider_zeus.operators import schedule, start_trigger, waiting
 from airflow_provider_zeus.operators.start_trigger import ZeusStartTrigger
-from airflow_provider_zeus.operators.waiting import Wait, durations
+from airflow_provider_zeus.operators.waiting import PlannedWait, durations
+from airflow_provider_zeus.signals import reading
 from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.signals.start import WAITS, Start
 from tests.strategies import make_trial
@@ -58,15 +59,15 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         return behind.series
 
     monkeypatch.setattr(waiting, "open_store", opened)
-    monkeypatch.setattr(start_time, "signal_series", read)
+    monkeypatch.setattr(reading, "signal_series", read)
     return behind
 
 
-def wait(run_type: str = "scheduled", now_s: float = NOW_S, **fields: Any) -> Wait | None:
+def wait(run_type: str = "scheduled", now_s: float = NOW_S, **fields: Any) -> PlannedWait | None:
     job = job_of(32, default=32, **{"start_within": "8 h", "start_signal": "carbon", **fields})
     dag_run = SimpleNamespace(run_type=run_type, run_after=datetime.fromtimestamp(NOW_S, UTC))
     context = {"dag_run": dag_run, "dag": SimpleNamespace(timezone=UTC)}
-    return waiting.wait_of(job, context, job_id="d.train", conn_id="zeus_default", now_s=now_s)
+    return waiting.planned_wait(job, context, job_id="d.train", conn_id="zeus_default", now_s=now_s)
 
 
 def test_it_waits_for_the_cheapest_hour_and_says_until_when_and_why(world: SimpleNamespace) -> None:
@@ -125,7 +126,7 @@ def test_a_plan_that_fails_is_the_signal_s_fault_and_not_the_log_s(
     def plan_start(*_: Any, **__: Any) -> Start:
         raise JobSpecError.of("series", "over 40000 steps", "too long", "ask for a shorter span")
 
-    monkeypatch.setattr(start_time, "plan_start", plan_start)
+    monkeypatch.setattr(reading, "plan_start", plan_start)
     found = wait()
     assert found is not None
     assert found.why.startswith("It starts at once. Signal 'carbon': JobSpecError")
@@ -133,8 +134,8 @@ def test_a_plan_that_fails_is_the_signal_s_fault_and_not_the_log_s(
 
 def test_a_plan_that_takes_long_is_not_waited_for(world: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
-    monkeypatch.setattr(start_time, "plan_start", lambda *_, **__: over.wait(60))
-    monkeypatch.setattr(start_time, "ALL_S", 0.1)
+    monkeypatch.setattr(reading, "plan_start", lambda *_, **__: over.wait(60))
+    monkeypatch.setattr(reading, "ALL_S", 0.1)
     try:
         found = wait()
         assert not over.is_set()
@@ -158,7 +159,7 @@ def test_backfills_tests_and_jobs_that_never_wait_do_not(
 ) -> None:
     assert wait(run_type="backfill") is None
     assert wait(start_within=None) is None
-    monkeypatch.setattr(deadline, "is_test_run", lambda: True)
+    monkeypatch.setattr(schedule, "is_test_run", lambda: True)
     assert wait() is None
 
 
@@ -195,7 +196,7 @@ def test_two_dags_that_share_a_job_and_a_schedule_are_two_runs() -> None:
 
 
 def test_runs_that_train_nothing_hide_no_run_that_did(world: SimpleNamespace) -> None:
-    world.log = [*LOG, *(ran(n, f"r{n}", None, State.NOT_NEEDED) for n in range(4, 4 + waiting.READ[0]))]
+    world.log = [*LOG, *(ran(n, f"r{n}", None, State.NOT_NEEDED) for n in range(4, 4 + 8 * waiting.USUAL))]
     found = wait()
     assert found is not None
     assert found.duration_s == 1802.0
@@ -230,7 +231,7 @@ def fired(monkeypatch: pytest.MonkeyPatch, plans: Any, start_s: float, latest_s:
             raise found
         return Start(found, WAITS, 300.0, 100.0), "g/kWh"
 
-    monkeypatch.setattr(start_trigger, "planned", planned)
+    monkeypatch.setattr(start_trigger, "planned_start", planned)
     monkeypatch.setattr(start_trigger, "time", SimpleNamespace(time=clock.time))
     monkeypatch.setattr(start_trigger.asyncio, "sleep", clock.sleep)
     trigger = ZeusStartTrigger(start_s, latest_s, 1800.0, "carbon", "zeus_default")

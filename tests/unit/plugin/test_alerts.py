@@ -26,7 +26,7 @@ QUIET = {"job_id": JOB, "kind": FAILING, "silenced": True}
 def happened(sentence: str, dag_id: str = "d") -> None:
     event = Event(kind=FAILING, name=f"{FAILING} {dag_id}", since=1, sentence=sentence, remedy="See the log.")
     options: dict[str, Any] = {"dag_id": dag_id, "run_id": "run1", "now_s": time.time(), "kinds": ()}
-    change_book(AirflowVariables(), JOB, lambda book: book.turned([event], **options))
+    change_book(AirflowVariables(), JOB, lambda book: book.updated([event], **options))
 
 
 @pytest.fixture(autouse=True)

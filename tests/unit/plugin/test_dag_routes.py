@@ -20,14 +20,14 @@ from airflow_provider_zeus.cli.read_export import histories_of, of_json
 from airflow_provider_zeus.cli.read_file import document_of
 from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.trial import State, TrialKey
-from airflow_provider_zeus.operators.signal_series import signal_series
 from airflow_provider_zeus.plugin.api import reading
 from airflow_provider_zeus.plugin.views import dag_view
 from airflow_provider_zeus.reports import budget_figures
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.export_rows import csv_of, exact
-from airflow_provider_zeus.reports.renamed import candidates, looks_like
+from airflow_provider_zeus.reports.job_remarks import candidates, looks_like
 from airflow_provider_zeus.reports.savings import saving
+from airflow_provider_zeus.signals.reading import signal_series
 from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.sql.store import SqlStore

@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.trial import DeviceInfo
 from airflow_provider_zeus.power.cpu import EstimateDevice
 from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.group import DeviceGroup
-from airflow_provider_zeus.power.limits.record import open_port, parts_of
+from airflow_provider_zeus.power.limits.record import open_port
 from airflow_provider_zeus.power.nvml.gpu import open_nvml
 from airflow_provider_zeus.power.simulated.gpu import open_simulated
 from tests.fake_nvml import FakeNvml
@@ -130,7 +130,7 @@ def test_its_limit_can_be_given_back_without_this_process(device: Device) -> Non
         return
     record = json.loads(json.dumps(device.restore_record(), allow_nan=False))
     device.set_limit_w(limits.min_w)
-    for port in map(open_port, parts_of(record)):
+    for port in map(open_port, record):
         assert port.limit_w() == limits.min_w
         port.set_limit_w(limits.max_w)
     assert device.limit_w() == limits.max_w

@@ -186,7 +186,7 @@ class TestLimit:
             assert not control.set_w(200.0)
             (path,) = records(tmp_path)
             record = json.loads(path.read_text())
-        assert len(record["restore"]["of"]) == 2
+        assert len(record["restore"]) == 2
         control._guardian._stdin.close()  # type: ignore[union-attr]  # as when this process ends
         control._guardian._kill()  # type: ignore[union-attr]
         orphan = tmp_path / "limit-again.json"

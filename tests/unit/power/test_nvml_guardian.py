@@ -29,8 +29,10 @@ def hold(workers: int = 0, before: str = "") -> str:
 
 def orphan(card: Gpu, tmp_path: Path, **changes: str) -> Path:
     path = tmp_path / "limit-x.json"
-    left = {**new_record(250.0, 250.0, 150.0), "restore": {"kind": "nvml", "uuid": card.uuid.decode()}}
-    left["restore"]["uuid"] = changes.pop("uuid", left["restore"]["uuid"])
+    left = {
+        **new_record(250.0, 250.0, 150.0),
+        "restore": [{"kind": "nvml", "uuid": changes.pop("uuid", card.uuid.decode())}],
+    }
     os.close(create(str(path), {**left, **changes}))
     return path
 

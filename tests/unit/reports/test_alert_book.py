@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.reports.alert_book import MOST, AlertBook, Silence
+from airflow_provider_zeus.reports.alert_book import AlertBook, Silence
 from airflow_provider_zeus.reports.alerts import FAILING, KINDS, LOST, Event
 from tests.strategies import REPRODUCIBLE
 
@@ -16,7 +16,7 @@ def event(kind: str, sentence: str = "So.") -> Event:
 
 
 def looked(book: AlertBook, *kinds: str, now_s: float = 1.0, at: tuple[str, ...] = KINDS) -> AlertBook:
-    return book.turned([event(kind) for kind in kinds], dag_id="d", run_id=f"r{now_s}", now_s=now_s, kinds=at)
+    return book.updated([event(kind) for kind in kinds], dag_id="d", run_id=f"r{now_s}", now_s=now_s, kinds=at)
 
 
 @REPRODUCIBLE
@@ -31,7 +31,7 @@ def test_each_event_is_due_once_until_it_ends(looks: list[set[str]]) -> None:
         for record in due:
             book = book.noted(record.name, ["mail"], "", float(n))
         before = holds
-        assert len(book.records) <= MOST
+        assert len(book.records) <= 50
         assert AlertBook.from_json(book.to_json()).to_json() == book.to_json()
 
 
@@ -50,7 +50,7 @@ def test_a_look_at_some_kinds_ends_no_other() -> None:
 
 
 def test_an_open_event_says_the_newest() -> None:
-    book = looked(AlertBook(), FAILING).turned(
+    book = looked(AlertBook(), FAILING).updated(
         [event(FAILING, "Now 2.")], dag_id="d", run_id="r2", now_s=2.0, kinds=KINDS
     )
     assert [(r.sentence, r.run_id, r.began_s) for r in book.records] == [("Now 2.", "r1.0", 1.0)]
@@ -65,9 +65,9 @@ def test_a_silenced_kind_is_due_when_it_is_heard_again() -> None:
 
 def test_the_oldest_that_ended_go_first() -> None:
     book = looked(AlertBook(), LOST)
-    for n in range(2, 2 * MOST):
+    for n in range(2, 2 * 50):
         book = looked(book, LOST, *([FAILING] if n % 2 else []), now_s=float(n))
-    assert len(book.records) == MOST
+    assert len(book.records) == 50
     assert LOST in [r.kind for r in book.open], "what is open stays"
 
 

@@ -11,11 +11,10 @@ import pytest
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.deadline import InTime
 from airflow_provider_zeus.model.trial import ProfileSample, State
-from airflow_provider_zeus.reports.baseline import Baseline
-from airflow_provider_zeus.reports.best_fixed import BestFixed, fixed
+from airflow_provider_zeus.reports.baseline import Baseline, BestFixed, fixed
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.next_decision import NextDecision
+from airflow_provider_zeus.reports.next_run import NextDecision
 from tests.unit.optimizer.world import World, job_of
 
 JOB = job_of(16, 32, 64, default=32, policy="knowledge_gradient")

@@ -15,9 +15,9 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, Trial
+from airflow_provider_zeus.reports.dataset import ENERGY, TIME
 from airflow_provider_zeus.reports.levers import BATCH_SIZE, LIMIT, SKIPPING, levers
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.runs import ENERGY, TIME
 from airflow_provider_zeus.reports.savings import Savings, saving
 from tests.strategies import REPRODUCIBLE, jobs_and_logs, profiles
 from tests.unit.optimizer.world import World

@@ -60,22 +60,22 @@ def test_the_savings_of_a_month_are_those_of_its_runs() -> None:
     opened = [BEGIN_S - 5, BEGIN_S + 5, END_S - 5, END_S + 5]
     trials = [replace(t, opened_at=at_s) for t, at_s in zip(world.log, opened, strict=True)]
     data = as_dataset(trials, world.job)
-    found = saved_between(data, PROFILE, BEGIN_S, END_S, random.Random(1))
+    found = saved_between(("d", "j"), data, PROFILE, BEGIN_S, END_S)
     assert isinstance(found, SavedDraws)
     assert found.runs == 2
-    whole = saved_between(data, PROFILE, 0.0, END_S + 10, random.Random(1))
+    whole = saved_between(("d", "j"), data, PROFILE, 0.0, END_S + 10)
     assert isinstance(whole, SavedDraws)
-    savings = saving(data, world.job, rng=random.Random(1), profiles=PROFILE)
+    savings = saving(data, world.job, rng=random.Random("d j"), profiles=PROFILE)
     (total,) = added([whole])
     assert total.energy_j.value == pytest.approx(savings.energy.saved.value)
     assert total.time_s.value == pytest.approx(savings.time.saved.value)
-    assert saved_between(data, PROFILE, 0.0, 1.0, random.Random(1)) == "no run that counts has ended"
+    assert saved_between(("d", "j"), data, PROFILE, 0.0, 1.0) == "no run that counts has ended"
 
 
 def test_why_a_job_is_not_in_the_sum() -> None:
     world = World(JOB, NEEDS)
     world.log = [replace(t, opened_at=BEGIN_S) for t in [add(world, 64, 4.0, state=State.CONVERGED)]]
-    why = saved_between(as_dataset(world.log, world.job), PROFILE, BEGIN_S, END_S, random.Random(0))
+    why = saved_between(("d", "j"), as_dataset(world.log, world.job), PROFILE, BEGIN_S, END_S)
     assert why == "no run of the default batch size 32 has reached the target"
 
 

@@ -13,9 +13,8 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import BATCH_SIZE, Phase, ProfileSample, State
 from airflow_provider_zeus.reports.belief_table import BatchSizeStatus, belief_table
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.next_decision import NextDecision
+from airflow_provider_zeus.reports.next_run import NextDecision, upcoming
 from airflow_provider_zeus.reports.savings import saving
-from airflow_provider_zeus.reports.upcoming import upcoming
 from airflow_provider_zeus.reports.what_if import what_if
 from tests.unit.optimizer.world import World, job_of
 

@@ -13,8 +13,7 @@ from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.next_decision import NextDecision
-from airflow_provider_zeus.reports.upcoming import Upcoming, upcoming
+from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, upcoming
 from tests.unit.optimizer.world import World, job_of
 
 JOB = job_of(16, 32, 64, default=32, policy="knowledge_gradient")

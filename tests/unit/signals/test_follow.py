@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.objective import Rate
 from airflow_provider_zeus.model.wire import decode, encode
-from airflow_provider_zeus.signals.follow import AHEAD_S, LEAST, MOST, Followed, weighed
+from airflow_provider_zeus.signals.follow import AHEAD_S, Followed, weighed
 from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.signals.start import DAY_S, LEAST_STEP_S
 from airflow_provider_zeus.signals.tariff import HOUR_S
@@ -136,7 +136,7 @@ def test_shorter_steps_are_followed_by_their_mean() -> None:
 
 def test_a_negative_price_is_no_reason_to_waste_without_end() -> None:
     followed = Followed(signal="price", mean=30.0, steps=((0.0, 1.0, -500.0), (1.0, 2.0, 1e6)))
-    assert (followed.ratio(0.5), followed.ratio(1.5)) == (LEAST, MOST)
+    assert (followed.ratio(0.5), followed.ratio(1.5)) == (0.1, 10.0)
 
 
 def test_a_plan_holds_it_as_json() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_zeus.model.trial import Observation
-from airflow_provider_zeus.signals.hours import NO_VALUE, priced, span, unpriced
+from airflow_provider_zeus.signals.hours import priced, span, unpriced
 from airflow_provider_zeus.signals.series import CARBON, PRICE, Series, Step, Unit
 
 H = 3600.0
@@ -47,7 +47,8 @@ def test_the_means_are_of_the_hours_with_their_source() -> None:
 def test_what_is_not_known_says_why() -> None:
     seen = priced(SEEN, {PRICE: EUR, CARBON: "no answer"}, (19 * H, 21 * H))
     assert (seen.price_per_kwh, seen.g_co2e_per_kwh) == (None, None)
-    assert seen.reasons == {"price_per_kwh": NO_VALUE, "g_co2e_per_kwh": "no answer"}
+    no_value = "the signal has no value for a part of its hours"
+    assert seen.reasons == {"price_per_kwh": no_value, "g_co2e_per_kwh": "no answer"}
     wrong = priced(SEEN, {CARBON: EUR}, (9 * H, 11 * H))
     assert wrong.reasons == {"g_co2e_per_kwh": "the signal is in EUR/kWh"}
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.signals import start as planner
 from airflow_provider_zeus.signals.series import Series, Step, Unit
-from airflow_provider_zeus.signals.start import fixed_shifts, forecast, plan_start
+from airflow_provider_zeus.signals.start import forecast, plan_start
 from tests.strategies import REPRODUCIBLE
 
 GRAMS = Unit.parse("g/kWh")
@@ -136,28 +136,3 @@ def test_a_wait_is_absolute_and_bounded() -> None:
     found = plan([100.0] + [50.0] * 9, wait_h=1e9)
     assert found.at_s == HOUR
     assert plan([100.0] + [50.0] * 9, job_h=1e9).at_s == 0.0
-
-
-def test_a_fixed_shift_of_the_schedule() -> None:
-    days = hours([100.0 if h % 24 == 18 else 60.0 if h % 24 != 23 else 20.0 for h in range(10 * 24)])
-    starts = [(24 * d + 18) * HOUR for d in range(8)]
-    shifts = fixed_shifts(days, starts, duration_s=HOUR, most_s=8 * HOUR)
-    best = min(shifts, key=lambda s: s.mean)
-    assert (best.delay_s, best.mean, best.saved) == (5 * HOUR, 20.0, pytest.approx(0.8))
-    assert (shifts[0].delay_s, shifts[0].saved) == (0.0, 0.0)
-    assert fixed_shifts(days, [1e9], duration_s=HOUR, most_s=HOUR) == []
-
-
-@REPRODUCIBLE
-@given(
-    st.lists(st.floats(-50, 500), min_size=1, max_size=20),
-    st.integers(0, 12),
-    st.integers(1, 4),
-    st.integers(0, 3599),
-)
-def test_it_starts_in_time_and_never_expects_a_loss(values: list[float], wait_h: int, job_h: int, now_s: int) -> None:
-    latest_s = now_s + wait_h * HOUR
-    found = plan_start(hours(values), NONE, now_s=float(now_s), latest_s=latest_s, duration_s=job_h * HOUR)
-    assert now_s <= found.at_s <= latest_s
-    assert found.saving >= 0
-    assert (found.at_s > now_s) == (found.reason == planner.WAITS)

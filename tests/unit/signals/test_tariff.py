@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.signals.tariff import Tariff, local_midnight_s
+from airflow_provider_zeus.signals.tariff import Tariff
 
 BERLIN = ZoneInfo("Europe/Berlin")
 SPEC: dict[str, Any] = {
@@ -44,7 +44,7 @@ def test_the_first_rule_that_holds_counts(time_s: float, eur: float) -> None:
 @pytest.mark.parametrize(("day", "hours"), [((2026, 3, 29), 23), ((2026, 10, 25), 25), ((2026, 7, 1), 24)])
 def test_days_of_a_change_of_the_clock_have_23_and_25_hours(day: tuple[int, int, int], hours: int) -> None:
     start_s = at(*day, 0)
-    end_s = local_midnight_s(start_s, BERLIN, 1)
+    end_s = (datetime(*day, tzinfo=BERLIN) + timedelta(days=1)).timestamp()
     series = Tariff.parse(SPEC).series(start_s, end_s)
     assert (end_s - start_s) / 3600 == hours == len(series.steps)
     assert series.mean(start_s, end_s) is not None

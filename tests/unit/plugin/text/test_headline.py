@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from airflow_provider_zeus.plugin.views.dag_view import lever_table
 from airflow_provider_zeus.plugin.views.models import Answer, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.run_savings import Yardstick
+from airflow_provider_zeus.reports.run_figures import Yardstick
 from airflow_provider_zeus.reports.schedule_shift import schedule_shift
 from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.signals.tariff import Tariff
@@ -119,7 +118,7 @@ def test_without_an_energy_source_only_time_is_known_and_it_is_said_why() -> Non
 
 def test_the_answer_of_a_run() -> None:
     log = as_dataset(SAVED, JOB, WHERE)
-    saving = Yardstick.of(log, WHERE, rng=random.Random(0), profiles=PROFILE).saving([SAVED[-1]])
+    saving = Yardstick.of(log, WHERE, profiles=PROFILE).saving([SAVED[-1]])
     answer = headline.of_run(saving, words.badge(["simulated"]), replace(PRICED, price_per_gpu_hour=None))
     assert [t.name for t in answer.figures] == ["Energy", "Time", "Money", "CO₂e"]
     kwh, eur = (figure(answer, name).figure.value or 0.0 for name in ("Energy", "Money"))

@@ -13,7 +13,7 @@ from airflow_provider_zeus.plugin.text import saved_text
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.plugin.views.models import Source, Tile
 from airflow_provider_zeus.reports.baseline import Saved
-from airflow_provider_zeus.reports.run_savings import RunSaving
+from airflow_provider_zeus.reports.run_figures import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
 from airflow_provider_zeus.units import costs_as
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from airflow_provider_zeus.plugin.views import months_view
-from airflow_provider_zeus.plugin.views.months_view import JOBS, NO_RUN, NOTHING, OTHERS, at_the_time, months_chart
+from airflow_provider_zeus.plugin.views.months_view import JOBS, NO_RUN, NOTHING, OTHERS, months_chart
 from airflow_provider_zeus.plugin.views.prices import Factors
-from airflow_provider_zeus.reports.months import SavedDraws
-from airflow_provider_zeus.store.base import PeriodSum
+from airflow_provider_zeus.reports.months import PeriodSum, SavedDraws, Spent
 
 MONTHS = ["2026-09", "2026-10", "2026-11"]
 KWH_J = 3.6e6
@@ -116,7 +115,7 @@ def test_a_sum_says_nothing_of_attempts_that_it_does_not_know() -> None:
     hours = {"paid": 0.2, "paid_j": KWH_J, "currencies": ("EUR",), "g_co2e": 100.0, "g_co2e_j": KWH_J}
     (money,) = [t for t in month_answer([of("a", **hours)], MONTHS, NO_PRICES).kinds[0].answers[0].figures if t.note]
     assert money.note.startswith("the hours of a part of the energy were not priced")
-    today = at_the_time(Factors(price_per_kwh=0.3, g_co2e_per_kwh=400.0, currency="EUR"), [of("a", **hours)])
+    today = Factors(price_per_kwh=0.3, g_co2e_per_kwh=400.0, currency="EUR").at_the_time(of("a", **hours).drawn())
     part = "mean of the hours in which it was drawn; of a part of the energy [zeus] "
     assert (today.price_from, today.g_co2e_from) == (f"{part}price_per_kwh", f"{part}g_co2e_per_kwh")
 
@@ -124,7 +123,7 @@ def test_a_sum_says_nothing_of_attempts_that_it_does_not_know() -> None:
 def test_two_currencies_of_a_job_count_its_energy_once() -> None:
     two = of("a", paid=0.4, paid_j=2 * KWH_J, currencies=("EUR", "USD"), g_co2e=200.0, g_co2e_j=2 * KWH_J)
     clean = of("b", g_co2e=0.0, g_co2e_j=2 * KWH_J)
-    assert at_the_time(NO_PRICES, [two, clean]).g_co2e_per_kwh == pytest.approx(50.0)
+    assert NO_PRICES.at_the_time(Spent.of([two, clean]).drawn).g_co2e_per_kwh == pytest.approx(50.0)
 
 
 def test_a_kind_that_ran_only_in_the_month_before() -> None:

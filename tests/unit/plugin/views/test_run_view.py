@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,7 @@ from airflow_provider_zeus.plugin.views import costs, pages, run_view
 from airflow_provider_zeus.plugin.views.models import Tile
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
+from airflow_provider_zeus.reports.run_figures import RunSaving, Yardstick
 from airflow_provider_zeus.units import cost_text
 from tests.unit.plugin.kit import JOB, trial
 
@@ -123,7 +122,7 @@ BASE = [
 ]
 CHEAP = trial(9, "r", 16, epochs=2.0, energy_j=200.0, time_s=2.0, rest_j=0.0, rest_s=0.0)
 LOG = as_dataset([*BASE, CHEAP], JOB, WHERE)
-SAVING = Yardstick.of(LOG, WHERE, rng=random.Random(0), profiles=PROFILE).saving([CHEAP])
+SAVING = Yardstick.of(LOG, WHERE, profiles=PROFILE).saving([CHEAP])
 
 
 def test_the_verdict_of_real_trials() -> None:

@@ -233,7 +233,7 @@ def test_a_wrong_binding_is_named_and_nothing_of_it_is_used(monkeypatch: pytest.
 
 
 def test_the_restore_record_is_plain_json(card: Gpu) -> None:
-    record = NvmlDevice().restore_record()
+    (record,) = NvmlDevice().restore_record()
     assert record == json.loads(json.dumps(record))
     assert (record["kind"], record["uuid"]) == ("nvml", card.uuid.decode())
 

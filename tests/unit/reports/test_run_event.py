@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,18 @@ from hypothesis import strategies as st
 import airflow_provider_zeus
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Observation
-from airflow_provider_zeus.operators.figures import figures
+from airflow_provider_zeus.reports.run_figures import RunFigures, RunSaving
 from airflow_provider_zeus.signals.prices import Prices
-from tests.unit.reports.test_run_savings import saving, trial
+from tests.unit.reports.test_run_figures import saving, trial
 
 SCHEMA = json.loads((Path(airflow_provider_zeus.__file__).parent / "schemas/1-0-0/ZeusRunFacet.json").read_text())
 SEEN = Observation(energy_j=3.6e6, time_s=7200.0, power_limit_w=175.0, energy_source="nvml_counter", device_count=2)
 NO_PRICES = Prices()
+
+
+def figures(cost: dict[str, Any], seen: list[Observation], prices: Prices, saved: RunSaving | None) -> dict[str, Any]:
+    ended = [replace(trial(i, 32, 1.0), observation=o) for i, o in enumerate(seen, 1)]
+    return RunFigures(cost=cost, ended=ended, saving=saved).as_event(prices)
 
 
 def cost(*seen: Observation, **changes: Any) -> dict[str, Any]:

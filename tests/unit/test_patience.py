@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.store.patience import bounded, retried
+from airflow_provider_zeus.patience import bounded, retried
 
 
 class Times:

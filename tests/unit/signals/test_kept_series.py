@@ -8,7 +8,7 @@ from http.client import BadStatusLine
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.operators.kept_series import KEPT_S, OTHERS_S, kept_series
+from airflow_provider_zeus.signals.reading import KEPT_S, ReadOnlyKeeper, kept_series
 from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.store.base import FRESH_S, RETRY_S
 from airflow_provider_zeus.store.variables.store import VariableStore
@@ -121,7 +121,7 @@ def test_where_the_other_never_answers_that_is_said(keeper: VariableStore, clock
     begun_s = clock.t
     with pytest.raises(TimeoutError):
         asking(keeper, Service(fails), clock)
-    assert clock.t <= begun_s + OTHERS_S + 1
+    assert clock.t <= begun_s + 6.0 + 1
 
 
 @pytest.mark.parametrize("text", ["", "[]", "[1,2,3,4]", '["g/kWh","","",[[0,"x",1]]]', '["?","","",[]]', "{" * 9999])
@@ -146,3 +146,27 @@ def test_a_series_in_another_unit_replaces_the_kept_one(keeper: VariableStore, c
     asking(keeper, Service(lambda: hours(0, 5)), clock)
     clock.t += FRESH_S
     assert asking(keeper, Service(lambda: hours(0, 2, unit="EUR/kWh")), clock) == hours(0, 2, unit="EUR/kWh")
+
+
+SERIES = Series.of(Unit.parse("g/kWh"), [Step(0.0, 3600.0, 100.0)])
+
+
+def ask() -> Series:
+    pytest.fail("the service is asked")
+
+
+def test_what_is_kept_is_read_and_nothing_is_changed() -> None:
+    store = VariableStore(DictPort(), now=Clock())
+    with pytest.raises(FileNotFoundError):
+        kept_series(ReadOnlyKeeper(store.kept_signal), "s", ask)
+    assert store.signal("s") == (None, True), "another caller is still to ask"
+    store.keep_signal("s", SERIES.to_json())
+    assert kept_series(ReadOnlyKeeper(store.kept_signal), "s", ask) == SERIES
+
+
+def test_a_log_that_cannot_be_read_keeps_nothing() -> None:
+    def broken(name: str) -> str:
+        raise StoreError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        kept_series(ReadOnlyKeeper(broken), "s", ask)

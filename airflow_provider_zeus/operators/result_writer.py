@@ -1,11 +1,12 @@
-"""The rows of one run in the store: opened, renewed and closed by its result lines, from one thread."""
+"""Writes the result lines of one run to the rows of its trials in the store, by a thread that may hang."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.model.trial import (
@@ -20,8 +21,7 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.rules import lost_to
 from airflow_provider_zeus.training.protocol.events import ResultLine
-
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between two tries to open the store
+from airflow_provider_zeus.training.protocol.sender import folded
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class _Unsent:
     points: tuple[PowerPoint, ...] = ()
 
 
-class RunRows:
+class ResultWriter:
     """Writes the result lines of a run to its rows. An attempt's row that could not be opened is opened later.
 
     :param store: None where it could not be asked; then ``reopen`` is tried from time to time, and the first row is
@@ -59,7 +59,7 @@ class RunRows:
     ) -> None:
         self._store, self._first, self._lease_s = store, first, lease_s
         self._reopen, self._clock = reopen, clock
-        self._reopen_at_s, self._pause_s = clock(), _FIRST_PAUSE_S
+        self._reopen_at_s, self._pause_s = clock(), 1.0  # between two tries to open the store
         # plan's attempt number -> key of the row that was written for it
         self._keys = {first.key.attempt: first.key} if first.number else {}
         # by (start id, attempt), as the next one
@@ -110,7 +110,7 @@ class RunRows:
             if self._reopen is None or not (at_once or self._clock() >= self._reopen_at_s):
                 raise StoreError("The store could not be opened a moment ago.")
             self._reopen_at_s = self._clock() + self._pause_s
-            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            self._pause_s = min(2 * self._pause_s, 60.0)
             self._store = self._reopen()
             log.info("Zeus has reached its store.")
         return self._store
@@ -175,3 +175,61 @@ def planned_of(first: Trial, line: ResultLine) -> PlannedAttempt:
     planned = first.decision.in_order
     position = planned.index(first.planned) + (line.attempt or first.key.attempt) - first.key.attempt
     return planned[max(0, min(position, len(planned) - 1))]
+
+
+@dataclass(slots=True)
+class QueuedLine:
+    """A line in the queue. Once it is ``done``, ``error`` says why the store did not take it."""
+
+    line: ResultLine
+    done: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+
+
+class StoreThread:
+    """Calls ``take`` for one line after the other, in order.
+
+    A heartbeat that waits is merged into the next line of its attempt, so at most one waits per attempt, however long
+    the store is away. The thread is a daemon and ends when the queue is empty: it keeps no process alive. Where no
+    thread can be started, the caller's thread calls ``take``.
+    """
+
+    def __init__(self, take: Callable[[ResultLine], None]) -> None:
+        self._take = take
+        self._lock = threading.Lock()  # never held during a call of ``take``
+        self._queue: list[QueuedLine] = []
+        self._thread: threading.Thread | None = None
+
+    def put(self, line: ResultLine) -> QueuedLine:
+        """Queue a line; returns at once."""
+        queued = QueuedLine(line)
+        with self._lock:
+            last = self._queue[-1] if self._queue else None
+            merged = folded([last.line, line]) if last else []
+            if len(merged) == 1:
+                queued.line = merged[0]
+                self._queue[-1] = queued
+            else:
+                self._queue.append(queued)
+            if self._thread is not None and self._thread.is_alive():
+                return queued
+            thread = self._thread = threading.Thread(target=self._run, name="zeus-store", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._run()
+        return queued
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._thread = None
+                    return
+                queued = self._queue.pop(0)
+            try:
+                self._take(queued.line)
+            except Exception as error:
+                queued.error = error.with_traceback(None)  # its frames hold the line, a cycle
+            finally:
+                queued.done.set()

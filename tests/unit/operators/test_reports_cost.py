@@ -5,20 +5,22 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.operators import says_cost
-from airflow_provider_zeus.operators.says_cost import SaysCost
+from airflow_provider_zeus.operators import mixins
+from airflow_provider_zeus.operators.mixins import ReportsCost, figures_of
+from airflow_provider_zeus.reports.run_figures import RunFigures
 from tests.unit.reports.test_closing import trial
 
 CONF = "airflow.providers.openlineage.conf"
 
 
-class Operator(SaysCost):
+class Operator(ReportsCost):
     outlets: list[Any] = []  # noqa: RUF012
 
 
@@ -26,18 +28,21 @@ def said(monkeypatch: pytest.MonkeyPatch, is_disabled: Any) -> list[str]:
     """What was worked out under such an OpenLineage."""
     worked: list[str] = []
 
-    def figures_of(*_: Any) -> dict[str, Any]:
+    def as_event(*_: Any) -> dict[str, Any]:
         worked.append("figures")
         return {"energy_j": 1.0}
 
-    monkeypatch.setattr(says_cost, "figures_of", figures_of)
+    monkeypatch.setattr(RunFigures, "as_event", as_event)
     monkeypatch.setitem(sys.modules, CONF, SimpleNamespace(is_disabled=is_disabled))
-    Operator().say_cost({"outlet_events": {}}, reporter(), None)  # type: ignore[arg-type]
+    Operator().report_cost({"ti": TI, "outlet_events": {}}, reporter(), None)  # type: ignore[arg-type]
     return worked
 
 
+TI = SimpleNamespace(xcom_push=lambda key, value: None)
+
+
 def reporter(stopped: bool = False, *ended: Any) -> Any:
-    return SimpleNamespace(stopped=stopped, ended=list(ended), first=None)
+    return SimpleNamespace(stopped=stopped, ended=list(ended), cost_xcom=lambda: {"not_needed": False})
 
 
 def test_nothing_is_worked_out_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +57,7 @@ def test_a_broken_setting_of_openlineage_fails_no_task(
         raise ValueError("[openlineage] disabled = perhaps")
 
     assert said(monkeypatch, broken) == []
-    assert "could not say" in caplog.text
+    assert "could not report" in caplog.text
 
 
 def test_the_log_ends_with_what_the_run_cost(caplog: pytest.LogCaptureFixture) -> None:
@@ -60,7 +65,7 @@ def test_the_log_ends_with_what_the_run_cost(caplog: pytest.LogCaptureFixture) -
         raise StoreError("gone")
 
     with caplog.at_level(logging.INFO):
-        Operator().say_cost({}, reporter(False, trial()), fails)
+        Operator().report_cost({"ti": TI}, reporter(False, trial()), fails)
     assert (
         "Zeus: converged after 6 epochs at batch size 64, accuracy 0.86, 13.6 kJ, 245 s, cost 37.4 kJ." in caplog.text
     )
@@ -68,10 +73,10 @@ def test_the_log_ends_with_what_the_run_cost(caplog: pytest.LogCaptureFixture) -
 
 
 def test_a_slow_log_keeps_no_task(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(says_cost, "SAVING_S", 0.05)
+    monkeypatch.setattr(mixins, "figures_of", partial(figures_of, most_s=0.05))
     release = threading.Event()
     with caplog.at_level(logging.INFO):
-        Operator().say_cost({}, reporter(False, trial()), lambda: release.wait(30))  # type: ignore[arg-type, return-value]
+        Operator().report_cost({"ti": TI}, reporter(False, trial()), lambda: release.wait(30))  # type: ignore[arg-type, return-value]
     release.set()
     assert "cost 37.4 kJ." in caplog.text
     assert "saved" not in caplog.text.replace("what this run saved is not said", "")
@@ -80,7 +85,7 @@ def test_a_slow_log_keeps_no_task(monkeypatch: pytest.MonkeyPatch, caplog: pytes
 def test_while_the_task_is_stopped_no_log_is_opened(caplog: pytest.LogCaptureFixture) -> None:
     opened: list[int] = []
     with caplog.at_level(logging.INFO):
-        Operator().say_cost({}, reporter(True, trial()), lambda: opened.append(1))  # type: ignore[arg-type, return-value, func-returns-value]
+        Operator().report_cost({"ti": TI}, reporter(True, trial()), lambda: opened.append(1))  # type: ignore[arg-type, return-value, func-returns-value]
     assert opened == []
     assert "cost 37.4 kJ." in caplog.text
 

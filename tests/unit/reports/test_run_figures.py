@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from airflow_provider_zeus.model.trial import (
     TrialKey,
 )
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
+from airflow_provider_zeus.reports.run_figures import RunSaving, Yardstick
 
 JOB = ZeusJob(batch_sizes=[16, 32], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10, eta=0.5)
 WHERE = ("V100", 1, "nvml_counter")
@@ -67,7 +66,7 @@ DEFAULTS = [trial(1, 32, 4.0), trial(2, 32, 6.0)]  # 5 epochs on average: 500 J,
 
 def saving(*own: Trial, before: list[Trial] = DEFAULTS, job: ZeusJob = JOB, profiles: Any = PROFILE) -> RunSaving:
     log = as_dataset([*before, *own], job, WHERE)
-    return Yardstick.of(log, WHERE, rng=random.Random(1), profiles=profiles).saving(own)
+    return Yardstick.of(log, WHERE, profiles=profiles).saving(own)
 
 
 def test_a_cheaper_run_saved_the_difference() -> None:
@@ -152,7 +151,7 @@ def test_time_alone_where_nothing_measures_energy() -> None:
     where = ("CPU", 1, None)
     cpu = {"energy_j": None, "energy_source": None, "device_model": "CPU", "power_limit_w": None, "max_power_w": None}
     own = trial(9, 16, 2.0, **cpu)
-    yard = Yardstick.of(as_dataset([trial(1, 32, 4.0, **cpu), own], JOB, where), where, rng=random.Random(1))
+    yard = Yardstick.of(as_dataset([trial(1, 32, 4.0, **cpu), own], JOB, where), where)
     found = yard.saving([own])
     assert (found.cost.unit, found.full_power_w) == ("s", None)
     assert (found.cost.saved.low or 0.0) < (found.cost.saved.value or 0.0) < (found.cost.saved.high or 0.0)
@@ -161,7 +160,7 @@ def test_time_alone_where_nothing_measures_energy() -> None:
 
 def test_a_run_is_compared_on_its_own_device_though_newer_ones_ran_elsewhere() -> None:
     newer = [trial(n, 32, 5.0, device_model="A40", energy_j=50.0) for n in (20, 21)]
-    yard = Yardstick.of(as_dataset([*DEFAULTS, *newer], JOB), WHERE, rng=random.Random(1), profiles=PROFILE)
+    yard = Yardstick.of(as_dataset([*DEFAULTS, *newer], JOB), WHERE, profiles=PROFILE)
     assert yard.saving(DEFAULTS[1:]).energy.baseline.value == pytest.approx(600.0)
 
 
@@ -174,6 +173,6 @@ def test_what_exploration_cost_is_not_known_where_the_excess_of_profiling_is_not
 
 
 def test_a_run_that_the_estimate_does_not_know_is_not_compared() -> None:
-    yard = Yardstick.of(as_dataset(DEFAULTS, JOB, WHERE), WHERE, rng=random.Random(1), profiles=PROFILE)
+    yard = Yardstick.of(as_dataset(DEFAULTS, JOB, WHERE), WHERE, profiles=PROFILE)
     found = yard.saving([trial(9, 16, 2.0)])
     assert (found.cost.saved.value, "older than the runs" in (found.cost.saved.reason or "")) == (None, True)

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.model.trial import Observation, State
-from airflow_provider_zeus.operators.hour_prices import HourPrices
+from airflow_provider_zeus.model.trial import Observation
+from airflow_provider_zeus.signals.hours import HourPrices
 from airflow_provider_zeus.signals.series import Series, Step, Unit
-from airflow_provider_zeus.training.protocol.events import ResultLine
 
 NOW_S = time.time()
 
@@ -41,10 +40,7 @@ def priced(signals: dict[str, Any], most_s: float = 60.0, **prices: Any) -> Obse
         return found
 
     seen = Observation(energy_j=1e6, time_s=90.0, energy_source="nvml_counter")
-    line = ResultLine(kind="end", start_id="s", attempt=1, batch_size=8, state=State.CONVERGED, observation=seen)
-    found = HourPrices(began_s=NOW_S - 100, read=read, **prices).priced(line, most_s).observation
-    assert found is not None
-    return found
+    return HourPrices(began_s=NOW_S - 100, read=read, **prices).priced(seen, None, most_s)
 
 
 @pytest.mark.parametrize(("hangs", "answers"), [("carbon", "price"), ("price", "carbon")])

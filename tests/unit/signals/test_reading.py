@@ -19,9 +19,9 @@ import pytest
 from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.hooks.zeus_signal import ZeusSignalHook
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.operators import signal_series as module
-from airflow_provider_zeus.operators.hour_prices import read_signal
-from airflow_provider_zeus.operators.signal_series import BACK_S, followed, signal_series
+from airflow_provider_zeus.signals import reading as module
+from airflow_provider_zeus.signals.hours import read_signal
+from airflow_provider_zeus.signals.reading import BACK_S, followed, signal_series
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.unit.store.store_kit import Clock, DictPort

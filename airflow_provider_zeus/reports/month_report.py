@@ -1,0 +1,265 @@
+"""The report of a calendar month (UTC): what each job spent and saved, by kind of source, as rows and as HTML. Pure.
+
+Figures of different kinds are never added. What jobs saved together is drawn (``months.py``). The page is made by
+Jinja2, which comes with Airflow, and escapes all that it is given.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.printable import cell, visible
+from airflow_provider_zeus.reports.months import (
+    PeriodSum,
+    SavedDraws,
+    SavedSum,
+    Spent,
+    added,
+    by_kind,
+    co2e_g_saved,
+    money_saved,
+    silent_text,
+)
+from airflow_provider_zeus.signals.prices import S_PER_H, Prices
+from airflow_provider_zeus.units import J_PER_KWH, counted, energy_text, grams_text, time_text
+
+DagJob = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonthRow:
+    """What one job of a DAG spent and saved in the month, of one kind of source."""
+
+    dag_id: str
+    job_id: str
+    kind: str  # measured | estimated | simulated | imported | time alone
+    spent: Spent
+    unknown: int  # attempts that reported nothing
+    saved: SavedSum | str  # or why that is not known
+
+    def saved_estimates(self, prices: Prices) -> dict[str, Estimate]:
+        """What its runs saved, by figure."""
+        if isinstance(self.saved, str):
+            return dict.fromkeys(("energy", "time", "money", "co2e"), Estimate.missing(self.saved))
+        money, co2e_g = (of(self.saved, prices, self.spent.drawn) for of in (money_saved, co2e_g_saved))
+        return {"energy": self.saved.energy_j, "time": self.saved.time_s, "money": money, "co2e": co2e_g}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonthReport:
+    """A month: its rows, what each kind spent in it and in the month before, and what its jobs saved together."""
+
+    month: str
+    rows: Sequence[MonthRow]
+    spent: Mapping[str, Spent]  # by kind
+    before: Mapping[str, Spent]
+    saved: Mapping[str, SavedSum]
+    prices: Prices
+    silent: Sequence[PeriodSum]  # attempts that reported nothing, by job
+
+
+def month_title(month: str) -> str:
+    """ "November 2026" of "2026-11"."""
+    return f"{date.fromisoformat(f'{month}-01'):%B %Y}"
+
+
+def month_report(
+    month: str, sums: Sequence[PeriodSum], saved: Mapping[DagJob, SavedDraws | str], prices: Prices
+) -> MonthReport:
+    """Put the report together.
+
+    :param sums: of two months: period 0 is the month before, period 1 this one.
+    :param saved: what each job of this month saved, or why that is not known.
+    """
+    now, before = (by_kind(s for s in sums if s.period == period) for period in (1, 0))
+    silent = [s for s in sums if s.period == 1 and s.unknown]
+    rows = []
+    for kind, of_kind in now.items():
+        for key in dict.fromkeys((s.dag_id, s.job_id) for s in of_kind):
+            draws = saved.get(key) or "no run of it can be read here"
+            if isinstance(draws, SavedDraws) and draws.kind != kind:
+                draws = "the default is known by another kind of source"
+            row = MonthRow(
+                dag_id=key[0],
+                job_id=key[1],
+                kind=kind,
+                spent=Spent.of([s for s in of_kind if (s.dag_id, s.job_id) == key]),
+                unknown=sum(s.unknown for s in silent if (s.dag_id, s.job_id) == key),
+                saved=draws if isinstance(draws, str) else SavedSum.of(kind, [draws]),
+            )
+            rows.append(row)
+    return MonthReport(
+        month=month,
+        rows=sorted(rows, key=lambda r: (r.kind, -(r.spent.energy_j or 0.0), -r.spent.time_s, r.job_id)),
+        spent={kind: Spent.of(of_kind) for kind, of_kind in now.items()},
+        before={kind: Spent.of(of_kind) for kind, of_kind in before.items()},
+        saved={each.kind: each for each in added(draws for draws in saved.values() if not isinstance(draws, str))},
+        prices=prices,
+        silent=silent,
+    )
+
+
+_ENDS = (("", "value"), ("low_", "low"), ("high_", "high"))
+COLUMNS = (
+    *("month", "dag_id", "job_id", "kind", "runs", "energy_kwh", "time_h", "gpu_h", "money", "currency", "co2e_kg"),
+    *(f"saved_energy_{n}kwh" for n, _ in _ENDS),
+    *(f"saved_time_{n}h" for n, _ in _ENDS),
+    *(f"saved_{n}money" for n, _ in _ENDS),
+    *(f"saved_co2e_{n}kg" for n, _ in _ENDS),
+    *("saved_not_known", "attempts_without_figures"),
+)  # of the CSV file
+
+
+def as_csv(report: MonthReport) -> str:
+    """The CSV file."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS)
+    writer.writeheader()
+    writer.writerows({name: cell(value) for name, value in record.items()} for record in as_records(report))
+    return text.getvalue()
+
+
+def as_records(report: MonthReport) -> list[dict[str, Any]]:
+    """The lines of the CSV file: of each job and kind of source, and of jobs of which nothing is known but attempts."""
+    unknown: dict[DagJob, int] = {}
+    for s in report.silent:
+        unknown[s.dag_id, s.job_id] = unknown.get((s.dag_id, s.job_id), 0) + s.unknown
+    for row in report.rows:
+        unknown.pop((row.dag_id, row.job_id), None)
+    return [as_record(row, report) for row in report.rows] + [
+        {"month": report.month, "dag_id": key[0], "job_id": key[1], "attempts_without_figures": count}
+        for key, count in sorted(unknown.items())
+    ]
+
+
+def as_record(row: MonthRow, report: MonthReport) -> dict[str, Any]:
+    """One line of the CSV file; None: not known."""
+
+    def per(value: float | None, size: float) -> float | None:
+        return None if value is None else value / size
+
+    spent, saved = row.spent, row.saved_estimates(report.prices)
+    prices = report.prices.at_the_time(spent.drawn)
+    paid = prices.money_of(spent.energy_j, spent.gpu_s)
+    return {
+        "month": report.month,
+        "dag_id": row.dag_id,
+        "job_id": row.job_id,
+        "kind": row.kind,
+        "runs": spent.runs,
+        "energy_kwh": per(spent.energy_j, J_PER_KWH),
+        "time_h": spent.time_s / S_PER_H,
+        "gpu_h": spent.gpu_s / S_PER_H,
+        "money": paid,
+        "currency": None if paid is None else prices.currency,
+        "co2e_kg": per(prices.co2e_g_of(spent.energy_j), 1000.0),
+        **{f"saved_energy_{n}kwh": per(getattr(saved["energy"], f), J_PER_KWH) for n, f in _ENDS},
+        **{f"saved_time_{n}h": per(getattr(saved["time"], f), S_PER_H) for n, f in _ENDS},
+        **{f"saved_{n}money": getattr(saved["money"], f) for n, f in _ENDS},
+        **{f"saved_co2e_{n}kg": per(getattr(saved["co2e"], f), 1000.0) for n, f in _ENDS},
+        "saved_not_known": saved["energy"].reason if saved["energy"].value is None else None,
+        "attempts_without_figures": row.unknown,
+    }
+
+
+def as_html(report: MonthReport) -> str:
+    """One page without scripts and without anything from elsewhere, fit for a mail."""
+    from jinja2 import Environment
+
+    by_kinds = []
+    for kind in dict.fromkeys([*(row.kind for row in report.rows), *report.spent, *report.before]):
+        rows = [_cells(row, report.prices) for row in report.rows if row.kind == kind]
+        by_kinds.append((kind, _lines(kind, report), rows))
+    template = Path(__file__).with_name("month.html.jinja").read_text(encoding="utf-8")
+    return (
+        Environment(autoescape=True, trim_blocks=True, keep_trailing_newline=True)
+        .from_string(template)
+        .render(
+            title=month_title(report.month),
+            kinds=by_kinds,
+            names=(
+                "Job",
+                "DAG",
+                "Runs",
+                "Energy",
+                "Time",
+                "Money",
+                "CO₂e",
+                "Energy saved",
+                "Time saved",
+                "Money saved",
+            ),
+            silent=silent_text(report.silent),
+        )
+    )
+
+
+def _lines(kind: str, report: MonthReport) -> list[str]:
+    """What a kind spent and saved in the month, and what it spent in the month before."""
+    spent, saved, before = report.spent.get(kind), report.saved.get(kind), report.before.get(kind)
+    lines = [f"Spent: {_spent(spent, report.prices)}"] if spent else ["No run in this month."]
+    if saved is not None:
+        drawn = spent.drawn if spent else ()
+        currency = report.prices.at_the_time(drawn).currency
+        known = [f"{_amount(saved.energy_j, energy_text)} of energy", f"{_amount(saved.time_s, time_text)} of time"]
+        for of, text in ((money_saved, lambda v: _price(v, currency)), (co2e_g_saved, grams_text)):
+            estimate = of(saved, report.prices, drawn)
+            known += [] if estimate.value is None else [_amount(estimate, text)]
+        lines.append(f"Saved by {counted(saved.jobs, 'job')}: {', '.join(known)}")
+    elif spent:
+        lines.append("Saved: not known of any job")
+    return lines + ([f"The month before: {_spent(before, report.prices)}"] if before else [])
+
+
+def _spent(spent: Spent, prices: Prices) -> str:
+    prices = prices.at_the_time(spent.drawn)
+    paid, emitted_g = prices.money_of(spent.energy_j, spent.gpu_s), prices.co2e_g_of(spent.energy_j)
+    parts = [
+        "" if spent.energy_j is None else energy_text(spent.energy_j),
+        time_text(spent.time_s),
+        "" if paid is None else _price(paid, prices.currency),
+        "" if emitted_g is None else grams_text(emitted_g),
+    ]
+    return f"{', '.join(filter(None, parts))}, in {counted(spent.runs, 'run')} of {counted(spent.jobs, 'job')}"
+
+
+def _cells(row: MonthRow, prices: Prices) -> list[str]:
+    """The cells of a job in the table."""
+    spent, saved, prices_then = row.spent, row.saved_estimates(prices), prices.at_the_time(row.spent.drawn)
+    paid, emitted_g = prices_then.money_of(spent.energy_j, spent.gpu_s), prices_then.co2e_g_of(spent.energy_j)
+    earned = _amount(saved["money"], lambda v: _price(v, prices_then.currency))
+    return [
+        visible(row.job_id),
+        visible(row.dag_id),
+        f"{spent.runs:,}",
+        "–" if spent.energy_j is None else energy_text(spent.energy_j),
+        time_text(spent.time_s),
+        "–" if paid is None else _price(paid, prices_then.currency),
+        "–" if emitted_g is None else grams_text(emitted_g),
+        _amount(saved["energy"], energy_text),
+        _amount(saved["time"], time_text),
+        "–" if saved["money"].value is None else earned,
+    ]
+
+
+def _price(value: float, currency: str) -> str:
+    return f"{value:,.2f} {currency}".strip()
+
+
+def _amount(saved: Estimate, text: Callable[[float], str]) -> str:
+    """A saving with its interval; a loss and what is undecided are said so."""
+    if saved.value is None:
+        return f"not known ({saved.reason or ''})"
+    low, high = saved.low or 0.0, saved.high or 0.0
+    if low < 0 < high or saved.value == 0:
+        return f"undecided ({text(abs(low))} lost to {text(high)} saved)" if low < 0 else text(0.0)
+    ends = sorted((abs(low), abs(high)))
+    lost = " lost" if saved.value < 0 else ""
+    return f"{text(abs(saved.value))}{lost} ({text(ends[0])} to {text(ends[1])})"

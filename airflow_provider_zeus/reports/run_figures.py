@@ -1,0 +1,193 @@
+"""What one scheduled run cost, and what it saved against the default batch size at full power. Pure.
+
+All that tells a run's figures reads them here: the task's log, XCom ``zeus_cost``, metrics, lineage and asset events,
+and the pages. ``savings.py`` adds up the savings of all runs.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, Where
+from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.reports.baseline import Baseline, Saved
+from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, RunTrials, as_dataset, recurrences
+from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.months import SIMULATED, kind_of
+from airflow_provider_zeus.signals.prices import Prices
+
+NEWEST = 100  # trials of a job that its saving, its belief and the names of its devices are read from
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSaving:
+    """One run against the default at full power, on the run's device."""
+
+    default_batch_size: int
+    full_power_w: float | None  # None: the device has no limit
+    kept: bool  # whether the run left a model
+    measured: bool  # whether the default itself trained to an end in it
+    cost: Saved  # Eq. 2
+    energy: Saved
+    time: Saved
+    where: Where
+    runs: tuple[RunTrials, ...]  # the run, where its attempts compare
+    base: Baseline
+
+    def as_event(self) -> dict[str, Any]:
+        """The saving with its 90 % interval, as :meth:`RunFigures.as_event` has it; empty where it is not known."""
+        if self.energy.saved.value is None and self.time.saved.value is None:
+            return {}
+        found: dict[str, Any] = {}
+        for unit, saved in (("j", self.energy.saved), ("s", self.time.saved)):
+            found |= {f"saved_{unit}": saved.value, f"saved_low_{unit}": saved.low, f"saved_high_{unit}": saved.high}
+        found["saved_verdict"] = self.cost.saved.verdict
+        found["saved_source"] = "measured" if self.measured else "estimated"
+        return {**found, "default_batch_size": self.default_batch_size}
+
+
+@dataclass(frozen=True, slots=True)
+class Yardstick:
+    """The default at full power on one device, to compare any number of runs of one job with."""
+
+    job: ZeusJob
+    where: Where
+    base: Baseline
+
+    @classmethod
+    def of(cls, log: Dataset, where: Where, *, profiles: Sequence[ProfileSample] = ()) -> Yardstick:
+        """``log``: the job's runs, those to be compared among them; ``profiles``: of the device ``where``.
+
+        Its draws have one seed, so whatever tells the saving of a run tells the same one.
+        """
+        base = Baseline.of(replace(log, where=where).of_target(), LimitProfiles.of(profiles), random.Random(0))
+        return cls(log.job, where, base)
+
+    def saving(self, trials: Iterable[Trial]) -> RunSaving:
+        """Compare one run; ``trials``: all its tries and attempts."""
+        log = as_dataset(trials, self.job, self.where).of_target()
+        runs, left_out = recurrences(log)
+        kept, base = any(r.kept for r in runs), self.base
+        if not runs:
+            why_not = f"its attempts do not compare ({'; '.join(left_out)})" if left_out else "none of it was measured"
+            base = replace(base, why_not=why_not)
+        elif base.why_not is None and not base.knows(runs):
+            base = replace(base, why_not="it is older than the runs that the default's cost is estimated from")
+        weights = Weights.of(self.job, log.device)
+
+        def compared(weights: Weights, unit: str) -> Saved:
+            found = base.compare(runs, weights, unit)
+            return found if runs else replace(found, spent=None, exploration=None)
+
+        return RunSaving(
+            default_batch_size=self.job.default_batch_size,
+            full_power_w=base.full_power_w,
+            kept=kept,
+            measured=any(map(base.measured, runs)),
+            cost=compared(weights, "s" if weights.time_alone else "J"),
+            energy=compared(ENERGY, "J"),
+            time=compared(TIME, "s"),
+            where=self.where,
+            runs=tuple(runs),
+            base=base,
+        )
+
+
+def last_measured(own: Sequence[Trial]) -> Trial | None:
+    """The trial of a run that says on which device it ran; None while the run trains, and where none was measured."""
+    measured = [t for t in own if t.observation.where is not None and t.observation.time_s is not None]
+    return measured[-1] if measured and all(t.state is not State.RUNNING for t in own) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFigures:
+    """The figures of a run that has ended.
+
+    :param cost: XCom ``zeus_cost``.
+    :param ended: its trials as their ends say, in order.
+    :param newest: of its job in the log, those of the run among them; empty where the log cannot be read.
+    :param log: these, as far as they count; None where the run is not whole in the log.
+    :param saving: None: not known.
+    """
+
+    cost: Mapping[str, Any]
+    ended: Sequence[Trial]
+    newest: Sequence[Trial] = ()
+    log: Dataset | None = None
+    profiles: Sequence[ProfileSample] = ()
+    saving: RunSaving | None = None
+
+    def as_event(self, prices: Prices) -> dict[str, Any]:
+        """What lineage and asset events carry, as plain JSON of at most some 2 kB. What is not known is absent.
+
+        Numbers, and texts that say whose they are. ``prices``: in force.
+        """
+        cost, drawn = self.cost, [t.observation for t in self.ended]
+        sources = {o.energy_source for o in drawn if o.energy_j is not None}
+        source = sources.pop() if len(sources) == 1 else None
+        energy_j, time_s = _amount(cost["energy_j"]) if source else None, _amount(cost["time_s"])
+        kept: Mapping[str, Any] = next((a for a in cost["attempts"] if a["kept"]), {})
+        prices = prices.at_the_time(drawn)
+        gpus = max((o.device_count or 1 for o in drawn), default=1)
+        money, grams = None, prices.co2e_g_of(energy_j)
+        if prices.currency:  # without one it has no unit
+            money = prices.money_of(energy_j, None if time_s is None else time_s * gpus)
+        simulated = any(kind_of(o.energy_source) == SIMULATED for o in drawn)
+        values = {
+            "job_id": cost["job_id"],
+            "batch_size": cost["batch_size"],
+            "power_limit_w": _amount(kept.get("power_limit_w")),
+            "energy_j": energy_j,
+            "energy_source": None if energy_j is None else source,
+            "time_s": time_s,
+            "time_source": None if time_s is None else SIMULATED if simulated else "measured",
+            "money": money,
+            "currency": None if money is None else prices.currency,
+            "money_source": None if money is None else prices.paid_by,
+            "co2e_g": grams,
+            "co2e_source": None if grams is None else prices.g_co2e_from or "[zeus] g_co2e_per_kwh",
+            **(self.saving.as_event() if self.saving else {}),
+        }
+        return {name: value for name, raw in values.items() if (value := _plain(raw)) is not None}
+
+
+def with_log(
+    found: RunFigures, newest: Sequence[Trial], profile: Callable[[str, Where, str], Sequence[ProfileSample]]
+) -> RunFigures:
+    """The figures with what the log says of the job and of what the run saved, all its tries together.
+
+    :param newest: trials of the job.
+    :param profile: gives the profile of a job on a device, of a job version.
+    """
+    last = found.ended[-1]
+    own = [t for t in newest if t.recurrence == last.recurrence]
+    told, measured = sum(t.key.ti_id == last.key.ti_id for t in own), last_measured(own)
+    found = replace(found, newest=newest)
+    if measured is None or measured.observation.where is None or told < min(len(found.ended), len(newest)):
+        return found
+    job, where = measured.job, measured.observation.where
+    profiles = profile(measured.job_id, where, job.job_version)
+    log = as_dataset(newest, job, where)
+    log = replace(log, folded=log.belief())
+    saving = Yardstick.of(log, where, profiles=profiles).saving(own)
+    return replace(found, log=log, profiles=profiles, saving=saving)
+
+
+def _amount(value: float | None) -> float | None:
+    """A finite number of at least 0; None for anything else that a training may report."""
+    return value if value is not None and 0 <= value < math.inf else None
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON holds it, a text with 200 characters at most; None where it is not finite, or empty."""
+    if isinstance(value, str):
+        return visible(value[:200])[:200] or None
+    if isinstance(value, int) or value is None:
+        return value
+    return float(value) if math.isfinite(value) else None
