@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.cli import read_export
 from airflow_provider_zeus.cli.read_export import LATEST_S, MOST_NUMBER, Read
@@ -29,8 +30,11 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     TrialKey,
 )
-from airflow_provider_zeus.store.base import History, Store
+from airflow_provider_zeus.store.base import History
 from airflow_provider_zeus.store.moving import check_elsewhere, moved_to
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 
 @command

@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.cli.shell import command, known, opened, print_data, say
 from airflow_provider_zeus.errors import SignalError
@@ -25,8 +25,10 @@ from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.signals.reading import ReadOnlyKeeper, planned_start
 from airflow_provider_zeus.signals.start import WAITS
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.units import energy_text, time_text
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 
 @command

@@ -15,11 +15,13 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from airflow_provider_zeus.errors import ConnectionLookupError, JobSpecError, ZeusError
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.store.base import Store
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 MIGRATE = "run 'airflow db migrate' (or 'airflow standalone', which does so)"
 

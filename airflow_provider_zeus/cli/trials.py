@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.cli.figures import cost_text, energy_text, number_text, time_text
 from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, os_user, print_data, say, show
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.reports.export_rows import cost_of
-from airflow_provider_zeus.store.base import Store
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 
 @command
