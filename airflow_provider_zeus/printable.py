@@ -11,6 +11,9 @@ from typing import Any
 
 MOST_NAME = 60  # characters of a plain name
 
+# Where a spreadsheet would see a formula: at the beginning of a cell, or after what separates cells in some countries.
+_FORMULA = re.compile("(^|[;|\\t])(\\s*)('*)([=+\\-@\uff1d\uff0b\uff0d\uff20])")
+
 
 def visible(text: str | os.PathLike[str]) -> str:
     r"""A text or path in one line, with an escape (``\x1b``, ``\n``, ``\u202e``) for each unprintable character.
@@ -34,14 +37,16 @@ def visible(text: str | os.PathLike[str]) -> str:
 def cell(value: Any) -> Any:
     """A cell of a CSV file: text in one line that no spreadsheet takes for a formula; JSON for nested values.
 
-    Numbers are not changed.
+    An apostrophe goes before each character with which a formula could begin. Numbers are not changed.
     """
-    if isinstance(value, dict | list | tuple):
-        return json.dumps(value)
-    if not isinstance(value, str):
-        return value
-    formula = ("=", "+", "-", "@")  # a spreadsheet would take such a text for a formula
-    return f"'{visible(value)}" if value.startswith(formula) else visible(value)
+    if isinstance(value, dict | list | tuple):  # in JSON such a character stands within a text, and has an escape
+        return _FORMULA.sub(lambda m: f"{m[1]}{m[2]}{m[3]}\\u{ord(m[4]):04x}", json.dumps(value))
+    return _FORMULA.sub(r"\1\2'\3\4", visible(value)) if isinstance(value, str) else value
+
+
+def text_of(cell: str) -> str:
+    """The text that :func:`cell` made a cell of, in one line."""
+    return _FORMULA.sub(lambda m: f"{m[1]}{m[2]}{m[3][1:]}{m[4]}", cell)
 
 
 def plain_name(text: str) -> str:

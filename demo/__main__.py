@@ -125,14 +125,14 @@ def _wait_for(baseline: Process) -> str | None:
 def _page_says() -> str:
     """The first sentence of the DAG's tab, which knows the log alone and not the baseline."""
     from airflow_provider_zeus.plugin.text.saved_text import job_verdict
-    from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of
+    from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
     from airflow_provider_zeus.reports.dataset import as_dataset
     from airflow_provider_zeus.store.open import open_store
 
     store = open_store()
     try:
         trials = store.trials(JOB_ID)
-        log = as_dataset(trials, job_of(trials, store.settings(JOB_ID)))
+        log = as_dataset(trials, job_today(trials, store.settings(JOB_ID)))
         profiles = [] if log.where is None else store.profile(JOB_ID, log.where, log.job.job_version)
         found = job_verdict(JobAnalysis.of(trials, log, profiles).saving)
         return f"{found.word}. {found.text}"

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Origin, Trial
+from airflow_provider_zeus.model.trial import Origin
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.recurrence import decision_xcom, plan_of
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.power.factory import device_of
+from airflow_provider_zeus.reports.run_figures import RunFigures, with_log
 from airflow_provider_zeus.reports.run_metrics import Metric, budget_metrics, job_metrics, trial_metrics
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.base import AskRequest
@@ -76,21 +77,14 @@ def _run(store: SqlStore, spec: ZeusJob, number: int, folder: Path) -> Sample:
     reporter = ResultReporter(store, AirflowVariables(), asked.trial, lease_s=config.lease_s, state_dir=folder)
     plan = plan_of(asked, config, state_dir=str(folder), device=device)
     ZeusRun.from_plan(plan, sink=reporter, device=device).train(_train)
+    cost = reporter.cost_xcom()
+    run = with_log(RunFigures(cost=cost, ended=reporter.ended), store.trials("sales.train"), store.profile)
+    sent = [*trial_metrics(run.ended, run.newest), *job_metrics(run)]
     return Sample(
         decision=decision_xcom(asked.trial, store),
-        cost=reporter.cost_xcom(),
-        metrics=[*_sent(store, reporter.ended), *budget_metrics(asked.trial, asked.budgets, asked.profile_device)],
+        cost=cost,
+        metrics=[*sent, *budget_metrics(asked.trial, asked.budgets, asked.profile_device)],
     )
-
-
-def _sent(store: SqlStore, ended: list[Trial]) -> list[Metric]:
-    log = store.trials("sales.train")
-    own = [t for t in log if t.origin.run_id == ended[-1].origin.run_id]
-    where, job = own[-1].observation.where, own[-1].job
-    assert where is not None
-    profiles = store.profile("sales.train", where, job.job_version)
-    of_job, _ = job_metrics(own, log, job, profiles)
-    return [*trial_metrics(ended, log), *of_job]
 
 
 def _train(run: ZeusRun) -> str:

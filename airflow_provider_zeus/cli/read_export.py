@@ -24,6 +24,7 @@ from airflow_provider_zeus.model.trial import (
     Trial,
 )
 from airflow_provider_zeus.model.wire import decode
+from airflow_provider_zeus.printable import text_of
 from airflow_provider_zeus.store.base import History, Profile, Report
 from airflow_provider_zeus.store.reported_figures import finite, merged
 from airflow_provider_zeus.store.rows import DAMAGE, is_known, points_from_lists, trial_from_dict
@@ -33,7 +34,6 @@ MOST_NUMBER = 2**40  # of a trial, or of its closing
 LATEST_S = 4_102_444_800.0  # the year 2100 [s since the epoch]
 _BOUNDS = ("bound_cost", "max_epoch_cost")
 _TIMES = ("opened_at", "lease_until", "closed_at")
-_FORMULA = ("'=", "'+", "'-", "'@")
 
 Read = tuple[Trial, Sequence[PowerPoint]]
 
@@ -212,8 +212,8 @@ def _read(place: str, column: str, cell: str, read: Callable[[str], Any]) -> Any
 
 
 def _text(cell: str) -> str | None:
-    """A text without the apostrophe that keeps a spreadsheet from running it."""
-    return (cell[1:] if cell.startswith(_FORMULA) else cell) or None
+    """A text without the apostrophes that keep a spreadsheet from running it."""
+    return text_of(cell) or None
 
 
 def _nested(cell: str) -> Any:

@@ -51,7 +51,7 @@ class DrivenRun:
         self._epochs = None if next(epochs_left, None) is None else epochs_left  # a rehearsal ends with its first epoch
 
     def no_data(self) -> None:
-        """Take it that the framework found no batch, and began no loop."""
+        """Tell the run that the framework found no batch and began no loop."""
         self.run.start_pass(0.0)
         self.run.end_pass(0.0, 0.0)
 

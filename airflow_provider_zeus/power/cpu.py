@@ -8,6 +8,7 @@ import resource
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -110,22 +111,18 @@ def _domains(folder: Path) -> list[Domain]:
     except OSError as error:
         raise DeviceError(f"{folder} cannot be read: {error}") from error
     zones = sorted({zone.name: zone for zone in seen if _ZONE.fullmatch(zone.name)}.values(), key=lambda z: z.name)
-    found = [Domain(zone, name, _joules(zone / "max_energy_range_uj")) for zone in zones if (name := _name(zone))]
+    found = []
+    for zone in zones:
+        with suppress(OSError, ValueError):
+            name = (zone / "name").read_text(encoding="ascii").strip()
+            if name.startswith("package") or name == "dram":  # not a part of a package, nor the whole platform
+                found.append(Domain(zone, name, _joules(zone / "max_energy_range_uj")))
     if not any(domain.name.startswith("package") for domain in found):
         raise DeviceError(
             f"{folder} shows no processor's energy: not an Intel or AMD processor, or a virtual machine or container "
             "that hides it"
         )
     return found
-
-
-def _name(zone: Path) -> str | None:
-    """Name of a package or of memory; None for a part of a package, and for the whole platform."""
-    try:
-        name = (zone / "name").read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        return None
-    return name if name.startswith("package") or name == "dram" else None
 
 
 def _joules(path: Path) -> float:

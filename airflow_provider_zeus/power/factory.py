@@ -98,14 +98,13 @@ def open_device(
     if name not in ("auto", "nvml", "rapl"):
         known = f"use 'auto', 'nvml', 'rapl', 'none' or '{PREFIX}<gpu>/<load>'"
         raise JobSpecError.of("ZeusJob.device", name, "unknown device", known)
-    from airflow_provider_zeus.power.cpu import RaplDevice
     from airflow_provider_zeus.power.nvml.gpu import open_nvml
 
     nvml = partial(open_nvml, read_only=read_only, max_power_w=max_power_w, power_socket=power_socket)
     reasons = []
     for kind, opened in (
         ("nvml", partial(nvml, gpus=gpus, processes=processes, lock=lock)),
-        ("rapl", partial(RaplDevice, max_power_w)),
+        ("rapl", partial(_moving_rapl, max_power_w)),
     ):
         try:
             if name in (kind, "auto"):
@@ -120,3 +119,15 @@ def open_device(
         return EstimateDevice(cpu_watts, max_power_w, with_siblings=processes > 1)
     why = f"no source of energy. {'; '.join(reasons)}; or set [zeus] cpu_watts for an estimate"
     return NoneDevice(max_power_w, why=why)
+
+
+def _moving_rapl(max_power_w: float | None) -> Device:
+    """The processors' counters. Raises DeviceError where they cannot be read, or stand still as on some hosts."""
+    from airflow_provider_zeus.power.cpu import RaplDevice
+    from airflow_provider_zeus.power.polling import moves
+
+    device = RaplDevice(max_power_w)
+    if moves(device.energy_j):
+        return device
+    device.close()
+    raise DeviceError("the processors' energy counters stand still")

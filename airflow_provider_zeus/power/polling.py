@@ -57,6 +57,16 @@ def _poll(reference: weakref.WeakMethod[Callable[[], object]], stopped: threadin
         del method  # else this thread would keep its object alive while it sleeps
 
 
+def moves(read: Callable[[], float | None], *, within_s: float = 1.0) -> bool:
+    """Whether a counter, or the draw that is added up, moves: real ones do within 0.1 s, on an idle device too."""
+    first, until_s = read(), time.monotonic() + within_s
+    while read() == first:
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 EVERY_S = 0.1
 
 

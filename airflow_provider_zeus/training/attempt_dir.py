@@ -82,26 +82,18 @@ def remove_orphans(root: Path) -> int:
     """
     removed = 0
     for marker in root.glob(f"{_PREFIX}*{_MARKER}"):
-        with suppress(OSError):
-            removed += _remove_if_dead(marker)
+        with suppress(OSError), open(os.open(marker, _OPEN), "rb", buffering=0) as lock:
+            found = os.fstat(lock.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+                continue
+            if lock.read(256).decode(errors="replace") != os.uname().nodename:
+                continue
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while its process runs
+            log.info("Zeus removes %s, left behind by an attempt that died.", marker.with_suffix(""))
+            _remove(marker.with_suffix(""))
+            marker.unlink(missing_ok=True)
+            removed += 1
     return removed
-
-
-def _remove_if_dead(marker: Path) -> bool:
-    lock = os.open(marker, _OPEN)
-    try:
-        found = os.fstat(lock)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-            return False
-        if os.read(lock, 256).decode(errors="replace") != os.uname().nodename:
-            return False
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while its process runs
-        log.info("Zeus removes %s, left behind by an attempt that died.", marker.with_suffix(""))
-        _remove(marker.with_suffix(""))
-        marker.unlink(missing_ok=True)
-        return True
-    finally:
-        os.close(lock)
 
 
 def _remove(path: Path) -> None:

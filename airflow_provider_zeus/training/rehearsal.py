@@ -38,7 +38,7 @@ class TorchWatch:
         self.optimizer_steps, self.older, self.cut, self.short = 0, 0, False, False
         self.sizes: list[list[int]] = []  # see :class:`.RehearsalResult`
         self._stepped = stepped
-        self._passes: WeakSet[_Pass] = WeakSet()
+        self.passes: WeakSet[_Pass] = WeakSet()
         self._seen: set[int] = set()  # optimizers that made a step
         self._undo = ExitStack()
         self._before = _weights() if fresh else {}  # before torch is imported for the first time there are none
@@ -59,7 +59,7 @@ class TorchWatch:
                     frame = frame.f_back  # type: ignore[assignment]
                 # Lightning validates after as many batches as the loader has, so none may miss
                 begun = _Pass(self, loader, original(loader), cuts=not by_lightning)
-                self._passes.add(begun)
+                self.passes.add(begun)
                 return begun
 
             loader.__iter__ = passes
@@ -70,11 +70,6 @@ class TorchWatch:
     def close(self) -> None:
         """Leave torch as it was."""
         self._undo.close()
-
-    def told(self) -> None:
-        """A step was told to the run handle."""
-        for each in self._passes:
-            each.told += 1
 
     def _before_step(self, optimizer: Any, args: object, kwargs: object) -> None:
         if id(optimizer) in self._seen or not self._before:
@@ -88,7 +83,7 @@ class TorchWatch:
 
     def _after_step(self, optimizer: Any, args: object, kwargs: object) -> None:
         self.optimizer_steps += 1
-        for each in list(self._passes):
+        for each in list(self.passes):
             each.stepped(id(optimizer))
         self._stepped()
 
@@ -182,7 +177,8 @@ class RehearsedAttempt(LiveAttempt):
         super().step(samples)
         if len(self._told) < _MOST_TOLD:
             self._told.append(samples)
-        self._watch.told()
+        for each in self._watch.passes:
+            each.told += 1
         self._stepped()
 
     def report(self, target: Target, metrics: Mapping[str, Any]) -> None:

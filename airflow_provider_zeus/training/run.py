@@ -309,7 +309,7 @@ class ZeusRun:
         return self._progress.present.start_pass(expected_samples)
 
     def no_batch(self, error: JobSpecError) -> None:
-        """Take it that a pass had samples and no batch; see :meth:`.Listener.no_batch`."""
+        """Note that a pass had samples and no batch; see :meth:`.Listener.no_batch`."""
         self._progress.present.no_batch(error)
 
     def end_pass(self, waited_s: float, looped_s: float) -> None:

@@ -141,8 +141,8 @@ def _said(run_id: str) -> Iterator[str]:
 
 def _levers() -> str:
     """The table *What saved it* of the DAG's tab."""
-    from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of
-    from airflow_provider_zeus.plugin.views.dag_view import charts
+    from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
+    from airflow_provider_zeus.plugin.views.dag_view import JobLog
     from airflow_provider_zeus.plugin.views.prices import configured
     from airflow_provider_zeus.reports.dataset import as_dataset
     from airflow_provider_zeus.store.open import open_store
@@ -150,11 +150,11 @@ def _levers() -> str:
     store = open_store()
     try:
         trials = store.trials(JOB_ID)
-        log = as_dataset(trials, job_of(trials, store.settings(JOB_ID)))
+        log = as_dataset(trials, job_today(trials, store.settings(JOB_ID)))
         profiles = [] if log.where is None else store.profile(JOB_ID, log.where, log.job.job_version)
     finally:
         store.close()
-    table = charts(trials, JobAnalysis.of(trials, log, profiles), configured()).levers
+    table = JobLog(trials, JobAnalysis.of(trials, log, profiles), configured()).levers
     if table is None:
         return "  nothing yet"
     return "\n".join("  " + line for line in _aligned([table.columns, *table.rows]))

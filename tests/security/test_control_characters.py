@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import re
 import unicodedata
 from dataclasses import replace
 from datetime import date
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.trial import Origin, State
-from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.printable import cell, text_of, visible
 from airflow_provider_zeus.reports.export_rows import csv_of, file_name, rows_of
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.pending import remember
@@ -125,6 +128,23 @@ def test_no_cell_is_a_formula(store: Store, zeus: Zeus) -> None:  # noqa: F811
         rows = list(csv.DictReader(io.StringIO(text)))
         assert len(rows) == len(jobs)
         assert {row["job_id"][0] for row in rows} <= {"'", "\\"}
+
+
+FORMULAS = ["=1+1", "+1", "-1", "@sum", "\uff1d1", "\uff20a", " =1", "x;=cmd|A0", "x; \uff0b1", "a|=b", "'=1", "x;'=1"]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_no_way_to_split_a_line_leaves_a_formula(text: str) -> None:
+    for value in (text, {"notes": [text, 1]}, {text: -1}):
+        written = cell(value)
+        for part in (each for one in written.split(";") for each in one.split("|")):
+            assert not re.match(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]", part)
+        assert (text_of(written) if isinstance(value, str) else json.loads(written)) == value
+
+
+@given(st.text(alphabet="=;| '+x\uff1d"))
+def test_a_cell_is_read_back_as_it_was(text: str) -> None:
+    assert text_of(cell(text)) == text
 
 
 def test_json_keeps_the_text_as_it_is(log: Store, zeus: Zeus) -> None:  # noqa: F811

@@ -44,7 +44,16 @@ def main() -> int:
     with contextlib.suppress(BrokenPipeError):  # the trainer died before it set a limit; its pidfd reports that
         os.write(1, READY)
     os.close(1)
-    if is_orphan or not _wait_for_done(pidfd):
+    poll, done = select.poll(), False
+    for watched in (0, *([] if pidfd is None else [pidfd])):
+        poll.register(watched, select.POLLIN)
+    while not is_orphan:  # until the trainer says done, or is dead
+        ready = [each for each, _ in poll.poll()]
+        done = 0 in ready and os.read(0, 64) == DONE  # first: the trainer may have written it just before it ended
+        if done or pidfd is None or pidfd in ready:
+            break
+        poll.unregister(0)  # end of file while the trainer lives: only its pidfd counts
+    if not done:
         record.give_back(descriptor, ports)  # on an error the record stays for the next training
     os.unlink(request["path"])
     return 0
@@ -56,21 +65,6 @@ def pidfd_of(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except (OSError, AttributeError):
         return None
-
-
-def _wait_for_done(pidfd: int | None) -> bool:
-    """Wait for ``done`` (True) or the trainer's death (False)."""
-    poll = select.poll()
-    poll.register(0, select.POLLIN)
-    if pidfd is not None:
-        poll.register(pidfd, select.POLLIN)
-    while True:
-        ready = [descriptor for descriptor, _ in poll.poll()]
-        if 0 in ready and os.read(0, 64) == DONE:  # first: the trainer may have written it just before it ended
-            return True
-        if pidfd is None or pidfd in ready:
-            return False
-        poll.unregister(0)  # end of file while the trainer lives: only its pidfd counts
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from airflow_provider_zeus.power.limits.sidecar_server import FUNCTION_NOT_FOUND
 from airflow_provider_zeus.power.nvml.library import NvmlAnswer, ask
 from airflow_provider_zeus.power.nvml.limits import grid_step_w, set_limit_w
 from airflow_provider_zeus.power.nvml.visible import Gpu, find_gpu, find_gpus, torch_cuda, uuid_by_torch, why_not_ours
-from airflow_provider_zeus.power.polling import PolledEnergy
+from airflow_provider_zeus.power.polling import PolledEnergy, moves
 
 log = logging.getLogger(__name__)
 
@@ -183,13 +183,19 @@ class NvmlDevice(Device):
             return None
         counter = self._ask("nvmlDeviceGetTotalEnergyConsumption")
         if not counter.problem:
-            return "nvml_counter"
+            if moves(lambda: self._ask("nvmlDeviceGetTotalEnergyConsumption").value):
+                return "nvml_counter"
+            self.missing["energy_j"] = f"the GPU's energy counter stands still at {counter.value / 1000:g} J"
+            return None
         self.missing["energy_j"] = counter.problem
         if counter.code not in _ABSENT:
             return None
         power = self._ask("nvmlDeviceGetPowerUsage")
         if power.problem:
             self.missing["energy_j"] += f"; {power.problem}"
+            return None
+        if not power.value and not moves(lambda: self._ask("nvmlDeviceGetPowerUsage").value):
+            self.missing["energy_j"] += "; its power reads 0 W"
             return None
         del self.missing["energy_j"]
         self._polled = PolledEnergy(partial(ask, "nvmlDeviceGetPowerUsage", self._handle))
@@ -203,6 +209,9 @@ class NvmlDevice(Device):
             self.missing["limit_range"] = self.missing["max_power_w"] = answer.problem
             return None
         min_w, max_w = (mw / 1000 for mw in answer.value)
+        if not 0 < min_w <= max_w:
+            self.missing["limit_range"] = self.missing["max_power_w"] = f"its limits read {min_w:g} to {max_w:g} W"
+            return None
         return LimitRange(min_w=min_w, max_w=max_w, step_w=grid_step_w(max_w - min_w))
 
     # ------------------------------------------------------------------ calls of NVML

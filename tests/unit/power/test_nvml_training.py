@@ -281,6 +281,8 @@ def test_a_killed_training_leaves_the_limit_found(
 from airflow_provider_zeus.training.profiling import measurement_windows
 from airflow_provider_zeus.training.run import ZeusRun
 measurement_windows.SETTLE_S = 0.02
+from airflow_provider_zeus.power.nvml import gpu as nvml_gpu
+nvml_gpu.moves = lambda read: True  # the test drives the clock
 from airflow_provider_zeus.training.protocol.plan import Plan
 import dataclasses
 plan = Plan.from_json({plan!r})
