@@ -30,7 +30,8 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Origin, State, Trial, TrialKey
-from airflow_provider_zeus.store.base import AskRequest, Report, Store
+from airflow_provider_zeus.store.base import AskRequest, Report
+from airflow_provider_zeus.store.sql.store import Store
 from benchmarks.cost import page_drawn, page_hostile
 
 BUDGET_MS, BUDGET_LONG_MS = 300.0, 600.0

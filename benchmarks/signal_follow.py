@@ -18,8 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.objective import Rate
+from airflow_provider_zeus.model.cost import Rate, Weights
 from airflow_provider_zeus.signals.follow import Followed, weighed
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.simulation.traces import Pair

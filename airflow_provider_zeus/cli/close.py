@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, os_user, say
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import State, Trial
-from airflow_provider_zeus.store.base import Store
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 
 @command

@@ -8,15 +8,18 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from airflow_provider_zeus.cli.shell import command, known, opened, say
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.reports.export_rows import Row, csv_of, exact, json_of, rows_of
-from airflow_provider_zeus.store.base import Store, trial_label
+from airflow_provider_zeus.store.base import trial_label
 from airflow_provider_zeus.store.rows import points_to_lists
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 
 @command

@@ -7,14 +7,18 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.cli import read_earlier, read_export
 from airflow_provider_zeus.cli.read_file import Entry, document_of, table_of, text_of
 from airflow_provider_zeus.cli.shell import command, known, opened, os_user, say
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import IMPORTED, Trial
-from airflow_provider_zeus.store.base import History, Store
+from airflow_provider_zeus.store.base import History
 from airflow_provider_zeus.store.moving import check_elsewhere, moved_to
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 
 @command

@@ -8,7 +8,7 @@ import time
 from argparse import Namespace
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.cli.plan_wait import may_wait
 from airflow_provider_zeus.cli.shell import command, known, opened, print_data, say
@@ -21,8 +21,10 @@ from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, upcoming
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.signals.prices import in_force
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.units import energy_text, time_text
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 NEWEST = 1000  # trials that the plan is made of: those of the pages
 

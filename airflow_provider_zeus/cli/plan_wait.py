@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.waiting import durations, trials_for_durations, window
 from airflow_provider_zeus.signals.reading import ReadOnlyKeeper, planned_start
 from airflow_provider_zeus.signals.start import WAITS
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.units import time_text
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from airflow_provider_zeus.cli.shell import command, known, opened, say
 from airflow_provider_zeus.errors import JobSpecError
 
 if TYPE_CHECKING:
-    from airflow_provider_zeus.store.base import Store
     from airflow_provider_zeus.store.sql.prune import Pruned
+    from airflow_provider_zeus.store.sql.store import Store
 
 _SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _SAY_EVERY = 2000  # trials between two lines of progress
@@ -37,11 +37,12 @@ def prune(args: Namespace) -> None:
 
 
 def _prune(store: Store, url: str, jobs: Sequence[str], age_s: float, args: Namespace) -> None:
-    from airflow_provider_zeus.store.sql.engine import engine_of, read_url
-    from airflow_provider_zeus.store.sql.prune import clock, give_back, prune
+    from airflow_provider_zeus.store.sql.engine import clock, engine_of, read_url, transaction
+    from airflow_provider_zeus.store.sql.prune import give_back, prune
 
     engine = engine_of(read_url(url))
-    before_s = clock(engine) - age_s
+    with transaction(engine) as connection:
+        before_s = clock(connection) - age_s
     done = []
     for job_id in jobs:
         options = {"decisions": not args.keep_trials, "dry_run": args.dry_run}

@@ -15,12 +15,14 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from airflow_provider_zeus.cli.servers import MIGRATE, not_migrated
 from airflow_provider_zeus.errors import ConnectionLookupError, JobSpecError, ZeusError
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.store.base import Store
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 
 def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace], None]:

@@ -10,7 +10,7 @@ from airflow.sdk import BaseHook
 if TYPE_CHECKING:
     from os import PathLike
 
-    from airflow_provider_zeus.store.base import Store
+    from airflow_provider_zeus.store.sql.store import Store
 
 
 class ZeusHook(BaseHook):

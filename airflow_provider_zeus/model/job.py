@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields, replace
-from datetime import datetime, timedelta
-from typing import Any, Self
+from functools import cache
+from typing import Any, Self, get_type_hints
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model import deadline
+from airflow_provider_zeus.model import job_checks as kinds
 from airflow_provider_zeus.model.budget import Budget
-from airflow_provider_zeus.model.job_checks import CHECKS, bad, is_deferred
+from airflow_provider_zeus.model.job_checks import JobField, bad, is_deferred
 from airflow_provider_zeus.model.target import Target
 
 
@@ -80,65 +81,74 @@ class ZeusJob:
     :param seed: mixed into the seed of each decision.
     """
 
-    batch_sizes: Sequence[int]
-    default_batch_size: int
-    target: str
-    max_epochs: int | None = None  # required; None, so that a missing value raises JobSpecError like any other
-    eta: float = 0.5
-    beta: float = 2.0
-    policy: str = "knowledge_gradient"
-    window: int = 250
-    expected_runs: int | None = None
-    retrain_every: int | None = None
-    finish_by: str | datetime | timedelta | None = None  # text, once the job is made
-    start_within: str | timedelta | None = None  # text, once the job is made
-    start_signal: str | None = None
-    max_slowdown: float | None = None
-    budget: str | Sequence[str] | None = None
-    on_budget: str = "warn"
-    audit: float = 0.02
+    batch_sizes: kinds.BatchSizes
+    default_batch_size: kinds.OneOrMore
+    target: kinds.TargetText
+    max_epochs: kinds.MaxEpochs = None  # required; None, so that a missing value raises JobSpecError like any other
+    eta: kinds.Eta = 0.5
+    beta: kinds.Beta = 2.0
+    policy: kinds.Policy = "knowledge_gradient"
+    window: kinds.OneOrMore = 250
+    expected_runs: kinds.ExpectedRuns | None = None
+    retrain_every: kinds.RetrainEvery | None = None
+    finish_by: kinds.FinishBy | None = None  # text, once the job is made
+    start_within: kinds.StartWithin | None = None  # text, once the job is made
+    start_signal: kinds.Signal | None = None
+    max_slowdown: kinds.Slowdown | None = None
+    budget: kinds.Budgets | None = None
+    on_budget: kinds.OnBudget = "warn"
+    audit: kinds.Audit = 0.02
     notify: InitVar[Callable[[Any], Any] | Sequence[Callable[[Any], Any]]] = ()
-    job_id: str | None = None
-    job_version: str = "1"
-    data_slice: str | None = None
-    device: str = "auto"
-    gpus: int | None = None
-    mode: str = "optimize"
-    gpu_lock: str = "wait"
-    power_limits_w: Sequence[float] | None = None
-    power_objective: str = "cost"
-    follow: str | None = None
-    max_power_w: float | None = None
-    profile_s: float = 5.0
-    profile_steps: int = 10
-    learn_from: Sequence[str] = ("scheduled", "asset_triggered", "manual")
-    log_to: Sequence[str] = ()
-    require_target: bool = False
-    strict: bool = False
-    seed: int = 0
+    job_id: kinds.Name | None = None
+    job_version: kinds.Name = "1"
+    data_slice: kinds.Name | None = None
+    device: kinds.Device = "auto"
+    gpus: kinds.Gpus | None = None
+    mode: kinds.Mode = "optimize"
+    gpu_lock: kinds.GpuLock = "wait"
+    power_limits_w: kinds.PowerLimits | None = None
+    power_objective: kinds.PowerObjective = "cost"
+    follow: kinds.Signal | None = None
+    max_power_w: kinds.MaxPower | None = None
+    profile_s: kinds.ProfileS = 5.0
+    profile_steps: kinds.OneOrMore = 10
+    learn_from: kinds.RunTypes = ("scheduled", "asset_triggered", "manual")
+    log_to: kinds.Trackers = ()
+    require_target: kinds.Flag = False
+    strict: kinds.Flag = False
+    seed: kinds.NoneOrMore = 0
 
     def __post_init__(self, notify: Callable[[Any], Any] | Sequence[Callable[[Any], Any]]) -> None:
         object.__setattr__(self, "notify", notifiers(notify))
         for name in ("finish_by", "start_within"):
             object.__setattr__(self, name, deadline.as_text(getattr(self, name)))
         self.check()
-        for name in _LISTS:  # copies: the caller may change its lists
+        for name, field in _fields().items():
             value = getattr(self, name)
-            if value is not None and not is_deferred(value) and not isinstance(value, str):
-                object.__setattr__(self, name, tuple(value))
+            if field.is_list and isinstance(value, Sequence) and not isinstance(value, str):
+                object.__setattr__(self, name, tuple(value))  # a copy: the caller may change its lists
 
     def check(self, *, rendered: bool = False) -> Self:
         """Check every literal and return self. Raises JobSpecError; with ``rendered`` for a remaining template too."""
-        for name, verify in CHECKS.items():
+        for name, field in _fields().items():
             value = getattr(self, name)
             if not is_deferred(value):
-                verify(self.batch_sizes, name, value)
+                field.check(name, value)
             elif rendered:
                 remedy = "use it in a templated field of the operator"
                 raise bad(name, value, "a template that was not rendered", remedy)
+        if not is_deferred(self.batch_sizes):
+            default, sizes, window = self.default_batch_size, self.batch_sizes, self.window
+            if not is_deferred(default) and default not in sizes:
+                remedy = "add it there or choose one of them"
+                raise bad("default_batch_size", default, f"not in batch_sizes {list(sizes)}", remedy)
+            if not is_deferred(window) and window < 2 * len(sizes):
+                problem = f"too small for {len(sizes)} batch sizes: exploration alone would fill it"
+                least = f"{2 * len(sizes)} (two converged recurrences per batch size)"
+                raise bad("window", window, problem, f"use at least {least} or fewer batch sizes")
         if self.start_within is not None and self.start_signal is None:
-            remedy = 'name what the start goes by: start_signal="carbon" or "price"'
-            raise bad("start_within", self.start_within, "says not what to wait for", remedy)
+            remedy = 'name a signal: start_signal="carbon" or "price"'
+            raise bad("start_within", self.start_within, "needs a signal that says when a start is cheap", remedy)
         return self
 
     @property
@@ -177,14 +187,20 @@ class ZeusJob:
         if not isinstance(spec, Mapping):  # such as a whole job as an XComArg
             problem = "known only when the task runs" if is_deferred(spec) else "neither a ZeusJob nor a dict"
             raise JobSpecError.of("job", spec, problem, "give a ZeusJob or a dict; its fields may be XComArgs")
-        known = {f.name for f in fields(cls)}
+        known = _fields()
         for name in spec:
             if name not in known:
                 raise bad(name, spec[name], "no such field of a job", f"use one of {', '.join(sorted(known))}")
         for name in ("batch_sizes", "default_batch_size", "target"):
             if name not in spec:
                 raise bad(name, None, "is missing", "every job needs it")
-        return cls(**{name: _coerced(name, value) for name, value in spec.items()})
+        return cls(**{name: known[name].read(value) for name, value in spec.items()})
+
+
+@cache
+def _fields() -> dict[str, JobField]:
+    hints = get_type_hints(ZeusJob, include_extras=True)
+    return {f.name: JobField.of(hints[f.name]) for f in fields(ZeusJob)}
 
 
 def notifiers(given: Any) -> tuple[Callable[[Any], Any], ...]:
@@ -195,46 +211,3 @@ def notifiers(given: Any) -> tuple[Callable[[Any], Any], ...]:
             remedy = "give notifiers of Airflow, such as SmtpNotifier(...), or callables that take a context"
             raise bad("notify", each, "no notifier", remedy)
     return found
-
-
-def _coerced(name: str, value: Any) -> Any:
-    """A rendered template is text: convert it to the field's type, or return it unchanged where that fails."""
-    if name in _TEXTS and isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)  # rendered by a DAG with render_template_as_native_obj
-    if not isinstance(value, str) or is_deferred(value) or name not in _READ:
-        return value
-    read = _READ[name]
-    try:
-        if name not in _LISTS:
-            return read(value)
-        return [] if value == "[]" else [read(part) for part in value.strip("[]() ").split(",")]
-    except (ValueError, KeyError):
-        return value
-
-
-_TEXTS = ("job_id", "job_version", "data_slice", "finish_by", "start_within")
-_FLAGS = {"True": True, "true": True, "False": False, "false": False}
-_READ: dict[str, Callable[[str], Any]] = {
-    "batch_sizes": int,
-    "default_batch_size": int,
-    "max_epochs": int,
-    "eta": float,
-    "beta": float,
-    "window": int,
-    "expected_runs": int,
-    "retrain_every": int,
-    "max_slowdown": float,
-    "audit": float,
-    "gpus": int,
-    "power_limits_w": float,
-    "max_power_w": float,
-    "profile_s": float,
-    "profile_steps": int,
-    "seed": int,
-    "learn_from": lambda part: part.strip(" '\""),
-    "log_to": lambda part: part.strip(" '\""),
-    "budget": lambda part: part.strip(" '\""),
-    "require_target": _FLAGS.__getitem__,
-    "strict": _FLAGS.__getitem__,
-}
-_LISTS = ("batch_sizes", "power_limits_w", "learn_from", "budget", "log_to")

@@ -1,11 +1,16 @@
-"""Checks of the fields of a :class:`ZeusJob`. Every error names field, value and remedy. Standard library only."""
+"""Types of the fields of a :class:`ZeusJob`: each says which values its field can have, and what to do about others.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import NoneType, UnionType
+from typing import Annotated, Any, Self, Union, get_args, get_origin
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model import deadline
@@ -21,7 +26,8 @@ ON_BUDGET = ("warn", "incumbent")
 TRACKERS = ("mlflow",)  # each a module of integrations/
 DEVICES = ("auto", "nvml", "rapl", "none")  # and "simulated:<gpu>/<load>"
 
-Check = Callable[[Any, str, Any], None]  # batch sizes of the job, name of the field, its value; raises JobSpecError
+Refusal = tuple[str, str] | None  # what is wrong with a value, and the remedy
+Rule = Callable[[Any], Refusal]
 
 
 def is_deferred(value: object) -> bool:
@@ -34,6 +40,56 @@ def bad(name: str, value: object, problem: str, remedy: str) -> JobSpecError:
     return JobSpecError.of(f"ZeusJob.{name}", value, problem, remedy)
 
 
+@dataclass(frozen=True, slots=True)
+class JobField:
+    """What the type of a field says: its rule, whether it may be left out, and what a rendered text is read as."""
+
+    rule: Rule
+    optional: bool
+    kind: type
+    is_list: bool
+
+    @classmethod
+    def of(cls, hint: Any) -> Self:
+        """What a type says: one of this module, or such a one and None."""
+        parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        kind, rule = get_args(next(part for part in parts if part is not NoneType))
+        kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+        lists = [get_args(each)[0] for each in kinds if get_origin(each) is Sequence]
+        return cls(rule, NoneType in parts, (*lists, *kinds)[0], bool(lists))
+
+    def check(self, name: str, value: Any) -> None:
+        """Raises JobSpecError that names field, value and remedy."""
+        if value is None and self.optional:
+            return
+        try:
+            refusal = self.rule(value)
+        except JobSpecError as error:  # of a target, a budget or a deadline
+            raise JobSpecError(f"ZeusJob.{error}") from None
+        if refusal is not None:
+            raise bad(name, value, "is missing" if value is None else refusal[0], refusal[1])
+
+    def read(self, value: Any) -> Any:
+        """A rendered template is text: convert it to the field's type, or return it unchanged where that fails."""
+        if self.kind is str and isinstance(value, int | float) and not isinstance(value, bool):
+            return str(value)  # rendered by a DAG with render_template_as_native_obj
+        if not isinstance(value, str) or is_deferred(value) or (self.kind is str and not self.is_list):
+            return value
+        try:
+            if self.is_list:
+                parts = value.strip("[]() ").split(",") if value != "[]" else []
+                return [part.strip(" '\"") if self.kind is str else self.kind(part) for part in parts]
+            if self.kind is bool:
+                return {"true": True, "false": False}[value[:1].lower() + value[1:]]
+            return self.kind(value)
+        except (ValueError, KeyError):
+            return value
+
+
+def _must(ok: Callable[[Any], object], problem: str, remedy: str) -> Rule:
+    return lambda value: None if ok(value) else (problem, remedy)
+
+
 def _whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -42,212 +98,139 @@ def _finite(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def _must(ok: Callable[[Any], bool], problem: str, remedy: str, *, optional: bool = False) -> Check:
-    """A check of one condition; with ``optional`` None passes too."""
-
-    def check(sizes: Any, name: str, value: Any) -> None:
-        if not (optional and value is None) and not ok(value):
-            raise bad(name, value, problem, remedy)
-
-    return check
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value != ""
 
 
-def _one_of(allowed: Sequence[str]) -> Check:
+def _number(what: str, ok: Callable[[float], bool], remedy: str) -> Rule:
+    return _must(lambda value: _finite(value) and ok(value), f"not {what}", remedy)
+
+
+def _at_least(least: int, remedy: str = "") -> Rule:
+    problem = f"not a whole number of at least {least}"
+    return _must(lambda value: _whole(value) and value >= least, problem, remedy or f"set it to {least} or more")
+
+
+def _one_of(allowed: Sequence[str]) -> Rule:
     return _must(lambda value: value in allowed, "not known", f"use one of {', '.join(allowed)}")
 
 
-def _at_least(least: int) -> Check:
-    """A check of a required whole number."""
-    problem = f"not a whole number of at least {least}"
-    whole = _must(lambda value: _whole(value) and value >= least, problem, f"set it to {least} or more")
+def _list_of(ok: Callable[[Any], object], problem: str, remedy: str, example: str) -> Rule:
+    """A list with at least one entry, each of which is ``ok``."""
 
-    def check(sizes: Any, name: str, value: Any) -> None:
-        if value is None:
-            raise bad(name, value, "is missing", f"set it to a whole number of at least {least}")
-        whole(sizes, name, value)
+    def refuse(value: Any) -> Refusal:
+        if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+            return "not a list with at least one entry", f"give a list, as in {example}"
+        wrong = [entry for entry in value if not ok(entry)]
+        return (f"{wrong[0]!r} is {problem}", remedy) if wrong else None
 
-    return check
-
-
-_LISTS = {  # an example of each field that is a list
-    "batch_sizes": "[16, 32, 64]",
-    "budget": '["50 kWh/month", "20 EUR/week"]',
-    "learn_from": '["scheduled", "manual"]',
-    "power_limits_w": "[150, 200, 250]",
-}
+    return refuse
 
 
-def _sequence(sizes: Any, name: str, value: Any) -> None:
-    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
-        raise bad(name, value, "not a list with at least one entry", f"give a list, as in {_LISTS[name]}")
+def _batch_sizes(value: Any) -> Refusal:
+    positive = "not a positive whole number", "give batch sizes as positive integers"
+    refusal = _list_of(lambda entry: _whole(entry) and entry > 0, *positive, "[16, 32, 64]")(value)
+    twice = [] if refusal else sorted({size for size in value if list(value).count(size) > 1})
+    return (f"{twice[0]} is there more than once", "name each batch size once") if twice else refusal
 
 
-def _batch_sizes(sizes: Any, name: str, value: Any) -> None:
-    _sequence(sizes, name, value)
-    for entry in value:
-        if not _whole(entry) or entry <= 0:
-            raise bad(name, value, f"{entry!r} is not a positive whole number", "give batch sizes as positive integers")
-    twice = sorted({b for b in value if list(value).count(b) > 1})
-    if twice:
-        raise bad(name, value, f"{twice[0]} is there more than once", "name each batch size once")
+def _budget(value: Any) -> Refusal:
+    for text in value if isinstance(value, list | tuple) and value else [value]:
+        Budget.parse(text)
+    return None
 
 
-def _default(sizes: Any, name: str, value: Any) -> None:
-    _at_least(1)(sizes, name, value)
-    if not is_deferred(sizes) and value not in sizes:
-        raise bad(name, value, f"not in batch_sizes {list(sizes)}", "add it there or choose one of them")
-
-
-def _target(sizes: Any, name: str, value: Any) -> None:
+def _start_within(value: Any) -> Refusal:
     try:
-        Target.parse(value)
-    except JobSpecError as error:
-        raise JobSpecError(f"ZeusJob.{error}") from None
-
-
-def _window(sizes: Any, name: str, value: Any) -> None:
-    _at_least(1)(sizes, name, value)
-    if not is_deferred(sizes) and value < 2 * len(sizes):
-        raise bad(
-            name,
-            value,
-            f"too small for {len(sizes)} batch sizes: exploration alone would fill it",
-            f"use at least {2 * len(sizes)} (two converged recurrences per batch size) or fewer batch sizes",
-        )
-
-
-def _device(sizes: Any, name: str, value: Any) -> None:
-    if value not in DEVICES and not (isinstance(value, str) and value.startswith("simulated:") and "/" in value):
-        known = ", ".join(repr(d) for d in DEVICES)
-        remedy = f"use {known} or 'simulated:<gpu>/<load>', as 'simulated:v100/shufflenet'"
-        raise bad(name, value, "no such device", remedy)
-
-
-def _budget(sizes: Any, name: str, value: Any) -> None:
-    several = isinstance(value, list | tuple) and value
-    for text in value if several else [] if value is None else [value]:
-        try:
-            Budget.parse(text)
-        except JobSpecError as error:
-            raise JobSpecError(f"ZeusJob.{error}") from None
-
-
-def _finish_by(sizes: Any, name: str, value: Any) -> None:
-    try:
-        if value is not None:
-            deadline.parse(value)
-    except JobSpecError as error:
-        raise JobSpecError(f"ZeusJob.{error}") from None
-
-
-def _start_within(sizes: Any, name: str, value: Any) -> None:
-    try:
-        length = value is None or isinstance(deadline.parse(value), timedelta)
+        length = isinstance(deadline.parse(value), timedelta)
     except JobSpecError:
         length = False
-    if not length:
-        raise bad(name, value, "no length of time", "give timedelta(hours=8), or '8 h', at most a year")
+    return None if length else ("no length of time", "give timedelta(hours=8), or '8 h', at most a year")
 
 
-def _limits(sizes: Any, name: str, value: Any) -> None:
-    if value is None:
-        return
-    _sequence(sizes, name, value)
-    for entry in value:
-        if not _finite(entry) or entry <= 0:
-            problem = f"{entry!r} is not a positive number of watts"
-            raise bad(name, value, problem, "give limits in watts, as in [150, 200, 250]")
-
-
-def _learn_from(sizes: Any, name: str, value: Any) -> None:
-    _sequence(sizes, name, value)
-    for entry in value:
-        _one_of(RUN_TYPES)(sizes, name, entry)
-
-
-_ETA = "0 weighs time alone, 1 energy alone, 0.5 both"
-_MAX_POWER_W = "set it to the device's highest power limit in watts, or leave it out"
-_TEXT = ("not a text", "give a text of at least one character")
-_signal = _must(
-    lambda value: isinstance(value, str) and value != "",
-    "no name of a signal",
-    'use "carbon", "price" or the id of a Connection of type Zeus signal',
-    optional=True,
-)
-_FLAG = _must(lambda value: isinstance(value, bool), "neither True nor False", "set it to True or False")
-CHECKS: dict[str, Check] = {
-    "batch_sizes": _batch_sizes,
-    "default_batch_size": _default,
-    "target": _target,
-    "max_epochs": _at_least(1),
-    "eta": _must(lambda value: _finite(value) and 0 <= value <= 1, "not a number from 0 to 1", _ETA),
-    "beta": _must(
-        lambda value: _finite(value) and value > 1,
-        "not a number above 1",
-        "2 gives exploration twice the incumbent's cost",
-    ),
-    "policy": _one_of(POLICIES),
-    "window": _window,
-    "budget": _budget,
-    "on_budget": _one_of(ON_BUDGET),
-    "retrain_every": _must(
-        lambda value: _whole(value) and value >= 1,
-        "not a whole number of at least 1",
-        "give a number of runs, as 7, or leave it out",
-        optional=True,
-    ),
-    "finish_by": _finish_by,
-    "start_within": _start_within,
-    "start_signal": _signal,
-    "max_slowdown": _must(
-        lambda value: _finite(value) and value >= 1,
-        "not a number of at least 1",
+BatchSizes = Annotated[Sequence[int], _batch_sizes]
+OneOrMore = Annotated[int, _at_least(1)]
+NoneOrMore = Annotated[int, _at_least(0)]
+MaxEpochs = Annotated[int | None, _at_least(1)]  # None is refused like any other value that is wrong
+TargetText = Annotated[str, lambda value: Target.parse(value) and None]
+Eta = Annotated[
+    float, _number("a number from 0 to 1", lambda n: 0 <= n <= 1, "0 weighs time alone, 1 energy alone, 0.5 both")
+]
+Beta = Annotated[float, _number("a number above 1", lambda n: n > 1, "2 gives exploration twice the incumbent's cost")]
+Policy = Annotated[str, _one_of(POLICIES)]
+ExpectedRuns = Annotated[int, _at_least(1, "give the number of scheduled runs of the job, or leave it out")]
+RetrainEvery = Annotated[int, _at_least(1, "give a number of runs, as 7, or leave it out")]
+FinishBy = Annotated[str | datetime | timedelta, lambda value: deadline.parse(value) and None]
+StartWithin = Annotated[str | timedelta, _start_within]
+Signal = Annotated[
+    str, _must(_is_name, "no name of a signal", 'use "carbon", "price" or the id of a Connection of type Zeus signal')
+]
+Slowdown = Annotated[
+    float,
+    _number(
+        "a number of at least 1",
+        lambda n: n >= 1,
         "1.2 lets a run take 1.2 times as long as the fastest known, or leave it out",
-        optional=True,
     ),
-    "expected_runs": _must(
-        lambda value: _whole(value) and value >= 1,
-        "not a whole number of at least 1",
-        "give the number of scheduled runs of the job, or leave it out",
-        optional=True,
-    ),
-    "audit": _must(
-        lambda value: _finite(value) and 0 <= value <= 1,
-        "not a share from 0 to 1",
+]
+Budgets = Annotated[str | Sequence[str], _budget]
+OnBudget = Annotated[str, _one_of(ON_BUDGET)]
+Audit = Annotated[
+    float,
+    _number(
+        "a share from 0 to 1",
+        lambda n: 0 <= n <= 1,
         "0.02 lets audits take 2 % of what the job spends, 0 turns them off",
     ),
-    "job_id": _must(lambda value: isinstance(value, str) and value != "", *_TEXT, optional=True),
-    "job_version": _must(lambda value: isinstance(value, str) and value != "", *_TEXT),
-    "data_slice": _must(lambda value: isinstance(value, str) and value != "", *_TEXT, optional=True),
-    "device": _device,
-    "gpus": _must(
-        lambda value: _whole(value) and value >= 1,
-        "not a whole number of at least 1",
-        "give the GPUs of one host, or leave it out",
-        optional=True,
+]
+Name = Annotated[str, _must(_is_name, "not a text", "give a text of at least one character")]
+Device = Annotated[
+    str,
+    _must(
+        lambda value: value in DEVICES or (isinstance(value, str) and value.startswith("simulated:") and "/" in value),
+        "no such device",
+        f"use {', '.join(map(repr, DEVICES))} or 'simulated:<gpu>/<load>', as 'simulated:v100/shufflenet'",
     ),
-    "mode": _one_of(MODES),
-    "gpu_lock": _one_of(GPU_LOCKS),
-    "power_limits_w": _limits,
-    "power_objective": _one_of(OBJECTIVES),
-    "follow": _signal,
-    "max_power_w": _must(
-        lambda value: _finite(value) and 0 < value <= 1e6,
-        "not a number of watts above 0 and up to a million",
-        _MAX_POWER_W,
-        optional=True,
+]
+Gpus = Annotated[int, _at_least(1, "give the GPUs of one host, or leave it out")]
+Mode = Annotated[str, _one_of(MODES)]
+GpuLock = Annotated[str, _one_of(GPU_LOCKS)]
+PowerLimits = Annotated[
+    Sequence[float],
+    _list_of(
+        lambda entry: _finite(entry) and entry > 0,
+        "not a positive number of watts",
+        "give limits in watts, as in [150, 200, 250]",
+        "[150, 200, 250]",
     ),
-    "profile_s": _must(
-        lambda value: _finite(value) and value > 0, "not a positive number of seconds", "5 is usually enough"
+]
+PowerObjective = Annotated[str, _one_of(OBJECTIVES)]
+MaxPower = Annotated[
+    float,
+    _number(
+        "a number of watts above 0 and up to a million",
+        lambda n: 0 < n <= 1e6,
+        "set it to the device's highest power limit in watts, or leave it out",
     ),
-    "profile_steps": _at_least(1),
-    "learn_from": _learn_from,
-    "log_to": _must(
+]
+ProfileS = Annotated[float, _number("a positive number of seconds", lambda n: n > 0, "5 is usually enough")]
+RunTypes = Annotated[
+    Sequence[str],
+    _list_of(
+        lambda entry: entry in RUN_TYPES,
+        "not known",
+        f"use one of {', '.join(RUN_TYPES)}",
+        '["scheduled", "manual"]',
+    ),
+]
+Trackers = Annotated[
+    Sequence[str],
+    _must(
         lambda value: isinstance(value, list | tuple) and all(entry in TRACKERS for entry in value),
         "no list of known trackers",
         'give ["mlflow"], or leave it out',
     ),
-    "require_target": _FLAG,
-    "strict": _FLAG,
-    "seed": _at_least(0),
-}
+]
+Flag = Annotated[
+    bool, _must(lambda value: isinstance(value, bool), "neither True nor False", "set it to True or False")
+]

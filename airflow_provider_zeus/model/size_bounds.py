@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any
 
-from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.trial import BATCH_SIZE, IMPORTED, LIMIT, Observation, PowerPoint, ProfileSample
+from airflow_provider_zeus.model.wire import Text, rules
 
 MOST_TEXT = 1000  # characters of a text, such as the reason why a training ended
 MOST_RETURNED = 4096  # characters of the JSON that a training function returned
 MOST_SAMPLES = 1000  # profile samples in one report, and in the profile of one device
 MOST_EPOCHS = 1000  # whose metric is kept
+MAX_POINTS = 500  # of power, of one trial
 _MOST_GPUS = 1000
 _MOST_PHASE = 50  # characters
-_TEXTS = {
-    "device_model": MOST_TEXT,
-    "energy_source": MOST_TEXT,
-    "gpu_uuid": 10_000,  # of all GPUs, joined
-    "price_currency": 12,
-    "price_source": 200,
-    "g_co2e_source": 200,
-}
 _FIELDS = frozenset({*(f.name for f in fields(Observation)), BATCH_SIZE, IMPORTED, LIMIT})
+
+
+_Span = tuple[float, PowerPoint]  # seconds that the point covers, the point
 
 
 def truncated(text: str, most: int = MOST_TEXT) -> str:
@@ -35,7 +32,7 @@ def truncated(text: str, most: int = MOST_TEXT) -> str:
 def truncated_observation(seen: Observation) -> Observation:
     """The observation with its texts cut, only reasons of its own fields, and its lists with 1000 values at most."""
     changed: dict[str, Any] = {}
-    for name, most in _TEXTS.items():
+    for name, most in _cut_texts():
         text = getattr(seen, name)
         if text is not None and (short := truncated(text, most)) != text:
             changed[name] = short
@@ -51,6 +48,12 @@ def truncated_observation(seen: Observation) -> Observation:
     return replace(seen, **changed) if changed else seen
 
 
+@cache
+def _cut_texts() -> tuple[tuple[str, int], ...]:
+    found = [(name, rule) for name, rule in rules(Observation).items() if isinstance(rule, Text)]
+    return tuple((name, rule.most) for name, rule in found if rule.most and not rule.exact)
+
+
 def newest_samples(samples: Sequence[ProfileSample]) -> tuple[ProfileSample, ...]:
     """The newest 1000 samples."""
     return tuple(samples[-MOST_SAMPLES:])
@@ -60,3 +63,47 @@ def bounded_points(points: Sequence[PowerPoint]) -> tuple[PowerPoint, ...]:
     """At most 500 points, the text of each phase cut."""
     few = thinned(points)
     return tuple(replace(p, phase=short) if (short := truncated(p.phase, _MOST_PHASE)) != p.phase else p for p in few)
+
+
+def thinned(points: Sequence[PowerPoint], most: int = MAX_POINTS) -> list[PowerPoint]:
+    """At most ``most`` points with the same energy (sum of power times duration).
+
+    Neighbours of the same limit and phase are merged first. Where limit or phase changes more than ``most`` times,
+    neighbours that differ are merged too; the later one then gives limit and phase.
+    """
+    if len(points) <= most:
+        return list(points)
+    starts = [0.0, *(p.t_s for p in points)]
+    spans = [(max(p.t_s - start, 0.0), p) for start, p in zip(starts, points, strict=False)]
+    width = max(points[-1].t_s, 1e-6) / most
+    for mixed in (False, True):
+        for _ in range(40):  # doubled 40 times, one width covers any duration
+            if len(spans) <= most:
+                break
+            spans = list(_merged(spans, width, mixed=mixed))
+            width *= 2
+        width = max(points[-1].t_s, 1e-6) / most
+    return [p for _, p in spans[-most:]]
+
+
+def _merged(spans: Sequence[_Span], width: float, *, mixed: bool) -> Iterator[_Span]:
+    """One pass: each span joins the one before it while both together last at most ``width`` seconds."""
+    last = spans[0]
+    for span in spans[1:]:
+        same = (last[1].limit_w, last[1].phase) == (span[1].limit_w, span[1].phase)
+        if (same or mixed) and last[0] + span[0] <= width:
+            last = _joined(last, span)
+        else:
+            yield last
+            last = span
+    yield last
+
+
+def _joined(a: _Span, b: _Span) -> _Span:
+    known = [(s, p.power_w) for s, p in (a, b) if p.power_w is not None]
+    seconds = sum(s for s, _ in known)
+    power = None
+    if known:
+        power = sum(s * w for s, w in known) / seconds if seconds else sum(w for _, w in known) / len(known)
+    later = b[1]
+    return a[0] + b[0], PowerPoint(t_s=later.t_s, power_w=power, limit_w=later.limit_w, phase=later.phase)

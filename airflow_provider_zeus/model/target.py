@@ -62,10 +62,12 @@ class Target:
             )
         try:
             number = math.nan if isinstance(value, str | bytes) else float(value)
-        except (TypeError, ValueError, RuntimeError):  # of a tensor of several elements
+        except (TypeError, ValueError, RuntimeError, OverflowError):  # of a tensor of several elements, of 10**400
             number = math.nan
         if not math.isfinite(number):
-            raise ReportError(f"run.set_target({value!r}): not a finite number. Compute it from this run's own data.")
+            raise ReportError(
+                f"run.set_target({_shown(value)}): not a finite number. Compute it from this run's own data."
+            )
         return replace(self, value=_meant(number))
 
     def reached(self, metric: float) -> bool:
@@ -119,11 +121,9 @@ class Target:
             )
         try:
             value = float(metrics[self.metric])
-        except (TypeError, ValueError, RuntimeError):  # of a tensor of several elements
-            raise ReportError(
-                f"{call}({self.metric}={metrics[self.metric]!r}): not one number. Report one for the whole epoch, "
-                "such as a mean."
-            ) from None
+        except (TypeError, ValueError, RuntimeError, OverflowError):  # of a tensor of several elements, of 10**400
+            shown = f"{call}({self.metric}={_shown(metrics[self.metric])})"
+            raise ReportError(f"{shown}: not one number. Report one for the whole epoch, such as a mean.") from None
         if math.isnan(value) or value == (math.inf if self.higher_is_better else -math.inf):
             raise ReportError(
                 f"{call}({self.metric}={metrics[self.metric]!r}): not a finite number. The training may have "
@@ -135,6 +135,15 @@ class Target:
 
     def __str__(self) -> str:
         return f"{self.metric} {'>=' if self.higher_is_better else '<='}"
+
+
+def _shown(value: object) -> str:
+    """At most 60 characters of what was given: a tensor, or an integer, may be huge."""
+    try:
+        text = repr(value)
+    except Exception:  # of an integer of more than 4300 digits, or of a class of the author's
+        return type(value).__name__
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _meant(value: float) -> float:

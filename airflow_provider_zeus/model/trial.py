@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
+from airflow_provider_zeus.model import wire
 from airflow_provider_zeus.model.deadline import InTime
 from airflow_provider_zeus.model.job import ZeusJob
 
@@ -86,8 +87,8 @@ Where = tuple[str, int, str | None]  # device model, count, energy source: figur
 class TrialKey:
     """Identity of a trial. ``ti_id`` is new for each try of a task, and the same for a redelivered message."""
 
-    ti_id: str
-    attempt: int = 1
+    ti_id: wire.Name
+    attempt: wire.Count = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +98,8 @@ class Origin:
     dag_id: str = ""
     run_id: str = ""
     task_id: str = ""
-    map_index: int = -1
-    try_number: int = 1
+    map_index: wire.Count = -1
+    try_number: wire.Count = 1
     run_type: str = "manual"  # scheduled | asset_triggered | manual | backfill | test
     data_slice: str | None = None
 
@@ -124,10 +125,10 @@ class ProfileSample:
 
     batch_size: int
     limit_w: float
-    samples: int
+    samples: wire.Samples
     energy_j: float
     time_s: float
-    steps: int = 0
+    steps: wire.Samples = 0
 
     @classmethod
     def mark(cls, batch_size: int) -> Self:
@@ -204,38 +205,38 @@ class Observation:
     """
 
     reads_newer: ClassVar[bool] = True  # wire.decode() ignores fields of a newer version
-    epochs: float | None = None
-    samples: int | None = None
-    samples_per_epoch: float | None = None
-    energy_j: float | None = None
-    time_s: float | None = None
-    rest_j: float | None = None
-    rest_s: float | None = None
-    excess_j: float | None = None
-    excess_s: float | None = None
-    metric: float | None = None
-    target_value: float | None = None
-    power_limit_w: float | None = None
-    device_model: str | None = None
-    device_count: int | None = None
-    max_power_w: float | None = None
-    energy_source: str | None = None
-    gpu_uuid: str | None = None  # of several GPUs, joined by commas
-    gpu_energy_j: tuple[float, ...] | None = None  # of several GPUs, each one's part of ``energy_j``
-    limit_found_w: float | None = None
-    learning_rate: float | None = None
-    start_id: str | None = None  # start of the plan that observed it: two starts are two observations
-    gpu_busy: float | None = None  # share of the time in which the GPU worked, 0 to 1; the mean of several GPUs
-    epoch_metrics: tuple[float, ...] | None = None  # the metric of each of the first 1000 epochs
+    epochs: wire.Amount | None = None
+    samples: wire.Samples | None = None
+    samples_per_epoch: wire.Amount | None = None
+    energy_j: wire.Joules | None = None
+    time_s: wire.Seconds | None = None
+    rest_j: wire.RestJ | None = None
+    rest_s: wire.RestS | None = None
+    excess_j: wire.Difference | None = None
+    excess_s: wire.Difference | None = None
+    metric: wire.AnyNumber | None = None
+    target_value: wire.AnyNumber | None = None
+    power_limit_w: wire.Watts | None = None
+    device_model: wire.LongText | None = None
+    device_count: wire.Devices | None = None
+    max_power_w: wire.Watts | None = None
+    energy_source: wire.LongText | None = None
+    gpu_uuid: wire.GpuNames | None = None  # of several GPUs, joined by commas
+    gpu_energy_j: tuple[wire.Joules, ...] | None = None  # of several GPUs, each one's part of ``energy_j``
+    limit_found_w: wire.Watts | None = None
+    learning_rate: wire.AnyNumber | None = None
+    start_id: wire.StartId | None = None  # start of the plan that observed it: two starts are two observations
+    gpu_busy: wire.Share | None = None  # share of the time in which the GPU worked, 0 to 1; the mean of several GPUs
+    epoch_metrics: tuple[wire.AnyNumber, ...] | None = None  # the metric of each of the first 1000 epochs
     out_of_memory: bool = False  # in the first attempt of a process: the batch size does not fit
     returned: str | None = None  # JSON of what the training function returned, for ``run.previous``; on no page
     price_per_kwh: float | None = None
     # mean over the hours in which the energy was drawn, as known when the attempt ended: a later price changes no cost
-    price_currency: str | None = None
-    price_source: str | None = None
+    price_currency: wire.Currency | None = None
+    price_source: wire.ShortText | None = None
     price_at_once: float | None = None  # the same, had the run not waited
     g_co2e_per_kwh: float | None = None  # as the price
-    g_co2e_source: str | None = None
+    g_co2e_source: wire.ShortText | None = None
     g_co2e_at_once: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
     # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; IMPORTED -> from where
@@ -321,7 +322,7 @@ class Decision:
 class Trial:
     """One row of the trial log."""
 
-    job_id: str
+    job_id: wire.Name
     number: int  # from 1, in the order in which the job's trials were opened
     key: TrialKey
     origin: Origin

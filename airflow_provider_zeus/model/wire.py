@@ -1,5 +1,7 @@
 """Dataclasses as plain JSON and back, by the types of their fields. Standard library only.
 
+A type such as ``Joules`` is a float with a rule: which values its field can have.
+
 Plans, results, rows and Variables may come from another version, or from another hand. So each value is checked where
 it is read, and an error names the field and its value. A class whose class variable ``reads_newer`` is True ignores
 fields that it does not have; any other class refuses them.
@@ -9,28 +11,84 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cache, partial
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 E = TypeVar("E", bound=StrEnum)
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
 
-_MOST = 2.0**64  # of any number: sums of such numbers are finite
-_MOST_COUNT = 2**31 - 1  # of what a database holds in 32 bits
-# Any finite number: a loss that diverges may be 1e300.
-ANY_SIZE: Final = ("metric", "target_value", "learning_rate", "epoch_metrics")
-_COUNTS = ("attempt", "try_number", "map_index")
-_SUMS = ("samples", "steps")  # whole numbers that may be written as 5.0
-_NAMES = ("start_id", "ti_id", "job_id")  # texts that are stored unchanged, or refused
-_MOST_START_ID = 100  # characters; ours has 32
-
 log = logging.getLogger(__name__)
+
+_LEAST, _MOST = 1e-9, 1e15  # of a measured value in any unit: products of such values are finite and not 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """Which numbers a field can have.
+
+    A number beyond ``readable`` is refused where it is read. The other bounds are those of what can be measured: a
+    training that reports another number gets None with a reason, since no decision could be computed with it.
+    """
+
+    low: float = -_MOST
+    high: float = _MOST
+    least: float = _LEAST  # of a number that is not 0, without its sign
+    rounded: bool = False  # a difference of measured values, so rounding may leave a tiny rest
+    part_of: str = ""  # field of the sum that it is a part of
+    readable: float = 2.0**64  # sums of such numbers are finite
+    whole: bool = False  # a whole number that may be written as 5.0
+
+    def problem(self, value: Any) -> str:
+        """Why a number, or one of a tuple, cannot have been measured; empty where it can, and for anything else."""
+        if isinstance(value, tuple):
+            finite = all(isinstance(v, int | float) and not self.problem(v) for v in value)
+            return "" if finite else "not a list of finite numbers"
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return ""
+        if not math.isfinite(value):
+            return "not a finite number"
+        if value < self.low == 0:
+            return f"{value:g} was reported, which is below 0"
+        fits = self.low <= value <= self.high and (value == 0 or abs(value) >= self.least)
+        what = "is no share" if self.high == 1 else "nothing measures"
+        return "" if fits else f"{value:g} was reported, which {what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """How long a text can be. A longer one is cut, or refused where it has to be stored unchanged (``exact``)."""
+
+    most: int | None = None  # characters
+    exact: bool = False
+
+
+Amount = Annotated[float, Figure(low=0)]
+Joules = Annotated[float, Figure(low=0)]
+Seconds = Annotated[float, Figure(low=0)]
+Watts = Annotated[float, Figure(low=0)]
+Share = Annotated[float, Figure(low=0, high=1, least=0)]
+RestJ = Annotated[float, Figure(rounded=True, least=0, part_of="energy_j")]
+RestS = Annotated[float, Figure(rounded=True, least=0, part_of="time_s")]
+Difference = Annotated[float, Figure(rounded=True, least=0)]
+AnyNumber = Annotated[  # a loss that diverges may be 1e300
+    float, Figure(low=-math.inf, high=math.inf, least=0, readable=sys.float_info.max)
+]
+Devices = Annotated[int, Figure(low=1, high=10**6 - 1)]
+Samples = Annotated[int, Figure(low=0, whole=True)]
+Count = Annotated[int, Figure(readable=2**31 - 1)]  # of what a database holds in 32 bits
+Name = Annotated[str, Text(exact=True)]
+StartId = Annotated[str, Text(100, exact=True)]  # ours has 32 characters
+LongText = Annotated[str, Text(1000)]
+ShortText = Annotated[str, Text(200)]
+Currency = Annotated[str, Text(12)]
+GpuNames = Annotated[str, Text(10_000)]  # of all GPUs, joined
 
 
 def encode(value: Any) -> Any:
@@ -120,9 +178,28 @@ def _names(cls: Any) -> tuple[str, ...]:
 
 
 @cache
+def rules(cls: Any) -> dict[str, Figure | Text]:
+    """What the types of a dataclass say of its numbers and texts, those in lists too: field name -> rule."""
+    hints = get_type_hints(cls, include_extras=True)
+    found = {name: _rule(hint) for name, hint in hints.items()}
+    return {name: rule for name, rule in found.items() if rule is not None}
+
+
+def _rule(hint: Any) -> Figure | Text | None:
+    if get_origin(hint) is Annotated:
+        rule: Figure | Text = hint.__metadata__[0]
+        return rule
+    if hint in (int, float):
+        return Figure()
+    if get_origin(hint) in (Union, UnionType, tuple):
+        return next((found for part in get_args(hint) if (found := _rule(part)) is not None), None)
+    return None
+
+
+@cache
 def _fields(cls: Any, newer: bool) -> tuple[tuple[tuple[str, bool, Reader], ...], bool]:
     """Name, whether None is allowed, and reader of each field; whether other fields are ignored."""
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, include_extras=True)
     found = []
     for f in fields(cls):
         hint = hints[f.name]
@@ -139,77 +216,62 @@ def _reader(name: str, hint: Any, newer: bool) -> Reader:
     if hint is Any:
         return lambda value: value
     if origin is Mapping:
-        return _object_reader(name, None if args[1] is Any else _reader(name, args[1], newer))
+        return partial(_read_object, name, None if args[1] is Any else _reader(name, args[1], newer))
     if origin in (tuple, Sequence):
         count = None if origin is Sequence or args[1:] == (...,) else len(args)
-        return _list_reader(name, _reader(name, args[0], newer), count)
+        return partial(_read_list, name, _reader(name, args[0], newer), count)
     if origin is Literal:
-        return _choice_reader(name, args)
-    if issubclass(hint, StrEnum):
-        return partial(member, hint) if newer else _choice_reader(name, tuple(hint))
-    if is_dataclass(hint):
-        cls: Any = hint
+        return partial(_read_choice, name, args)
+    kind, rule = args if origin is Annotated else (hint, None)
+    if issubclass(kind, StrEnum):
+        return partial(member, kind) if newer else partial(_read_choice, name, tuple(kind))
+    if is_dataclass(kind):
+        cls: Any = kind
         return partial(decode, cls, newer=newer)
-    return _text_reader(name) if hint is str else _number_reader(name, hint)
-
-
-def _object_reader(name: str, read: Reader | None) -> Reader:
-    def read_object(value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            _refuse(name, value, "no object")
-        return value if read is None else {key: read(part) for key, part in value.items()}
-
-    return read_object
-
-
-def _list_reader(name: str, read: Reader, count: int | None) -> Reader:
-    def read_list(value: Any) -> Any:
-        if not isinstance(value, list | tuple) or count not in (None, len(value)):
-            _refuse(name, value, "no list" if count is None else f"no list of {count}")
-        return tuple(map(read, value))
-
-    return read_list
-
-
-def _choice_reader(name: str, choices: tuple[str, ...]) -> Reader:
-    def read_choice(value: Any) -> Any:
-        for choice in choices:
-            if choice == value:
-                return choice
-        _refuse(name, value, f"none of {', '.join(choices)}")
-
-    return read_choice
-
-
-def _number_reader(name: str, kind: type) -> Reader:
-    kinds = (int, float) if kind is float or name in _SUMS else (kind,)
-    most = _MOST_COUNT if name in _COUNTS else sys.float_info.max if name in ANY_SIZE else _MOST
+    if kind is str:
+        return partial(_read_text, name, rule)
+    rule = rule or Figure()
+    kinds = (int, float) if kind is float or rule.whole else (kind,)
     problem = {bool: "neither true nor false", int: "no whole number that can be stored"}
-
-    def read_number(value: Any) -> Any:
-        if type(value) in kinds and abs(value) <= most:  # type(): True is no number
-            return value
-        _refuse(name, value, problem.get(kind, "no number that can be stored"))
-
-    return read_number
-
-
-def _text_reader(name: str) -> Reader:
-    def read_text(value: Any) -> Any:
-        if not isinstance(value, str):
-            _refuse(name, value, "no text")
-        return value
-
-    def read_name(value: Any) -> Any:
-        read_text(value).encode()  # a UnicodeEncodeError is a ValueError
-        if "\0" in value:
-            _refuse(name, value, "no text that can be stored")
-        if name == "start_id" and not (len(value) <= _MOST_START_ID and value.isprintable()):
-            _refuse(name, value, "no identifier of a start")
-        return value
-
-    return read_name if name in _NAMES else read_text
+    return partial(_read_number, name, kinds, rule.readable, problem.get(kind, "no number that can be stored"))
 
 
 def _refuse(name: str, value: Any, problem: str) -> NoReturn:
     raise ValueError(f"{name} = {str(value)[:80]!r} is {problem}")
+
+
+def _read_object(name: str, read: Reader | None, value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        _refuse(name, value, "no object")
+    return value if read is None else {key: read(part) for key, part in value.items()}
+
+
+def _read_list(name: str, read: Reader, count: int | None, value: Any) -> Any:
+    if not isinstance(value, list | tuple) or count not in (None, len(value)):
+        _refuse(name, value, "no list" if count is None else f"no list of {count}")
+    return tuple(map(read, value))
+
+
+def _read_choice(name: str, choices: tuple[str, ...], value: Any) -> Any:
+    for choice in choices:
+        if choice == value:
+            return choice
+    _refuse(name, value, f"none of {', '.join(choices)}")
+
+
+def _read_number(name: str, kinds: tuple[type, ...], most: float, problem: str, value: Any) -> Any:
+    if type(value) in kinds and abs(value) <= most:  # type(): True is no number
+        return value
+    _refuse(name, value, problem)
+
+
+def _read_text(name: str, rule: Text | None, value: Any) -> Any:
+    if not isinstance(value, str):
+        _refuse(name, value, "no text")
+    if rule is not None and rule.exact:
+        value.encode()  # a UnicodeEncodeError is a ValueError
+        if "\0" in value:
+            _refuse(name, value, "no text that can be stored")
+        if rule.most is not None and not (len(value) <= rule.most and value.isprintable()):
+            _refuse(name, value, f"no printable text of at most {rule.most} characters")
+    return value

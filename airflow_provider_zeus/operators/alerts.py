@@ -19,7 +19,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_zeus.airflow_compat import is_test_run
 from airflow_provider_zeus.errors import JobSpecError, StoreError
@@ -32,8 +32,11 @@ from airflow_provider_zeus.reports.alerts import DEADLINE, KINDS, NEWEST, STORE,
 from airflow_provider_zeus.reports.budget_figures import trials_of_periods
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.store.alerts import change_book, claimed, keep_taken
-from airflow_provider_zeus.store.base import Store, VariablePort
+from airflow_provider_zeus.store.base import VariablePort
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 
 @dataclass(frozen=True, slots=True)

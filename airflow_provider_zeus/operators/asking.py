@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError, ZeusError
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial, TrialKey
@@ -14,12 +15,14 @@ from airflow_provider_zeus.optimizer.policy import fallback
 from airflow_provider_zeus.patience import bounded, retried, within
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.job_remarks import NEWEST, RemarkKind, remarks
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report, Store, VariablePort
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report, VariablePort
 from airflow_provider_zeus.store.live_settings import read_settings
 from airflow_provider_zeus.store.open import SETTINGS_S, open_store
 from airflow_provider_zeus.store.pending import drain
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables
-from airflow_provider_zeus.store.variables.memory import memory_store
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables, memory_store
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 log = logging.getLogger(__name__)
 

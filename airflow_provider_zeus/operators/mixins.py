@@ -17,7 +17,7 @@ from airflow_provider_zeus.printable import plain_name
 if TYPE_CHECKING:
     from airflow_provider_zeus.operators.result_reporter import ResultReporter
     from airflow_provider_zeus.reports.run_figures import RunFigures
-    from airflow_provider_zeus.store.base import Store
+    from airflow_provider_zeus.store.sql.store import Store
 
 # Keys of the XComs that the operators push.
 DECISION = "zeus_decision"  # what runs and why, for users

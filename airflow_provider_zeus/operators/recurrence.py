@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
 from airflow_provider_zeus.errors import JobSpecError, StoreError
@@ -32,12 +32,15 @@ from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.signals.hours import HourPrices, own_signals, read_signal
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.signals.reading import followed
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Store
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from airflow_provider_zeus.training.process.supervisor import die_with_parent
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -8,21 +8,24 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
-from airflow_provider_zeus.model.power_points import thinned
+from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import Observation, State, Trial
 from airflow_provider_zeus.operators.result_writer import QueuedLine, ResultWriter, StoreThread, planned_of
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.signals.hours import HourPrices
-from airflow_provider_zeus.store.base import Store, VariablePort
+from airflow_provider_zeus.store.base import VariablePort
 from airflow_provider_zeus.store.pending import VARIABLE_S, remember
 from airflow_provider_zeus.training.interrupts import AttemptOver
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.sender import ENDED_AT_S
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 RUN_S = 30.0  # a run waits for its store this long in all: question, beginnings and ends of attempts
 PRICED_S = 6.0  # limit of reading the prices of its hours at the end of an attempt

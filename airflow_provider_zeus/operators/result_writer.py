@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.model.trial import (
@@ -18,10 +19,13 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     TrialKey,
 )
-from airflow_provider_zeus.store.base import Report, Store
+from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.rules import lost_to
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.sender import folded
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 log = logging.getLogger(__name__)
 

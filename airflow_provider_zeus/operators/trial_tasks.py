@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import BelowTargetError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
@@ -32,13 +32,14 @@ from airflow_provider_zeus.reports.job_remarks import RemarkKind
 from airflow_provider_zeus.signals.hours import HourPrices, own_signals, read_signal
 from airflow_provider_zeus.signals.reading import followed
 from airflow_provider_zeus.signals.series import Series
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables
-from airflow_provider_zeus.store.variables.memory import memory_store
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables, memory_store
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.deadline import parse
@@ -18,9 +18,11 @@ from airflow_provider_zeus.operators.schedule import finish_by_s, interval_s, of
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.signals.reading import planned_start
 from airflow_provider_zeus.signals.start import NOT_WORTH_IT, NOW_IS_BEST, WAITS, Start
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.units import time_text
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 USUAL = 8  # newest runs that say how long a run takes
 QUEUE_S = 120.0  # from the end of a wait until a worker trains, where the run has to end in time

@@ -10,11 +10,15 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
-from airflow_provider_zeus.store.base import Store, VariablePort
+from airflow_provider_zeus.store.base import VariablePort
 from airflow_provider_zeus.store.live_settings import variable_key
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 ALERTS = "zeus-alerts"
 _TRIES = 3

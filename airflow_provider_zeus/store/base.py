@@ -1,10 +1,10 @@
-"""The protocol of the trial log. Callers use :class:`Store` only; ``open_store()`` returns one."""
+"""What goes into the trial log and comes out of it: questions, answers, reports, history, sums; Variables."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from airflow_provider_zeus.model.budget import Allowance, BudgetUse
 from airflow_provider_zeus.model.job import ZeusJob
@@ -15,12 +15,10 @@ from airflow_provider_zeus.model.trial import (
     PowerPoint,
     Previous,
     ProfileSample,
-    State,
     Trial,
     TrialKey,
     Where,
 )
-from airflow_provider_zeus.reports.months import PeriodSum
 
 FRESH_S, RETRY_S = 900.0, 60.0  # a series is asked for anew after that; after that, where there was no answer
 Profile = tuple[Where, str, Sequence[ProfileSample]]  # device, job_version, one sum per (batch size, power limit)
@@ -110,133 +108,3 @@ class VariablePort(Protocol):
 
     def keys(self, prefix: str) -> list[str]:
         """Keys that begin with ``prefix``. Raises StoreError where they cannot be listed (a task on Airflow 3.2)."""
-
-
-class Store(Protocol):
-    """The trial log. Each method is one transaction and raises StoreError (unreachable, unknown schema, refused)."""
-
-    @property
-    def identity(self) -> str:
-        """Location of the log, for people: without a password."""
-
-    def ask(self, request: AskRequest) -> AskAnswer:
-        """Open the next trial of a recurrence; return the open trial of the same try of the task where there is one.
-
-        First closes earlier tries of the same task instance, and trials whose lease expired. Then learns from the log,
-        chooses, and inserts a row in state ``running``. Where a start of the plan has already reported to the open
-        trial, that trial is closed as abandoned, and the same attempt gets the next key: two starts are two
-        observations.
-        """
-
-    def begin(self, key: TrialKey, previous: TrialKey, *, lease_s: float = 90.0) -> Trial:
-        """Write the row of the attempt after ``previous`` in the same decision. Idempotent.
-
-        The row gets another key where another start has taken ``key``; send reports to the key of the returned row.
-        """
-
-    def adopt(self, trial: Trial, *, lease_s: float = 90.0) -> Trial:
-        """Write the open row of a trial that began while the store could not be reached; give it a number. Idempotent.
-
-        Send what the run costs to the key of the returned row.
-        """
-
-    def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> str | None:
-        """Renew the lease and write partial sums. Return why the trial no longer belongs to its run, or None.
-
-        The lease ends ``lease_s`` from now, or later where the trial was opened with a longer one. A trial whose lease
-        expired is reopened. A trial that a later try or start took over, or that a person closed, stays closed and gets
-        its figures. A trial that ended does not change. Raises UnknownTrialError where the log does not hold it.
-        """
-
-    def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
-        """Close a trial. Idempotent; moves ``abandoned`` to its true state, and changes no other closed trial.
-
-        A trial that a person closed gets its figures and stays closed. The reason of a trial says so where a later try
-        or start took it over. Raises UnknownTrialError where the log does not hold the trial.
-        """
-
-    def close_trial(self, job_id: str, number: int, *, by: str) -> Trial:
-        """Close an open trial by hand: permanently abandoned. Raises StoreError where it is not open."""
-
-    def reap(self, job_id: str) -> list[Trial]:
-        """Close the trials of a job whose lease expired, as the next ``ask`` would; return them. Idempotent."""
-
-    def trials(self, job_id: str, *, last: int | None = None) -> list[Trial]:
-        """The log of a job in order of number; ``last`` limits it to the newest. Expired leases read ``abandoned``."""
-
-    def recurrence(self, dag_id: str, run_id: str) -> list[Trial]:
-        """Every trial of one DAG run, in order of job and number."""
-
-    def runs(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> list[Trial]:
-        """Every trial that a job has in the newest ``last`` runs of one DAG, in order of number.
-
-        Leaves out the newest ``skip`` runs, and trials of other DAGs. The newest run is the one with the newest trial.
-        """
-
-    def pieces(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> Iterator[list[Trial]]:
-        """The trials of :meth:`runs`, in pieces that fit into memory. No connection is held between two pieces.
-
-        Each piece is one transaction. Trials that are deleted meanwhile are left out.
-        """
-
-    def version(self, dag_id: str, job_id: str, *, last: int) -> Hashable:
-        """A value that is equal only while :meth:`runs` and :meth:`profile` return the same; None: not known."""
-
-    def latest(self, *, last: int) -> list[Trial]:
-        """The ``last`` newest trials of each job in each DAG, in order of DAG, job and number."""
-
-    def sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
-        """Sums over all jobs by period: period i begins at ``bounds[i]`` and ends before ``bounds[i + 1]`` [s since the
-        epoch, ascending]. By period, DAG, job and source.
-        """
-
-    def jobs(self, dag_id: str | None = None) -> list[str]:
-        """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
-
-    def profile(self, job_id: str, device: Where, job_version: str) -> list[ProfileSample]:
-        """What one version of a job measured on one device: one sum per (batch size, power limit), in that order."""
-
-    def profiles(self, job_id: str) -> list[Profile]:
-        """What a job measured, for each device and version of the job."""
-
-    def points(self, key: TrialKey) -> list[PowerPoint]:
-        """Power over time of one trial, at most 500 points."""
-
-    def take_in(self, histories: Sequence[History]) -> list[Trial]:
-        """Write the trials that the log does not hold yet; return them as written. Idempotent.
-
-        They keep their numbers where the log holds no other trials of their job, else they follow its newest one. In
-        SQL all or none are written. Raises StoreError where a trial is in the log under another job.
-        """
-
-    def rename(self, old: str, new: str, *, merge: bool = False) -> int:
-        """Move the trials of a job, with all that they measured, to another name; return how many there are.
-
-        :param merge: where the log has trials of ``new``, they follow those of ``old``.
-
-        Raises StoreError where there is no job ``old``, where the log has trials of ``new`` without ``merge``, and
-        while a trial of either job runs.
-        """
-
-    @property
-    def unreadable(self) -> Sequence[Unreadable]:
-        """Trials that this object left out of its answers because their rows are damaged; each once."""
-
-    def settings(self, job_id: str) -> dict[str, Any]:
-        """Live settings of a job: eta, job_version, pause_exploration, pin_batch_size; empty when none are set."""
-
-    def signal(self, name: str) -> tuple[str | None, bool]:
-        """(The series kept under a name, whether the caller is to ask the service now).
-
-        In each :data:`FRESH_S` one caller is to ask; the others take what is kept. Where it tells nothing (its process
-        died, say), another one is to ask after :data:`RETRY_S`.
-        """
-
-    def kept_signal(self, name: str) -> str | None:
-        """The series kept under a name, for one who asks no service; None: there is none."""
-
-    def keep_signal(self, name: str, series: str | None) -> None:
-        """Keep a series; None: there was no answer, so that a caller asks again after :data:`RETRY_S`."""
-
-    def close(self) -> None:
-        """Release connections."""

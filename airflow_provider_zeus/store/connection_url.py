@@ -18,9 +18,6 @@ REMEDY = (
 )
 _IN_URL = re.compile(r"(?:^|//|[\s\"'])[^\s:/@\"']*:(?!//)([^\s\"']+)@")  # user:password@
 _IN_QUERY = re.compile(r"pass\w*=([^\s&\"']+)")
-_LONGEST_NAME = 63  # bytes of a PostgreSQL name: of a longer one the server would report the beginning
-_STORES = ("sql", "variable")
-_POSTGRES = ("zeus", "postgres", "postgresql")
 _HOST = re.compile(r"[\w.:,%\[\]-]*")  # names, addresses, several of them
 _OTHER_EXTRAS = ("store", "sqlalchemy_url", "sqlalchemy_scheme", "sqlalchemy_query", "cursor")
 
@@ -30,42 +27,39 @@ def is_variable_store(connection: Any, conn_id: str) -> bool:
     if not isinstance(connection.extra_dejson, Mapping):
         raise _wrong(conn_id, "extra", "...", "no JSON object")
     chosen = connection.extra_dejson.get("store") or "sql"
-    if connection.conn_type == "zeus" and chosen not in _STORES:
-        raise _wrong(conn_id, "extra store", "...", f"there is no such store, only {' and '.join(_STORES)}")
+    if connection.conn_type == "zeus" and chosen not in ("sql", "variable"):
+        raise _wrong(conn_id, "extra store", "...", "there is no such store, only sql and variable")
     return bool(connection.conn_type == "zeus" and chosen == "variable")
 
 
 def database_url(connection: Any, conn_id: str) -> str:
     """Database URL of a Connection (types zeus, postgres, sqlite), with its password. Raises StoreError."""
+    from airflow_provider_zeus.store.sql.engine import parsed_url
+
     try:
-        return _database_url(connection, conn_id)
+        extra, kind, host = connection.extra_dejson, connection.conn_type, connection.host or ""
+        if extra.get("sqlalchemy_url"):
+            url = parsed_url(str(extra["sqlalchemy_url"]), f"Connection {conn_id!r}: extra sqlalchemy_url")
+        elif kind == "sqlite" and host and not host.startswith("/"):
+            raise _wrong(conn_id, "host", "...", "not the absolute path of a file")
+        elif kind == "sqlite" and host:
+            return f"sqlite:///{host}"
+        elif kind not in ("zeus", "postgres", "postgresql"):
+            kind = kind if re.fullmatch("[a-z_]{0,30}", str(kind or "")) else "..."
+            raise _wrong(conn_id, "conn_type", kind, "no trial log is kept there")
+        elif host or extra.get("host"):
+            url = _url_of_fields(connection, conn_id, host)
+        else:
+            raise _wrong(conn_id, "host", host, "it names no database")
+        longest = 63  # bytes of a PostgreSQL name: of a longer one the server would report the beginning
+        for field, name in (("login", url.username), ("schema", url.database)):
+            if url.get_backend_name() == "postgresql" and len((name or "").encode()) > longest:
+                raise _wrong(conn_id, field, "...", f"longer than {longest} bytes, so no name in PostgreSQL")
+        return url.render_as_string(hide_password=False)
     except (TypeError, ValueError, AttributeError):  # an extra that is no text, a character that no URL allows
         raise StoreError(
             f"Connection {conn_id!r}: its fields cannot be put together as the URL of a database. {REMEDY}."
         ) from None
-
-
-def _database_url(connection: Any, conn_id: str) -> str:
-    from airflow_provider_zeus.store.sql.engine import parsed_url
-
-    extra, kind, host = connection.extra_dejson, connection.conn_type, connection.host or ""
-    if extra.get("sqlalchemy_url"):
-        url = parsed_url(str(extra["sqlalchemy_url"]), f"Connection {conn_id!r}: extra sqlalchemy_url")
-    elif kind == "sqlite" and host and not host.startswith("/"):
-        raise _wrong(conn_id, "host", "...", "not the absolute path of a file")
-    elif kind == "sqlite" and host:
-        return f"sqlite:///{host}"
-    elif kind not in _POSTGRES:
-        kind = kind if re.fullmatch("[a-z_]{0,30}", str(kind or "")) else "..."
-        raise _wrong(conn_id, "conn_type", kind, "no trial log is kept there")
-    elif host or extra.get("host"):
-        url = _url_of_fields(connection, conn_id, host)
-    else:
-        raise _wrong(conn_id, "host", host, "it names no database")
-    for field, name in (("login", url.username), ("schema", url.database)):
-        if url.get_backend_name() == "postgresql" and len((name or "").encode()) > _LONGEST_NAME:
-            raise _wrong(conn_id, field, "...", f"longer than {_LONGEST_NAME} bytes, so no name in PostgreSQL")
-    return url.render_as_string(hide_password=False)
 
 
 def _url_of_fields(connection: Any, conn_id: str, host: str) -> sa.URL:

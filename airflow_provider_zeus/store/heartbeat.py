@@ -7,7 +7,7 @@ from dataclasses import replace
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import Report
-from airflow_provider_zeus.store.reported_figures import resolved
+from airflow_provider_zeus.store.reported_figures import merged, resolved
 from airflow_provider_zeus.store.service import JobLog, abandon, add_measurements, trial_of_start
 from airflow_provider_zeus.store.sql import trials
 
@@ -19,18 +19,25 @@ def heartbeat(log: JobLog, key: TrialKey, report: Report, lease_s: float) -> str
     trial that was taken over, or closed by hand, gets only its figures. A trial that ended does not change.
     """
     trial = trial_of_start(log, key, report)
-    if trial.key != key:
-        _close_earlier_starts(log, trial)
+    if trial.key != key:  # of two starts under one key the later goes on; the earlier learns of it from its next beat
+        for other in trials.of_task_instance(log.connection, trial.key.ti_id):
+            if other.state is State.RUNNING and other.number < trial.number and rules.same_attempt(other, trial):
+                abandon(log, other, rules.REDELIVERED)
     report = resolved(trial.observation, report)
     lapsed = trial.state is State.ABANDONED and trial.reason == rules.LEASE_EXPIRED
     if lapsed:
         trial = late_heartbeat(log, trial)
     if trial.state is State.RUNNING:
-        trial = rules.after_heartbeat(trial, report.observation, log.now, lease_s)
+        seen = merged(trial.observation, report.observation)
+        trial = replace(rules.renewed(trial, log.now, lease_s), observation=seen)
         log.put(trial, relearn=lapsed)
         add_measurements(log, trial, report)
     elif trial.state is State.ABANDONED:
-        _add_figures(log, trial, report)
+        known = rules.with_figures(trial, report.observation, log.seq + 1)
+        if known is not trial:
+            log.seq += 1
+            log.put(known, relearn=True)
+        add_measurements(log, known, report)
         return trial.reason
     return None
 
@@ -48,19 +55,3 @@ def late_heartbeat(log: JobLog, trial: Trial) -> Trial:
         return trial
     log.seq += 1
     return rules.reopened(trial, log.seq)
-
-
-def _add_figures(log: JobLog, trial: Trial, report: Report) -> None:
-    """Write the figures that the run of a closed trial still reports."""
-    known = rules.with_figures(trial, report.observation, log.seq + 1)
-    if known is not trial:
-        log.seq += 1
-        log.put(known, relearn=True)
-    add_measurements(log, known, report)
-
-
-def _close_earlier_starts(log: JobLog, trial: Trial) -> None:
-    """Of two starts under one key the later one goes on; the earlier one learns of it with its next heartbeat."""
-    for other in trials.of_task_instance(log.connection, trial.key.ti_id):
-        if other.state is State.RUNNING and other.number < trial.number and rules.same_attempt(other, trial):
-            abandon(log, other, rules.REDELIVERED)

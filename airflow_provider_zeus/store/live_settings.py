@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.model import job_checks as kinds
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.store.base import VariablePort
 
@@ -23,15 +24,13 @@ ReadText = Callable[[str], str | None]  # Variable key -> its text, None when th
 
 SETTINGS = "zeus-settings"
 CHANGED = "changed"  # beside the settings: who changed them last, what, and when; no setting
-_CHANGES = {  # setting -> how a new value and its removal are recorded
-    "eta": ("eta set to {}", "eta removed"),
-    "job_version": ("job reset (job_version {})", "job_version removed"),
-    "pause_exploration": ("exploration paused", "exploration resumed"),
-    "pin_batch_size": ("batch size pinned to {}", "batch size unpinned"),
-    "audit_after": ("default to be measured in the next run", "audit withdrawn"),
+_CHANGES: dict[str, tuple[Any, str, str]] = {  # setting -> its type, how a new value and its removal are recorded
+    "eta": (kinds.Eta, "eta set to {}", "eta removed"),
+    "job_version": (kinds.Name, "job reset (job_version {})", "job_version removed"),
+    "pause_exploration": (kinds.Flag, "exploration paused", "exploration resumed"),
+    "pin_batch_size": (kinds.OneOrMore, "batch size pinned to {}", "batch size unpinned"),
+    "audit_after": (kinds.NoneOrMore, "default to be measured in the next run", "audit withdrawn"),
 }
-
-_SHOWN = 200  # characters of a text that is quoted
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,160}")
 _HIDDEN = re.compile("key|token|secret|pass|auth|bearer|dsn|prox|account|webhook|connection_string", re.IGNORECASE)
@@ -91,7 +90,7 @@ def after_change(job_id: str, text: str | None, changes: Mapping[str, Any]) -> d
     found, problem = _parsed(text)
     if found is None:
         text = text or ""
-        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        shown = text if len(text) <= 200 else f"{text[:200]}..."
         raise StoreError(
             f"Variable {variable_key(SETTINGS, job_id)!r} is no JSON object ({problem}), so nothing in it is used and "
             f"it is not written over. It holds: {shown!r}. Correct it under Admin, Variables, or delete it; then "
@@ -108,7 +107,7 @@ def write_settings(variables: VariablePort, job_id: str, changes: Mapping[str, A
     object, or does not keep the change.
     """
     key = variable_key(SETTINGS, job_id)
-    what = ", ".join(_CHANGES[name][value is None].format(value) for name, value in changes.items())
+    what = ", ".join(_CHANGES[name][2 if value is None else 1].format(value) for name, value in changes.items())
     change = {"by": by, "at": datetime.now(UTC).isoformat(timespec="seconds"), "what": what}
     text = json.dumps(after_change(job_id, variables.get(key), {**changes, CHANGED: change}))
     variables.set(key, text)
@@ -161,22 +160,11 @@ def _parsed(text: str | None) -> tuple[dict[str, Any] | None, str]:
 
 
 def _problem(name: str, value: Any, batch_sizes: Sequence[int] | None) -> str | None:
-    if name == "eta":
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return None if number and 0 <= value <= 1 else "not a number from 0 to 1"
-    if name == "pause_exploration":
-        return None if isinstance(value, bool) else "neither true nor false"
-    if name == "pin_batch_size":
-        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-            return "not a positive whole number"
-        if batch_sizes is not None and value not in batch_sizes:
-            return f"not in batch_sizes {list(batch_sizes)}"
-        return None
-    if name == "audit_after":
-        whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-        return None if whole else "not the number of a trial"
-    if name == "job_version":
-        if not isinstance(value, str) or not value:
-            return "not a text of at least one character"
-        return None if truncated(value) == value else "not a text that a database takes"
-    return "no such setting; use eta, job_version, pause_exploration, pin_batch_size or audit_after"
+    if name not in _CHANGES:
+        return "no such setting; use eta, job_version, pause_exploration, pin_batch_size or audit_after"
+    refusal = kinds.JobField.of(_CHANGES[name][0]).rule(value)
+    if refusal is not None:
+        return refusal[0]
+    if name == "pin_batch_size" and batch_sizes is not None and value not in batch_sizes:
+        return f"not in batch_sizes {list(batch_sizes)}"
+    return None if name != "job_version" or truncated(value) == value else "not a text that a database takes"

@@ -6,15 +6,18 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
 from airflow_provider_zeus.errors import ConnectionLookupError, StoreError, UndefinedConnectionError
 from airflow_provider_zeus.patience import within
 from airflow_provider_zeus.private_files import share_with
-from airflow_provider_zeus.store.base import UPGRADE, Store
+from airflow_provider_zeus.store.base import UPGRADE
 from airflow_provider_zeus.store.connection_url import database_url, is_variable_store, passwords
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables, asked_again
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 DEFAULT_CONN_ID = "zeus_default"
 SETTINGS_S = 3.0  # for Airflow's API to return live settings; a task runs without them
@@ -66,8 +69,16 @@ def store_url(conn_id: str) -> str | None:
                 f"There is no Connection {conn_id!r}: correct its name (zeus_conn_id of the task, or --conn-id), or "
                 f"define it to a PostgreSQL database and run '{UPGRADE} --conn-id {conn_id}' once."
             )
-        return _embedded_url()
-    _mask(connection)
+        if not runs_here():
+            raise StoreError(
+                f"There is no Connection {DEFAULT_CONN_ID!r}, and tasks run on other hosts, which share no file: "
+                f"define it to a PostgreSQL database and run '{UPGRADE}' once."
+            )
+        return f"sqlite:///{embedded_path()}"
+    from airflow.sdk.log import mask_secret
+
+    for password in passwords(connection):  # in other fields, which Airflow does not know: masked in its logs
+        mask_secret(password)
     if is_variable_store(connection, conn_id):
         return None
     return database_url(connection, conn_id)
@@ -95,14 +106,6 @@ def find_connection(conn_id: str) -> Any:
             f"Connection {conn_id!r} cannot be looked up ({type(error).__name__}): see that Airflow's API and database "
             "can be reached and that the Connection is well-formed."
         ) from None
-
-
-def _mask(connection: Any) -> None:
-    """Mask in Airflow's logs the passwords in other fields, which Airflow does not know."""
-    from airflow.sdk.log import mask_secret
-
-    for password in passwords(connection):
-        mask_secret(password)
 
 
 def _asked_again(conn_id: str) -> Any:
@@ -136,12 +139,3 @@ def runs_here() -> bool:
 
     parts = re.split("[,;]", conf.get("core", "executor", fallback="") or "LocalExecutor")
     return is_test_run() or all(_HERE.search(part.strip()) for part in parts)
-
-
-def _embedded_url() -> str:
-    if not runs_here():
-        raise StoreError(
-            f"There is no Connection {DEFAULT_CONN_ID!r}, and tasks run on other hosts, which share no file: define it "
-            f"to a PostgreSQL database and run '{UPGRADE}' once."
-        )
-    return f"sqlite:///{embedded_path()}"

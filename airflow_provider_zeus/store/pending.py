@@ -10,19 +10,22 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
-from airflow_provider_zeus.model.wire import decode, encode, parse
+from airflow_provider_zeus.model.wire import Name, decode, encode, parse
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.store.base import Report, Store, VariablePort
+from airflow_provider_zeus.store.base import Report, VariablePort
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
 from airflow_provider_zeus.untrusted_files import read_all
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 SCHEMA = 1
 PREFIX = "zeus-untold"
@@ -37,7 +40,7 @@ log = logging.getLogger(__name__)
 class PendingResult:
     """The arguments of a ``tell`` that failed. ``trial``: the row, where the store never got it."""
 
-    job_id: str
+    job_id: Name
     key: TrialKey
     state: State
     report: Report
@@ -168,23 +171,21 @@ _Place = tuple[str, Callable[[], str | None], Callable[[], None]]  # name, how t
 
 
 def _variables(store: Store, port: VariablePort, job_id: str | None) -> Iterator[_Place]:
-    for key in _keys(store, port, job_id):
-        yield f"Variable {key}", lambda key=key: port.get(key), lambda key=key: port.delete(key)  # type: ignore[misc]
-
-
-def _keys(store: Store, port: VariablePort, job_id: str | None) -> list[str]:
+    """Pending results in Variables. Where those cannot be listed, the keys of the job's newest trials are tried."""
     try:
-        return port.keys(f"{PREFIX}:")
+        keys = port.keys(f"{PREFIX}:")
     except StoreError as error:
         if job_id is None:
             log.warning("Pending results cannot be searched: %s", error)
-            return []
-    try:
-        trials = store.trials(job_id, last=SEARCHED_TRIALS)
-    except StoreError as error:
-        log.warning("Pending results of %s cannot be searched: %s", visible(job_id), error)
-        return []
-    return [pending_key(t.key) for t in trials if t.state.awaits_result]
+            return
+        try:
+            trials = store.trials(job_id, last=SEARCHED_TRIALS)
+        except StoreError as away:
+            log.warning("Pending results of %s cannot be searched: %s", visible(job_id), away)
+            return
+        keys = [pending_key(t.key) for t in trials if t.state.awaits_result]
+    for key in keys:
+        yield f"Variable {key}", partial(port.get, key), partial(port.delete, key)
 
 
 def _files(state_dir: Path | None) -> Iterator[_Place]:

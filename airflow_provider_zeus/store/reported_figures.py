@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import sys
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 from airflow_provider_zeus.model.size_bounds import bounded_points, newest_samples, truncated_observation
 from airflow_provider_zeus.model.trial import Observation, ProfileSample
-from airflow_provider_zeus.model.wire import ANY_SIZE
+from airflow_provider_zeus.model.wire import Figure, rules
 from airflow_provider_zeus.store.base import Report
 
-_LEAST, _MOST = 1e-9, 1e15  # of a measured value in any unit: products of such values are finite and not 0
-NEVER_NEGATIVE = {"epochs", "samples", "samples_per_epoch", "energy_j", "time_s", "max_power_w", "power_limit_w"}
-_DIFFERENCES = ("rest_j", "rest_s", "excess_j", "excess_s")  # so rounding may leave a tiny rest
-_RESTS, _ROUNDING = {"rest_j": "energy_j", "rest_s": "time_s"}, 1e-6  # of what they are parts; share of it below 0
+_ROUNDING = 1e-6  # share of a sum that a part of it may be below 0
+_SAMPLE = Figure(low=0)
 
 
 def merged(old: Observation, new: Observation) -> Observation:
@@ -28,15 +25,14 @@ def merged(old: Observation, new: Observation) -> Observation:
     new = truncated_observation(new)
     missing = dict(new.reasons)
     values: dict[str, Any] = {}
+    figures = rules(Observation)
     for name in (f.name for f in fields(Observation)):
-        value = getattr(new, name)
-        problem = _problem(name, value)
-        if not problem and name in _RESTS and value is not None:
-            problem = _negative_rest(value, values[_RESTS[name]])
-        if problem:
-            value, missing[name] = None, problem
-        elif name in _DIFFERENCES and value is not None and abs(value) < _LEAST:
-            value = 0.0
+        value, rule = getattr(new, name), figures.get(name)
+        if value is not None and isinstance(rule, Figure):
+            if problem := rule.problem(value) or _negative_part(value, rule, values):
+                value, missing[name] = None, problem
+            elif rule.rounded and abs(value) < _SAMPLE.least:
+                value = 0.0
         values[name] = getattr(old, name) if value is None and name not in missing else value
     reasons = {**old.reasons, **missing}
     values["out_of_memory"] = old.out_of_memory or new.out_of_memory
@@ -44,29 +40,10 @@ def merged(old: Observation, new: Observation) -> Observation:
     return Observation(**values)
 
 
-def _problem(name: str, value: Any) -> str:
-    """Why a value cannot be stored: a later decision could not be computed with it. Empty where it can."""
-    if isinstance(value, tuple):
-        least, most = (-sys.float_info.max, sys.float_info.max) if name in ANY_SIZE else (0.0, _MOST)
-        finite = all(isinstance(v, int | float) and least <= v <= most for v in value)
-        return "" if finite else "not a list of finite numbers"
-    if name == "gpu_busy" and value is not None and not 0 <= value <= 1:
-        return f"{value:g} was reported, which is no share"
-    if isinstance(value, str | bool) or not isinstance(value, int | float) or name in ANY_SIZE:
-        return "not a finite number" if isinstance(value, float) and not math.isfinite(value) else ""
-    if not math.isfinite(value):
-        return "not a finite number"
-    if name in NEVER_NEGATIVE and value < 0:
-        return f"{value:g} was reported, which is below 0"
-    if name == "device_count" and not 0 < value < 10**6:
-        return f"{value} was reported, which is no count of devices"
-    least = 0.0 if name in _DIFFERENCES else _LEAST
-    return "" if value == 0 or least <= abs(value) <= _MOST else f"{value:g} was reported, which nothing measures"
-
-
-def _negative_rest(rest: float, total: float | None) -> str:
+def _negative_part(value: float, rule: Figure, sums: Mapping[str, Any]) -> str:
     """Why a part of the energy or time cannot be stored: an epoch of fewer samples would cost nothing, or less."""
-    return "" if rest >= -_ROUNDING * (total or 0.0) else f"{rest:g} was reported, which is below 0"
+    enough = not rule.part_of or value >= -_ROUNDING * (sums[rule.part_of] or 0.0)
+    return "" if enough else f"{value:g} was reported, which is below 0"
 
 
 def finite(report: Report) -> Report:
@@ -75,7 +52,7 @@ def finite(report: Report) -> Report:
     At most the newest 1000 samples and 500 points remain.
     """
     samples = newest_samples([s for s in report.profile if usable(s)])
-    points = [p for p in report.points if _measured(p.t_s)]
+    points = [p for p in report.points if not _SAMPLE.problem(p.t_s)]
     points = [replace(p, power_w=_kept(p.power_w), limit_w=_kept(p.limit_w)) for p in points]
     return replace(report, profile=samples, points=bounded_points(points))
 
@@ -98,12 +75,9 @@ def resolved(held: Observation, report: Report) -> Report:
 
 def usable(s: ProfileSample) -> bool:
     """Whether all values of a profile sample can have been measured."""
-    return all(map(_measured, (s.samples, s.energy_j, s.time_s, s.limit_w, s.steps))) and 0 < s.batch_size <= _MOST
-
-
-def _measured(value: float) -> bool:
-    return value == 0 or _LEAST <= value <= _MOST
+    measured = not any(map(_SAMPLE.problem, (s.samples, s.energy_j, s.time_s, s.limit_w, s.steps)))
+    return measured and 0 < s.batch_size <= _SAMPLE.high
 
 
 def _kept(value: float | None) -> float | None:
-    return value if value is not None and _measured(value) else None
+    return None if _SAMPLE.problem(value) else value

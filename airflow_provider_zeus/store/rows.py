@@ -14,9 +14,8 @@ from typing import Any
 
 from airflow_provider_zeus.model.size_bounds import truncated, truncated_observation
 from airflow_provider_zeus.model.trial import Observation, Origin, Phase, PowerPoint, State, Trial
-from airflow_provider_zeus.model.wire import decode, encode, refuse_constant
+from airflow_provider_zeus.model.wire import Figure, decode, encode, refuse_constant, rules
 from airflow_provider_zeus.store.base import Unreadable
-from airflow_provider_zeus.store.reported_figures import NEVER_NEGATIVE
 
 _JSON = json.JSONDecoder(parse_constant=refuse_constant)
 DAMAGED = object()
@@ -24,6 +23,7 @@ DAMAGED = object()
 ORIGIN = tuple(f.name for f in fields(Origin))
 _POINT = tuple(f.name for f in fields(PowerPoint))
 OBSERVED = tuple(f.name for f in fields(Observation))
+_NEVER_NEGATIVE = [name for name, rule in rules(Observation).items() if isinstance(rule, Figure) and rule.low >= 0]
 _STATES, _PHASES = frozenset(State), frozenset(Phase)
 _TIMES = ("opened_at", "lease_until", "lease_s", "closed_at")
 _AS_IS = ("job_id", "number", "reason", "asked_after_seq", "told_seq", *_TIMES)
@@ -78,19 +78,14 @@ def from_row(row: Mapping[Any, Any]) -> Trial:
     seen, reason = truncated_observation(trial.observation), trial.reason and truncated(trial.reason)
     if seen is not trial.observation or reason != trial.reason:
         trial = replace(trial, observation=seen, reason=reason)
-    _check(trial)
-    return trial
-
-
-def _check(trial: Trial) -> None:
-    """Raises ValueError where no decision can be computed with a trial."""
     spec = decode(_Spec, trial.spec, newer=True)
     if trial.batch_size <= 0 or any(batch_size <= 0 for batch_size in spec.batch_sizes):
         raise ValueError(f"batch_size = {min([trial.batch_size, *spec.batch_sizes])} is not above 0")
-    for name in NEVER_NEGATIVE:
+    for name in _NEVER_NEGATIVE:
         value = getattr(trial.observation, name)
-        if value is not None and value < 0:
+        if isinstance(value, int | float) and value < 0:
             raise ValueError(f"{name} = {value:g} is below 0")
+    return trial
 
 
 def read_json(text: Any) -> Any:

@@ -16,7 +16,6 @@ from airflow_provider_zeus.model.trial import (
     Decision,
     Observation,
     Origin,
-    Phase,
     State,
     Trial,
     TrialKey,
@@ -77,17 +76,6 @@ def _same_or_later_try(old: Origin, new: Origin) -> bool:
     return known and same and old.try_number <= new.try_number
 
 
-def serves_as_previous(trial: Trial, origin: Origin, run_types: Iterable[str]) -> bool:
-    """Whether ``run.previous`` of a later run may read this trial: it left a model, or kept an earlier one.
-
-    Of the same map index, of one of these run types, and not of the later run itself, which may have been cleared.
-    """
-    held = trial.origin
-    own_run = bool(origin.run_id) and (held.dag_id, held.run_id) == (origin.dag_id, origin.run_id)
-    left = trial.state.left_model and trial.planned.phase is not Phase.IMPORTED
-    return left and held.map_index == origin.map_index and held.run_type in run_types and not own_run
-
-
 def newest_runs(found: Iterable[tuple[int, Trial]], before: float, most: int) -> list[Trial]:
     """The newest ``most`` trials, newest first. A run that was cleared keeps its place: that of its first trial.
 
@@ -126,14 +114,10 @@ def lost_to(reason: str | None) -> bool:
     return (reason or "").startswith((SUPERSEDED, REDELIVERED, BY_HAND))
 
 
-def closed_by_hand(trial: Trial) -> bool:
-    """Whether a person closed the trial: it stays closed, even if its run still reports."""
-    return trial.state is State.ABANDONED and (trial.reason or "").startswith(BY_HAND)
-
-
 def abandon(trial: Trial, reason: str, now: float, seq: int) -> Trial:
     """Close an open trial without a result; ``seq`` becomes its ``told_seq``."""
-    return replace(trial, state=State.ABANDONED, reason=reason, told_seq=seq, closed_at=_closing(trial, now))
+    closed_at = max(now, trial.opened_at)  # a clock that steps back must not make a trial end before it began
+    return replace(trial, state=State.ABANDONED, reason=reason, told_seq=seq, closed_at=closed_at)
 
 
 def redelivered(own: Iterable[Trial], job_id: str) -> Trial | None:
@@ -205,26 +189,9 @@ def adopted(trial: Trial, *, number: int, now: float, lease_s: float) -> Trial:
     )
 
 
-def repeated(trial: Trial, key: TrialKey, *, number: int, now: float, lease_s: float) -> Trial:
-    """The open row of another start of the same attempt: with the same decision, without the observation."""
-    again = adopted(replace(trial, key=key), number=number, now=now, lease_s=lease_s)
-    return replace(again, asked_after_seq=trial.asked_after_seq, opened_at=now)
-
-
 def same_attempt(one: Trial, other: Trial) -> bool:
     """Whether both rows run the same attempt of the same decision."""
     return (one.decision.seed, one.planned) == (other.decision.seed, other.planned)  # its attempts may be pruned
-
-
-def answer_was_lost(held: Trial, alone: Trial) -> bool:
-    """Whether an open row is of a request whose answer was lost, so that ``alone`` runs in its place."""
-    open_ = held.state is State.RUNNING and held.observation.start_id is None
-    return open_ and not same_attempt(held, alone)
-
-
-def after_heartbeat(trial: Trial, news: Observation, now: float, lease_s: float) -> Trial:
-    """An open trial after a heartbeat: lease renewed, partial sums written."""
-    return replace(renewed(trial, now, lease_s), observation=merged(trial.observation, news))
 
 
 def renewed(trial: Trial, now: float, lease_s: float) -> Trial:
@@ -258,7 +225,7 @@ def closed(trial: Trial, state: State, news: Observation, reason: str | None, *,
     """
     if state is State.RUNNING:
         raise ValueError("tell() closes a trial: State.RUNNING is not an end; use heartbeat() for partial sums")
-    if closed_by_hand(trial):
+    if trial.state is State.ABANDONED and (trial.reason or "").startswith(BY_HAND):
         return with_figures(trial, news, seq)
     open_ = trial.state is State.RUNNING
     if not open_ and not (trial.state is State.ABANDONED and state is not State.ABANDONED):
@@ -268,7 +235,7 @@ def closed(trial: Trial, state: State, news: Observation, reason: str | None, *,
         state=state,
         reason=truncated(reason) if reason is not None else trial.reason if lost_to(trial.reason) else None,
         told_seq=seq,
-        closed_at=_closing(trial, now),
+        closed_at=max(now, trial.opened_at),
         observation=merged(trial.observation, news),
     )
 
@@ -292,7 +259,3 @@ def limits_left(rows: Iterable[LimitRow]) -> dict[str, tuple[float, float]]:
         and isinstance(left_w, int | float)
         and found_w != left_w
     }
-
-
-def _closing(trial: Trial, now: float) -> float:
-    return max(now, trial.opened_at)  # a clock that steps back must not make a trial end before it began

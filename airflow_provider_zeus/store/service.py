@@ -71,7 +71,10 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any]) -> AskAns
     """Close stale trials. Return the open trial of this task instance's try, or choose and open the next one."""
     if request.pinned_by is not None:
         settings = {**settings, "pin_batch_size": request.job.default_batch_size, "pinned_by": request.pinned_by}
-    running = _still_open(log, request)
+    running = log.open_trials()
+    for stale, reason in rules.stale(running, request, log.now):
+        running.remove(stale)
+        abandon(log, stale, reason)
     job = request.job.with_settings(settings)
     belief = checkpoints.belief_of(
         log.connection, log.job_id, job, oldest_open=min((t.number for t in running), default=None)
@@ -104,6 +107,9 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any]) -> AskAns
         attempt = trials.next_attempt(log.connection, request.ti_id)
         trial = rules.opened(request, job, decision, number=number, attempt=attempt, seq=log.seq, now=log.now)
         log.add(trial)
+    origin, of_run = request.origin, log.of_run(request.origin) if request.origin.map_index >= 0 else []
+    of_job = [t.origin for t in of_run if t.job_id == request.job_id]
+    others = {o.map_index for o in of_job if o.task_id == origin.task_id}
     return AskAnswer(
         trial=trial,
         profile=profile,
@@ -112,7 +118,7 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any]) -> AskAns
         previous=_previous(log, request.origin, job),
         budgets=budgets,
         redelivered=again is not None,
-        shared_with=_other_map_indexes(log, request),
+        shared_with=sorted(others - {origin.map_index}),
     )
 
 
@@ -143,15 +149,6 @@ def _previous(log: JobLog, origin: Origin, job: ZeusJob) -> Previous | None:
     return Previous(returned=found[0].observation.returned, not_needed=len(list(in_a_row)))
 
 
-def _other_map_indexes(log: JobLog, request: AskRequest) -> list[int]:
-    """Other map indexes of the request's task that have trials of its job in the same DAG run."""
-    origin = request.origin
-    if origin.map_index < 0:
-        return []
-    found = [t.origin for t in log.of_run(origin) if t.job_id == request.job_id]
-    return sorted({o.map_index for o in found if o.task_id == origin.task_id} - {origin.map_index})
-
-
 def _redeliver(log: JobLog, trial: Trial, lease_s: float) -> Trial:
     """The open trial of a request that is repeated; a row of its own once a start has reported to that trial."""
     if trial.observation.start_id is None:
@@ -165,18 +162,10 @@ def _redeliver(log: JobLog, trial: Trial, lease_s: float) -> Trial:
 def _repeated(log: JobLog, trial: Trial, lease_s: float) -> Trial:
     """A row of its own for another start of the same attempt."""
     key = TrialKey(trial.key.ti_id, trials.next_attempt(log.connection, trial.key.ti_id))
-    again = rules.repeated(trial, key, number=log.newest + 1, now=log.now, lease_s=lease_s)
+    again = rules.adopted(replace(trial, key=key), number=log.newest + 1, now=log.now, lease_s=lease_s)
+    again = replace(again, asked_after_seq=trial.asked_after_seq, opened_at=log.now)
     log.add(again)
     return again
-
-
-def _still_open(log: JobLog, request: AskRequest) -> list[Trial]:
-    """Open trials, after the request has closed the stale ones."""
-    running = log.open_trials()
-    for trial, reason in rules.stale(running, request, log.now):
-        running.remove(trial)
-        abandon(log, trial, reason)
-    return running
 
 
 def abandon(log: JobLog, trial: Trial, reason: str) -> Trial:
@@ -218,7 +207,8 @@ def adopt(log: JobLog, trial: Trial, lease_s: float) -> Trial:
     """
     start_id = trial.observation.start_id
     found = None if trial.number else log.find(trial.key)
-    if found and rules.answer_was_lost(found, trial):
+    unused = found and found.state is State.RUNNING and found.observation.start_id is None
+    if found and unused and not rules.same_attempt(found, trial):
         abandon(log, found, rules.ANSWER_LOST)
     trial = rules.adopted(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
     return _found_or_added(log, trial, start_id)

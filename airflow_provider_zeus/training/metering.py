@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 
-from airflow_provider_zeus.model.power_points import MAX_POINTS, thinned
+from airflow_provider_zeus.model.size_bounds import MAX_POINTS, thinned
 from airflow_provider_zeus.model.trial import Observation, PowerPoint
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.meter import Reading, Span, edge, read

@@ -53,6 +53,7 @@ class ZeusRun:
     ) -> None:
         self.plan, self.device, self.limits, self.ranks = plan, device, limits, ranks
         self.driven = False  # a framework's callback counts the steps
+        self._in_train = False
         self.warned: set[str] = set()  # warnings that were given once
         self.job = plan.job
         self._target = self.job.parsed_target
@@ -93,7 +94,7 @@ class ZeusRun:
         run = cls(plan, device, sink or (lambda line: None), limits, try_number=try_number, ranks=ranks)
         stack.callback(Heartbeat(run.beat, plan.heartbeat_s).stop)
         run._resources = stack
-        atexit.register(run.close)
+        atexit.register(run._close)
         return run
 
     @classmethod
@@ -272,6 +273,7 @@ class ZeusRun:
         """
         if self._progress.live is not None or self._progress.finished:
             raise RuntimeError("run.train() must come first, and once: this run has begun already.")
+        self._in_train = True
         try:
             value = attempt_loop.train(self._progress, partial(fn, self, *args, **kwargs))
             try:
@@ -281,7 +283,8 @@ class ZeusRun:
                 log.exception("Zeus could not store what the training function returned.")
             return value
         finally:
-            self.close()
+            self._in_train = False
+            self._close()
 
     def kill(self, reason: str) -> None:
         """Stop the training: raises TrainingKilled here and at every later call of this handle."""
@@ -289,10 +292,19 @@ class ZeusRun:
         raise_again(self._progress.killed)
 
     def close(self) -> None:
-        """Restore the power limit and stop the heartbeat; write the end of an attempt that has not ended yet."""
+        """Restore the power limit and stop the heartbeat; write the end of an attempt that has not ended yet.
+
+        Inside of ``train()``, which does so itself, it does nothing.
+        """
+        if self._in_train:
+            log.warning("Zeus: run.close() does nothing inside of the training function: the run goes on.")
+        else:
+            self._close()
+
+    def _close(self) -> None:
         if self.forked:
             return
-        atexit.unregister(self.close)
+        atexit.unregister(self._close)
         if not self._progress.finished:
             attempt_loop.end_unfinished(self._progress, error_before=self._error_before)
         self._progress.drop_folder()

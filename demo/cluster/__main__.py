@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 from demo.cluster.account import problems, row, table
 from demo.cluster.scenario import Played, Where, play
 from demo.cluster.servers import Cluster

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_zeus.model.trial import State, Trial
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 from demo.cluster.servers import Cluster
 from demo.cluster.settings import JOBS, SLICES, WORKERS, dag_id, job_id
 from demo.settings import DemoError

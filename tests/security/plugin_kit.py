@@ -16,10 +16,10 @@ import httpx
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.rows import to_row
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.plugin.kit import ran
 
 PATIENCE_S = 60.0  # of a test on a busy host

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.security.plugin_kit import connected, head, served, status_of
 from tests.unit.plugin.auth_manager import SECRET

@@ -22,8 +22,8 @@ from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.trial import Origin, State
 from airflow_provider_zeus.printable import cell, text_of, visible
 from airflow_provider_zeus.reports.export_rows import csv_of, file_name, rows_of
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.pending import remember
+from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.cli.conftest import Zeus, home, recur, store, zeus  # noqa: F401  fixtures
 from tests.unit.store.store_kit import DEVICE, report, request

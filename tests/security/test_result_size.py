@@ -21,9 +21,9 @@ from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.recurrence import plan_of
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.plugin.views.overview_state import state_of
-from airflow_provider_zeus.store.base import Report, Store
+from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql import schema
-from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.store.variables.store import VariableStore
 from airflow_provider_zeus.training.protocol.environment import try_of
 from airflow_provider_zeus.training.protocol.events import ResultLine

@@ -20,8 +20,7 @@ from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.plugin.api import app, reading
 from airflow_provider_zeus.plugin.views import dag_what_if
 from airflow_provider_zeus.reports.export_rows import csv_of, rows_of
-from airflow_provider_zeus.store.base import Store
-from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.security.plugin_kit import client_of, connected, filled, head, in_one_loop, served, status_of, until
 from tests.unit.plugin.conftest import airflow_app, home, store, token_of, viewer  # noqa: F401

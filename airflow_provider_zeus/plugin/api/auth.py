@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import inspect
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from fastapi import Depends, HTTPException, Request  # noqa: TID253 - loaded by the api-server alone
@@ -19,7 +20,9 @@ from airflow_provider_zeus.airflow_compat import (
     requires_access_dag,
 )
 from airflow_provider_zeus.plugin.api import load
-from airflow_provider_zeus.store.base import Store
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 __all__ = [
     "EVERYWHERE",

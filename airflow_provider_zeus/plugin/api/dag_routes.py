@@ -23,7 +23,7 @@ from airflow_provider_zeus.plugin.views.dag_view import NO_JOB, JobLog, JobRuns
 from airflow_provider_zeus.plugin.views.models import short
 from airflow_provider_zeus.reports import export_rows, job_remarks
 from airflow_provider_zeus.reports.budget_figures import budget_spent, trials_of_periods
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
 

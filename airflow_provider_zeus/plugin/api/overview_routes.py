@@ -15,7 +15,7 @@ from airflow_provider_zeus.plugin.api.responses import answered
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views import months_view, overview_state, overview_view, pages, prices
 from airflow_provider_zeus.reports.months import PeriodSum, SavedDraws, month_bounds, month_of, saved_between
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api")
 

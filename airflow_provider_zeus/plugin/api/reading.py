@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from airflow_provider_zeus.airflow_compat import DagModel, DagTag, XComModel, create_session
 from airflow_provider_zeus.errors import SignalError, StoreError
@@ -27,11 +27,13 @@ from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.signals.reading import CONNECTIONS, KEPT_S, ReadOnlyKeeper, signal_series
 from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
 from airflow_provider_zeus.signals.start import DAY_S
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.live_settings import SETTINGS, last_change, problem_of, read_settings, variable_key
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, embedded_path, open_store, state_dir, store_url
 from airflow_provider_zeus.store.pending import PREFIX, PendingResult, pending_key, read_file
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 T = TypeVar("T")
 _Version = tuple[int, int | None, TrialKey]  # number, told_seq, key: the log may have been replaced by another one

@@ -16,7 +16,7 @@ from airflow_provider_zeus.plugin.text.run_notes import waiting
 from airflow_provider_zeus.plugin.views import costs, overview_view, pages, prices, run_view
 from airflow_provider_zeus.plugin.views.compare_view import MOST, NOTHING, Column, Comparison, Place
 from airflow_provider_zeus.reports.run_figures import RunSaving, Yardstick, last_measured
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api")
 

@@ -80,7 +80,12 @@ class GpuLock:
     def check(self) -> str:
         """Update and return ``why_shared``: empty while no other training shares the GPUs."""
         for path, descriptor in self._files.items():
-            if os.fstat(descriptor).st_size > _NAME_BYTES:
+            try:
+                size = os.fstat(descriptor).st_size
+            except OSError as error:  # the training closed it, or its file system is gone
+                log.debug("The lock %s cannot be read: %s", path, error)
+                continue
+            if size > _NAME_BYTES:
                 self.why_shared = f"another training of this host came to share the GPU ({Path(path).stem}): {ALONE}"
         return self.why_shared
 

@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 EVERY = 16  # trials between two checkpoints: a request learns from at most so many again
 KEPT = 16  # newest checkpoints of a job: a late result within them does not read the whole log again
-_MOST = 2**63 - 1  # above every trial number
 AHEAD = 256  # trials (0.2 s and more): a request that learns from more does so before it takes the lock
 
 _C, _T = schema.checkpoint, schema.trial
@@ -50,11 +49,8 @@ _COUNT_BEHIND = sa.select(  # trials that a request learns from and that a check
 ).where(schema.job.c.job_id == _job)
 _DELETE_FROM = sa.delete(_C).where(_C.c.job_id == _job, _C.c.number >= sa.bindparam("first"))
 _DELETE = sa.delete(_C).where(_C.c.job_id == _job, _C.c.tag == _tag, _C.c.number == sa.bindparam("after"))
-_OLD = (
-    sa.select(_C.c.number).where(_C.c.job_id == _job).order_by(_C.c.number.desc()).offset(KEPT - 1).limit(1)
-).scalar_subquery()
-_DELETE_OLD = sa.delete(_C).where(_C.c.job_id == _job, _C.c.number < _OLD)
-_INSERT = sa.insert(_C)
+_oldest_kept = sa.select(_C.c.number).where(_C.c.job_id == _job).order_by(_C.c.number.desc()).offset(KEPT - 1).limit(1)
+_DELETE_OLD = sa.delete(_C).where(_C.c.job_id == _job, _C.c.number < _oldest_kept.scalar_subquery())
 
 Checkpoint = tuple[int, int, Belief]  # trial number, highest told_seq at or below it, belief after it
 
@@ -105,7 +101,7 @@ def _learned(
 
 def _start(connection: sa.Connection, job_id: str, job: ZeusJob, *, ahead: bool) -> Checkpoint:
     """The newest valid checkpoint, else the prior. Damaged ones are deleted unless ``ahead``."""
-    tag, below = belief_tag(job), _MOST
+    tag, below = belief_tag(job), 2**63 - 1  # above every trial number
     while row := connection.execute(_NEWEST, {"job": job_id, "tag": tag, "below": below}).one_or_none():
         below = row.number
         digest, _, text = str(row.belief).partition(" ")
@@ -134,7 +130,7 @@ def write(connection: sa.Connection, job_id: str, job: ZeusJob, new: Sequence[Ch
         row["belief"] = f"{_digest(tag, number, seq, text)} {text}"
     for row in rows:  # an invalid one may still exist
         connection.execute(_DELETE, {"job": job_id, "tag": tag, "after": row["number"]})
-    connection.execute(_INSERT, rows)
+    connection.execute(sa.insert(_C), rows)
     connection.execute(_DELETE_OLD, {"job": job_id})
 
 

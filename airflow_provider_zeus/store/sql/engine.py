@@ -19,9 +19,8 @@ from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.patience import pauses
 from airflow_provider_zeus.store.rows import read_json
 from airflow_provider_zeus.store.sql.errors import connected, hidden, is_port, may_pass, no_slot, reached
-from airflow_provider_zeus.store.sql.sqlite_file import watch
+from airflow_provider_zeus.store.sql.sqlite_file import turn, watch
 from airflow_provider_zeus.store.sql.watchdog import CALL_S, watch_all
-from airflow_provider_zeus.store.sql.writer_queue import turn
 
 BUSY_TIMEOUT_S = 30  # for SQLite's lock, which the writers of one host share
 LOCK_S, STATEMENT_S = (
@@ -38,9 +37,9 @@ _CLIENT: dict[str, Any] = {  # defaults that a URL may override; a dead network 
     "tcp_user_timeout": 10_000,
     "application_name": "airflow-provider-zeus",
 }
-_READ_LIMITS = f"SELECT set_config('statement_timeout', '{STATEMENT_S:g}s', true)"
-_LIMITS = (  # for one writing transaction: a connection pooler may give the session to other clients
-    f"{_READ_LIMITS}, set_config('lock_timeout', '{LOCK_S:g}s', true), "
+_LIMITS = (  # for one transaction: a connection pooler may give the session to other clients
+    f"SELECT set_config('statement_timeout', '{STATEMENT_S:g}s', true), "
+    f"set_config('lock_timeout', '{LOCK_S:g}s', true), "
     f"set_config('idle_in_transaction_session_timeout', '{2 * BUSY_TIMEOUT_S}s', true)"
 )
 _WRITE = "zeus_write"  # execution option of a transaction that will write
@@ -98,7 +97,7 @@ def new_engine(url: sa.URL, creator: Callable[[], sqlite3.Connection] | None = N
     postgres = url.get_backend_name() == "postgresql"
     options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT_S}}
     if creator is not None:
-        options = {"creator": creator, "poolclass": sa.NullPool}
+        options = {"creator": creator, "poolclass": sa.QueuePool, "max_overflow": -1}
     if postgres:
         options = {
             "connect_args": {name: value for name, value in _CLIENT.items() if name not in url.query},
@@ -157,8 +156,8 @@ def _connect_postgres(dialect: sa.Dialect, _record: Any, args: Any, options: Any
 
 
 def _begin_postgres(connection: sa.Connection) -> None:
-    """Limit the time of statements, and of a writer's waiting for a lock and idling with one."""
-    connection.exec_driver_sql(_LIMITS if connection.get_execution_options().get(_WRITE) else _READ_LIMITS)
+    """Limit the time of statements, and of waiting for a lock and idling with one."""
+    connection.exec_driver_sql(_LIMITS)
 
 
 @contextmanager
@@ -175,6 +174,13 @@ def transaction(engine: sa.Engine, *, write: bool = False) -> Iterator[sa.Connec
             committing = write
     except (SQLAlchemyError, OverflowError, UnicodeError) as error:  # the last two come from drivers, about a value
         raise explained(error, engine.url, unsure=committing) from None
+
+
+def clock(connection: sa.Connection) -> float:
+    """Seconds since the epoch by the store's clock: the database's on PostgreSQL, this host's on SQLite."""
+    if connection.dialect.name != "postgresql":
+        return time.time()
+    return float(connection.scalar(sa.select(sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double))) or 0)
 
 
 def file_of(url: sa.URL) -> Path | None:

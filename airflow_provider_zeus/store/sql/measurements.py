@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import sqlalchemy as sa
 
-from airflow_provider_zeus.model.power_points import thinned
-from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES
+from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, thinned
 from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, Trial, TrialKey, Where, summed
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.store.base import Profile
@@ -26,9 +25,7 @@ _by_device = (
     _S.c.job_version == sa.bindparam("version"),
 )
 _POINTS = sa.select(_T.c.id, _P.c.trial_id, _P.c.points).select_from(_T.outerjoin(_P)).where(*_by_key)
-_INSERT_POINTS = sa.insert(_P)
 _UPDATE_POINTS = sa.update(_P).where(_P.c.trial_id == sa.bindparam("row")).values(points=sa.bindparam("points"))
-_INSERT_SAMPLES = sa.insert(_S)
 _SAMPLES = (  # cast: PostgreSQL sums whole numbers into decimals
     sa.select(
         _S.c.batch_size,
@@ -43,8 +40,6 @@ _SAMPLES = (  # cast: PostgreSQL sums whole numbers into decimals
     .order_by(_S.c.batch_size, _S.c.limit_w)
     .limit(MOST_SAMPLES)
 )
-_of_profile = (_S.c.device_model, _S.c.device_count, _S.c.energy_source, _S.c.job_version)
-_PROFILED = sa.select(*_of_profile).where(_S.c.job_id == sa.bindparam("job")).distinct().order_by(*_of_profile)
 _FORGET_SAMPLES = sa.delete(_S).where(
     *_by_device, _S.c.batch_size == sa.bindparam("size"), _S.c.limit_w == sa.bindparam("limit")
 )
@@ -63,7 +58,7 @@ def add_points(connection: sa.Connection, key: TrialKey, new: Sequence[PowerPoin
     row = connection.execute(_POINTS, {"ti": key.ti_id, "nth": key.attempt}).one()
     values = points_to_lists(thinned([*points_from_lists(row.points), *new]))
     if row.trial_id is None:
-        connection.execute(_INSERT_POINTS, {"trial_id": row.id, "points": values})
+        connection.execute(sa.insert(_P), {"trial_id": row.id, "points": values})
     else:
         connection.execute(_UPDATE_POINTS, {"row": row.id, "points": values})
 
@@ -80,7 +75,9 @@ def profile(
 
 def profiles(connection: sa.Connection, job_id: str) -> list[Profile]:
     """The profiles of a job: one for each device and version."""
-    found = [((r[0], r[1], r[2] or None), r[3]) for r in connection.execute(_PROFILED, {"job": job_id})]
+    of_profile = (_S.c.device_model, _S.c.device_count, _S.c.energy_source, _S.c.job_version)
+    rows = connection.execute(sa.select(*of_profile).where(_S.c.job_id == job_id).distinct().order_by(*of_profile))
+    found = [((r[0], r[1], r[2] or None), r[3]) for r in rows]
     return [(where, version, profile(connection, job_id, where, version)) for where, version in found]
 
 
@@ -113,7 +110,7 @@ def add_profile(
     room = MOST_SAMPLES - len(held) + len(changed)
     rows = [where | encode(s) for s in summed([*changed, *new])[:room]]
     if rows:
-        connection.execute(_INSERT_SAMPLES, rows)
+        connection.execute(sa.insert(_S), rows)
 
 
 def _device(job_id: str, device: Where, version: str) -> dict[str, object]:

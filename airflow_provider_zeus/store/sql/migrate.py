@@ -128,28 +128,25 @@ def _use_wal(engine: sa.Engine, path: Path) -> None:
 
 @contextmanager
 def _file_lock(path: Path) -> Iterator[None]:
+    """Hold the lock of one process that creates or migrates the file; wait for it for at most :data:`LOCK_S`."""
     try:
         private_files.make_folder(path.parent)
         lock = private_files.open_file(f"{path}.lock", os.O_RDONLY | os.O_CREAT)
     except OSError as error:
         raise StoreError(f"The trial log at {path} cannot be made ({error.strerror}); make it writable.") from None
+    until_s = time.monotonic() + LOCK_S
     try:
-        _wait_for(lock, path)
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until_s:
+                    raise StoreError(
+                        f"The trial log at {path} cannot be made or migrated: another process has kept {path}.lock for "
+                        f"{LOCK_S:g} s. End that process (fuser {path}.lock names it)."
+                    ) from None
+            time.sleep(0.05)
         yield
     finally:
         os.close(lock)
-
-
-def _wait_for(lock: int, path: Path) -> None:
-    """Wait for the lock. Raises StoreError where another process keeps it."""
-    until_s = time.monotonic() + LOCK_S
-    while True:
-        try:
-            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until_s:
-                raise StoreError(
-                    f"The trial log at {path} cannot be made or migrated: another process has kept {path}.lock for "
-                    f"{LOCK_S:g} s. End that process (fuser {path}.lock names it)."
-                ) from None
-        time.sleep(0.05)

@@ -11,20 +11,12 @@ from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.reports.months import PeriodSum
 from airflow_provider_zeus.store.rows import read_row
 from airflow_provider_zeus.store.sql import schema
-from airflow_provider_zeus.store.sql.trials import NEWEST_RUNS, SHOWN, Found
+from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.units import J_PER_KWH
 
 PIECE = 50  # trials in one piece
 
 _T, _S = schema.trial, schema.profile
-_job: sa.BindParameter[Any] = sa.bindparam("job")
-_of_runs = (_T.c.dag_id == sa.bindparam("dag"), _T.c.job_id == _job, _T.c.run_id.in_(NEWEST_RUNS))
-_NUMBERS = sa.select(_T.c.number).where(*_of_runs).order_by(_T.c.number)
-_NUMBERED = (
-    sa.select(*SHOWN)
-    .where(_T.c.job_id == _job, _T.c.number.in_(sa.bindparam("numbers", expanding=True)))
-    .order_by(_T.c.number)
-)
 
 
 def _sum(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
@@ -34,21 +26,17 @@ def _sum(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
     return sa.func.sum(sa.func.length(sa.cast(column, sa.Text)))
 
 
-_expired = sa.case((sa.and_(_T.c.state == State.RUNNING.value, _T.c.lease_until <= sa.bindparam("now")), 1), else_=0)
-_VERSION = sa.select(sa.func.count(), sa.func.sum(_expired), *map(_sum, _T.c)).where(*_of_runs)
-_PROFILE_VERSION = sa.select(sa.func.count(), *map(_sum, _S.c)).where(_S.c.job_id == _job)
-
-
 def numbers(connection: sa.Connection, dag_id: str, job_id: str, last: int, skip: int) -> list[Sequence[int]]:
     """Numbers of the trials that :func:`sql_trials.of_runs` reads in order, in lists of :data:`PIECE`."""
-    found = list(connection.scalars(_NUMBERS, {"dag": dag_id, "job": job_id, "last": last, "skip": skip}))
+    of_runs = sa.select(_T.c.number).where(*sql_trials.IN_RUNS).order_by(_T.c.number)
+    found = list(connection.scalars(of_runs, {"dag": dag_id, "job": job_id, "last": last, "skip": skip}))
     return [found[i : i + PIECE] for i in range(0, len(found), PIECE)]
 
 
-def numbered(connection: sa.Connection, job_id: str, wanted: Sequence[int]) -> Iterator[Found]:
+def numbered(connection: sa.Connection, job_id: str, wanted: Sequence[int]) -> Iterator[sql_trials.Found]:
     """The trials of these numbers that still exist, in order of number."""
-    rows = connection.execute(_NUMBERED, {"job": job_id, "numbers": wanted}).mappings()
-    return (read_row(row) for row in rows)
+    of_job = sa.select(*sql_trials.SHOWN).where(_T.c.job_id == job_id, _T.c.number.in_(wanted))
+    return (read_row(row) for row in connection.execute(of_job.order_by(_T.c.number)).mappings())
 
 
 def version(connection: sa.Connection, dag_id: str, job_id: str, last: int, now: float) -> tuple[object, ...]:
@@ -56,8 +44,11 @@ def version(connection: sa.Connection, dag_id: str, job_id: str, last: int, now:
 
     :param now: s since the epoch; a lease that expires changes the answer too.
     """
-    of_runs = {"dag": dag_id, "job": job_id, "last": last, "skip": 0, "now": now}
-    return (*connection.execute(_VERSION, of_runs).one(), *connection.execute(_PROFILE_VERSION, {"job": job_id}).one())
+    expired = sa.case((sa.and_(_T.c.state == State.RUNNING.value, _T.c.lease_until <= now), 1), else_=0)
+    of_trials = sa.select(sa.func.count(), sa.func.sum(expired), *map(_sum, _T.c)).where(*sql_trials.IN_RUNS)
+    of_profile = sa.select(sa.func.count(), *map(_sum, _S.c)).where(_S.c.job_id == job_id)
+    of_runs = {"dag": dag_id, "job": job_id, "last": last, "skip": 0}
+    return (*connection.execute(of_trials, of_runs).one(), *connection.execute(of_profile).one())
 
 
 def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:

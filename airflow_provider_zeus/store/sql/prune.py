@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -30,45 +29,6 @@ _ended_at = sa.func.coalesce(_T.c.closed_at, _T.c.opened_at)
 _decided = sa.and_(  # the policy learns from the decision of a failed try, so it stays
     _T.c.decision["attempts"].as_string() != "[]", _T.c.state != State.FAILED.value
 )
-_CLOCK = sa.select(sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double))
-_OLD = (
-    sa.select(
-        _T.c.id,
-        _T.c.number,
-        _T.c.decision,
-        _T.c.state,
-        _P.c.trial_id.is_not(None).label("has_points"),
-        sa.func.coalesce(sa.func.length(sa.cast(_P.c.points, sa.Text)), 0).label("point_bytes"),
-    )
-    .select_from(_T.outerjoin(_P))
-    .where(
-        _T.c.job_id == sa.bindparam("job"),
-        _T.c.number > sa.bindparam("after"),
-        _T.c.state != State.RUNNING.value,
-        _ended_at < sa.bindparam("before"),
-        sa.or_(_T.c.number < sa.bindparam("window"), _T.c.spec["job_version"].as_string() != sa.bindparam("version")),
-        sa.or_(_P.c.trial_id.is_not(None), sa.and_(sa.bindparam("decisions", type_=sa.Boolean), _decided)),
-    )
-    .order_by(_T.c.number)
-    .limit(TRIALS_A_STEP)
-)
-_COUNT_OLD = sa.select(sa.func.count()).where(_T.c.job_id == sa.bindparam("job"), _ended_at < sa.bindparam("before"))
-_KEPT = _COUNT_OLD.where(
-    sa.or_(
-        _T.c.state == State.RUNNING.value,
-        sa.and_(
-            _T.c.number >= sa.bindparam("window"),
-            sa.func.coalesce(_T.c.spec["job_version"].as_string(), sa.bindparam("version")) == sa.bindparam("version"),
-        ),
-    )
-)
-_DELETE_POINTS = sa.delete(_P).where(_P.c.trial_id.in_(sa.bindparam("ids", expanding=True)))
-_SET_DECISION = sa.update(_T).where(_T.c.id == sa.bindparam("row")).values(decision=sa.bindparam("short"))
-_IDLE_CHECKPOINTS = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(sa.func.length(_C.c.belief)), 0)).where(
-    _C.c.job_id == sa.bindparam("job")
-)
-_DELETE_CHECKPOINTS = sa.delete(_C).where(_C.c.job_id == sa.bindparam("job"))
-
 Progress = Callable[["Pruned"], object]
 
 
@@ -102,14 +62,6 @@ class Pruned:
         )
 
 
-def clock(engine: sa.Engine) -> float:
-    """Seconds since the epoch by the store's clock: the database's on PostgreSQL, this host's on SQLite."""
-    if engine.dialect.name != "postgresql":
-        return time.time()
-    with transaction(engine) as connection:
-        return float(connection.scalar(_CLOCK) or 0.0)
-
-
 def prune(
     engine: sa.Engine,
     job_id: str,
@@ -128,8 +80,13 @@ def prune(
     Raises StoreError.
     """
     where = _where(engine, job_id, before_s)
+    of_version = sa.func.coalesce(_T.c.spec["job_version"].as_string(), where["version"]) == where["version"]
+    in_window = sa.and_(_T.c.number >= where["window"], of_version)
+    whole = sa.select(sa.func.count()).where(
+        _T.c.job_id == job_id, _ended_at < where["before"], sa.or_(_T.c.state == State.RUNNING.value, in_window)
+    )
     with transaction(engine) as connection:
-        pruned = Pruned(job_id, whole=connection.scalar(_KEPT, where) or 0)
+        pruned = Pruned(job_id, whole=connection.scalar(whole) or 0)
     for rows in _steps(engine, where | {"decisions": decisions}):
         if not dry_run and not _delete(engine, job_id, rows, decisions=decisions):
             return pruned
@@ -156,10 +113,32 @@ def _where(engine: sa.Engine, job_id: str, before_s: float) -> dict[str, Any]:
 
 def _steps(engine: sa.Engine, where: dict[str, Any]) -> Iterator[Sequence[Any]]:
     """Rows with something to delete, in steps; reading them needs no lock."""
+    has_points, outside = _P.c.trial_id.is_not(None), _T.c.spec["job_version"].as_string() != where["version"]
+    old = (
+        sa.select(
+            _T.c.id,
+            _T.c.number,
+            _T.c.decision,
+            _T.c.state,
+            has_points.label("has_points"),
+            sa.func.coalesce(sa.func.length(sa.cast(_P.c.points, sa.Text)), 0).label("point_bytes"),
+        )
+        .select_from(_T.outerjoin(_P))
+        .where(
+            _T.c.job_id == where["job"],
+            _T.c.number > sa.bindparam("after"),
+            _T.c.state != State.RUNNING.value,
+            _ended_at < where["before"],
+            sa.or_(_T.c.number < where["window"], outside),
+            sa.or_(has_points, _decided) if where["decisions"] else has_points,
+        )
+        .order_by(_T.c.number)
+        .limit(TRIALS_A_STEP)
+    )
     after = 0
     while True:
         with transaction(engine) as connection:
-            rows = connection.execute(_OLD, where | {"after": after}).all()
+            rows = connection.execute(old, {"after": after}).all()
         if not rows:
             return
         yield rows
@@ -174,9 +153,10 @@ def _delete(engine: sa.Engine, job_id: str, rows: Sequence[Any], *, decisions: b
         if not trials.lock_known(connection, job_id):
             return False
         if ids:
-            connection.execute(_DELETE_POINTS, {"ids": ids})
+            connection.execute(sa.delete(_P).where(_P.c.trial_id.in_(ids)))
         if short:
-            connection.execute(_SET_DECISION, short)
+            of_row = sa.update(_T).where(_T.c.id == sa.bindparam("row"))
+            connection.execute(of_row.values(decision=sa.bindparam("short")), short)
     return True
 
 
@@ -200,9 +180,11 @@ def _without_checkpoints(engine: sa.Engine, pruned: Pruned, before_s: float, *, 
         newest = next(iter(trials.newest(connection, pruned.job_id, 1)), None)
         if not isinstance(newest, Trial) or newest.opened_at >= before_s or newest.state is State.RUNNING:
             return pruned
-        count, size = connection.execute(_IDLE_CHECKPOINTS, {"job": pruned.job_id}).one()
+        idle = _C.c.job_id == pruned.job_id
+        size_of_all = sa.func.coalesce(sa.func.sum(sa.func.length(_C.c.belief)), 0)
+        count, size = connection.execute(sa.select(sa.func.count(), size_of_all).where(idle)).one()
         if not dry_run:
-            connection.execute(_DELETE_CHECKPOINTS, {"job": pruned.job_id})
+            connection.execute(sa.delete(_C).where(idle))
         return replace(pruned, checkpoints=count, checkpoint_bytes=size)
 
 

@@ -1,20 +1,29 @@
-"""Detect that the file of an SQLite log was deleted, moved or replaced by a backup while connections are open.
+"""The file of an SQLite log: whether it is still the one that was opened, and whose turn it is to write to it.
 
-SQLite continues with the file that it opened, and writes to it are lost. So before each transaction the file at the
-path is compared with the one that the connection opened. A connection to another file is dropped. A missing file is not
-created.
+Where the file was deleted, moved or replaced by a backup, SQLite continues with the file that it opened, and writes to
+it are lost. So before each transaction the file at the path is compared with the one that the connection opened. A
+connection to another file is dropped. A missing file is not created.
+
+Writers that wait for SQLite's lock sleep and retry with growing pauses, so one of them may wait for a minute. A writer
+therefore first locks a file beside the database (:func:`turn`). The kernel grants this lock in the order of arrival,
+and releases it when a process dies. It only orders writers. Where it cannot be had (a read-only folder, another user's
+lock file, a file system without locks, a suspended holder), SQLite's waiting remains.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
+from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
 
 Identity = tuple[int, int]  # device and inode
@@ -22,22 +31,31 @@ Identity = tuple[int, int]  # device and inode
 
 def watch(engine: sa.Engine, path: Path) -> None:
     """Make each transaction of an engine use the file at ``path``, or raise StoreError where it is missing."""
-    sa.event.listen(engine, "do_connect", lambda _dialect, record, *_: _note_file(record, path))
-    sa.event.listen(engine, "checkout", lambda _connection, record, _proxy: _compare(record, path))
-    sa.event.listen(engine, "checkin", lambda _connection, record: _note_wal(record, path))
+    wal = path.with_name(f"{path.name}-wal")
 
+    def note_file(_dialect: Any, record: Any, *_: Any) -> None:
+        """Before a connection opens the file. If it is replaced in between, :func:`compare` opens the new one."""
+        _refuse_files_of_others(path)
+        record.info["file"] = _existing(path)
 
-def _note_file(record: Any, path: Path) -> None:
-    """Note the file before a connection opens it. If it is replaced in between, :func:`_compare` opens the new one."""
-    _refuse_files_of_others(path)
-    record.info["file"] = _existing(path)
-
-
-def _compare(record: Any, path: Path) -> None:
-    here = _existing(path)
-    if here != record.info["file"]:
-        _drop_old_wal(record, path)
+    def compare(_connection: Any, record: Any, _proxy: Any) -> None:
+        if _existing(path) == record.info["file"]:
+            return
+        if "wal" in record.info and record.info["wal"] == _identity(wal):  # its pages are not the new file's
+            for side in (wal, path.with_name(f"{path.name}-shm")):
+                with suppress(OSError):
+                    side.unlink()
         raise sa.exc.DisconnectionError(f"{path} was replaced")  # the pool opens the new file
+
+    def note_wal(_connection: Any, record: Any) -> None:
+        """After a transaction: the write-ahead log of the file that the connection opened."""
+        found = _identity(wal)
+        if found and "wal" not in record.info and _identity(path) == record.info.get("file"):
+            record.info["wal"] = found
+
+    sa.event.listen(engine, "do_connect", note_file)
+    sa.event.listen(engine, "checkout", compare)
+    sa.event.listen(engine, "checkin", note_wal)
 
 
 def _refuse_files_of_others(path: Path) -> None:
@@ -79,20 +97,34 @@ def _identity(path: Path) -> Identity | None:
     return found.st_dev, found.st_ino
 
 
-def _wal(path: Path) -> Path:
-    return path.with_name(f"{path.name}-wal")
+@contextmanager
+def turn(database: Path, most_s: float) -> Iterator[None]:
+    """Hold this process's turn; wait for it for at most ``most_s`` seconds. Raises nothing."""
+    lock = None
+    with suppress(OSError, ValueError):
+        lock = private_files.open_file(f"{database}.turn", os.O_RDONLY | os.O_CREAT)
+    try:
+        if lock is not None:
+            _queue(lock, most_s)
+        yield
+    finally:
+        if lock is not None:
+            with suppress(OSError):  # a process that was forked meanwhile still has the file open
+                fcntl.flock(lock, fcntl.LOCK_UN)
+            os.close(lock)
 
 
-def _note_wal(record: Any, path: Path) -> None:
-    """After a transaction: note the write-ahead log of the file that the connection opened."""
-    wal = _identity(_wal(path))
-    if wal and "wal" not in record.info and _identity(path) == record.info.get("file"):
-        record.info["wal"] = wal
+def _queue(lock: int, most_s: float) -> None:
+    def wait() -> None:
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)  # after a timeout the file is closed, which releases the lock
 
-
-def _drop_old_wal(record: Any, path: Path) -> None:
-    """Delete the write-ahead log of the replaced file: SQLite would apply its pages to the new one."""
-    if "wal" in record.info and record.info["wal"] == _identity(_wal(path)):
-        for side in (_wal(path), path.with_name(f"{path.name}-shm")):
-            with suppress(OSError):
-                side.unlink()
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with suppress(RuntimeError):  # no thread can be started at the exit of the process
+            waiting = threading.Thread(target=wait, daemon=True)  # flock() has no time limit
+            waiting.start()
+            waiting.join(most_s)
+    except OSError:
+        pass  # a file system without locks

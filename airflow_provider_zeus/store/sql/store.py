@@ -1,12 +1,11 @@
-"""``TrialLog``: the trial log in tables. ``SqlStore``: those of PostgreSQL, or of an SQLite file on one host."""
+"""``Store``: the trial log in tables. ``SqlStore``: those of PostgreSQL, or of an SQLite file on one host."""
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -18,21 +17,29 @@ from airflow_provider_zeus.store.live_settings import ReadText, read_settings
 from airflow_provider_zeus.store.service import JobLog
 from airflow_provider_zeus.store.sql import checkpoints, measurements, pages, rename, signals
 from airflow_provider_zeus.store.sql import trials as sql_trials
-from airflow_provider_zeus.store.sql.engine import engine_of, forget, read_url, shown, transaction
+from airflow_provider_zeus.store.sql.engine import clock, engine_of, forget, read_url, shown, transaction
 from airflow_provider_zeus.store.sql.migrate import check
 
-_CLOCK = sa.select(sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double))
+
+class Series(NamedTuple):
+    """The series of a price or a carbon intensity that a transaction is about."""
+
+    name: str
 
 
-Scope = Sequence[str] | TrialKey | None  # jobs, or the trial, that a transaction is about; None: every job
+Scope = Sequence[str] | TrialKey | Series | None  # what a transaction is about: jobs, a trial, a series; None: all jobs
 
 
-class TrialLog(ABC):
-    """The trial log; see :class:`~airflow_provider_zeus.store.base.Store` for what each method does.
+class Store(ABC):
+    """The trial log. Each method is one transaction and raises StoreError (unreachable, unknown schema, refused).
+
+    ``open_store()`` returns one.
 
     :param now: clock [s since the epoch]; None: the database's on PostgreSQL, the host's elsewhere.
     :param read_setting: returns the text of a Variable with live settings; None: there are none.
     """
+
+    identity: str  # location of the log, for people: without user and password
 
     def __init__(self, now: Callable[[], float] | None, read_setting: ReadText | None) -> None:
         self._clock = now
@@ -43,8 +50,18 @@ class TrialLog(ABC):
     def _transaction(self, of: Scope, *, write: bool = False) -> AbstractContextManager[sa.Connection]:
         """One transaction on tables that hold all of ``of``, committed at the end."""
 
+    @abstractmethod
+    def close(self) -> None:
+        """Release connections."""
+
     def ask(self, request: AskRequest) -> AskAnswer:
-        """Open the next trial of a recurrence, or return its open one."""
+        """Open the next trial of a recurrence; return the open trial of the same try of the task where there is one.
+
+        First closes earlier tries of the same task instance, and trials whose lease expired. Then learns from the log,
+        chooses, and inserts a row in state ``running``. Where a start of the plan has already reported to the open
+        trial, that trial is closed as abandoned, and the same attempt gets the next key: two starts are two
+        observations.
+        """
         settings = read_settings(self._read_setting, request.job_id, request.job.batch_sizes)  # before the lock
         job = request.job.with_settings(settings)
         with self._transaction([request.job_id]) as connection:
@@ -56,32 +73,47 @@ class TrialLog(ABC):
             return service.ask(log, request, settings)
 
     def begin(self, key: TrialKey, previous: TrialKey, *, lease_s: float = 90.0) -> Trial:
-        """Write the row of the next attempt of ``previous``'s decision."""
+        """Write the row of the attempt after ``previous`` in the same decision. Idempotent.
+
+        The row gets another key where another start has taken ``key``; send reports to the key of the returned row.
+        """
         with self._open_log_of(previous) as log:
             return service.begin(log, key, previous, lease_s)
 
     def adopt(self, trial: Trial, *, lease_s: float = 90.0) -> Trial:
-        """Write the open row of a trial that began while the store could not be asked."""
+        """Write the open row of a trial that began while the store could not be reached; give it a number. Idempotent.
+
+        Send what the run costs to the key of the returned row.
+        """
         with self._open_log(trial.job_id) as log:
             return service.adopt(log, trial, lease_s)
 
     def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> str | None:
-        """Renew the lease and write partial sums."""
+        """Renew the lease and write partial sums. Return why the trial no longer belongs to its run, or None.
+
+        The lease ends ``lease_s`` from now, or later where the trial was opened with a longer one. A trial whose lease
+        expired is reopened. A trial that a later try or start took over, or that a person closed, stays closed and gets
+        its figures. A trial that ended does not change. Raises UnknownTrialError where the log does not hold it.
+        """
         with self._open_log_of(key) as log:
             return heartbeat.heartbeat(log, key, report, lease_s)
 
     def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
-        """Close a trial."""
+        """Close a trial. Idempotent; moves ``abandoned`` to its true state, and changes no other closed trial.
+
+        A trial that a person closed gets its figures and stays closed. The reason of a trial says so where a later try
+        or start took it over. Raises UnknownTrialError where the log does not hold the trial.
+        """
         with self._open_log_of(key) as log:
             return service.tell(log, key, state, report, reason)
 
     def close_trial(self, job_id: str, number: int, *, by: str) -> Trial:
-        """Close an open trial by hand."""
+        """Close an open trial by hand: permanently abandoned. Raises StoreError where it is not open."""
         with self._open_log(job_id) as log:
             return service.close_trial(log, job_id, number, by)
 
     def reap(self, job_id: str) -> list[Trial]:
-        """Close the trials of a job whose lease expired."""
+        """Close the trials of a job whose lease expired, as the next ``ask`` would; return them. Idempotent."""
         with self._transaction([job_id]) as connection:  # mostly there are none: then no lock is needed
             now = self._now(connection)
             if not any(rules.expired(t, now) for t in sql_trials.open_trials(connection, job_id)):
@@ -90,7 +122,7 @@ class TrialLog(ABC):
             return service.reap(log)
 
     def trials(self, job_id: str, *, last: int | None = None) -> list[Trial]:
-        """The log of a job in order of number, or its ``last`` newest trials."""
+        """The log of a job in order of number; ``last`` limits it to the newest. Expired leases read ``abandoned``."""
         with self._transaction([job_id]) as connection:
             found = sql_trials.log(connection, job_id) if last is None else sql_trials.newest(connection, job_id, last)
             return self._read(connection, found)
@@ -101,12 +133,18 @@ class TrialLog(ABC):
             return self._read(connection, sql_trials.of_run(connection, dag_id, run_id))
 
     def runs(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> list[Trial]:
-        """Every trial that a job has in the newest ``last`` runs of one DAG, in order of number."""
+        """Every trial that a job has in the newest ``last`` runs of one DAG, in order of number.
+
+        Leaves out the newest ``skip`` runs, and trials of other DAGs. The newest run is the one with the newest trial.
+        """
         with self._transaction([job_id]) as connection:
             return self._read(connection, sql_trials.of_runs(connection, dag_id, job_id, last, skip))
 
     def pieces(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> Iterator[list[Trial]]:
-        """The trials of :meth:`runs` in pieces; no connection is held between two pieces."""
+        """The trials of :meth:`runs`, in pieces that fit into memory. No connection is held between two pieces.
+
+        Each piece is one transaction. Trials that are deleted meanwhile are left out.
+        """
         with self._transaction([job_id]) as connection:
             portions = pages.numbers(connection, dag_id, job_id, last, skip)
         for numbers in portions:
@@ -115,17 +153,19 @@ class TrialLog(ABC):
             yield piece
 
     def version(self, dag_id: str, job_id: str, *, last: int) -> Hashable:
-        """A value that changes with each change of what :meth:`runs` and :meth:`profile` return."""
+        """A value that is equal only while :meth:`runs` and :meth:`profile` return the same; None: not known."""
         with self._transaction([job_id]) as connection:
             return pages.version(connection, dag_id, job_id, last, self._now(connection))
 
     def latest(self, *, last: int) -> list[Trial]:
-        """Of every job in every DAG the trials whose numbers are among its ``last`` newest."""
+        """The ``last`` newest trials of each job in each DAG, in order of DAG, job and number."""
         with self._transaction(None) as connection:
             return self._read(connection, sql_trials.latest(connection, last))
 
     def sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
-        """Sums over all jobs by period: period i begins at ``bounds[i]`` and ends before ``bounds[i + 1]``."""
+        """Sums over all jobs by period: period i begins at ``bounds[i]`` and ends before ``bounds[i + 1]`` [s since the
+        epoch, ascending]. By period, DAG, job and source.
+        """
         with self._transaction(None) as connection:
             return pages.sums(connection, bounds)
 
@@ -135,7 +175,7 @@ class TrialLog(ABC):
             return sql_trials.job_ids(connection, dag_id)
 
     def profile(self, job_id: str, device: Where, job_version: str) -> list[ProfileSample]:
-        """What one version of a job measured on one device: sums per (batch size, power limit)."""
+        """What one version of a job measured on one device: one sum per (batch size, power limit), in that order."""
         with self._transaction([job_id]) as connection:
             return list(measurements.profile(connection, job_id, device, job_version))
 
@@ -150,7 +190,11 @@ class TrialLog(ABC):
             return measurements.profiles(connection, job_id)
 
     def take_in(self, histories: Sequence[History]) -> list[Trial]:
-        """Write the trials that the log does not hold yet, all or none; return them as written."""
+        """Write the trials that the log does not hold yet; return them as written. Idempotent.
+
+        They keep their numbers where the log holds no other trials of their job, else they follow its newest one. In
+        SQL all or none are written. Raises StoreError where a trial is in the log under another job.
+        """
         written: list[Trial] = []
         with self._transaction([h.job_id for h in histories], write=True) as connection:
             for history in sorted(histories, key=lambda h: h.job_id):  # each writer locks in this order
@@ -159,7 +203,13 @@ class TrialLog(ABC):
         return written
 
     def rename(self, old: str, new: str, *, merge: bool = False) -> int:
-        """Move the trials of a job to another name, in one transaction."""
+        """Move the trials of a job, with all that they measured, to another name; return how many there are.
+
+        :param merge: where the log has trials of ``new``, they follow those of ``old``.
+
+        Raises StoreError where there is no job ``old``, where the log has trials of ``new`` without ``merge``, and
+        while a trial of either job runs.
+        """
         with self._transaction([old, new], write=True) as connection:
             now, logs = self._now(connection), {}
             for job in sorted({old, new}):  # each writer locks in this order
@@ -172,31 +222,35 @@ class TrialLog(ABC):
         return own
 
     def settings(self, job_id: str) -> dict[str, Any]:
-        """Usable live settings of a job."""
+        """Live settings of a job: eta, job_version, pause_exploration, pin_batch_size; empty when none are set."""
         return read_settings(self._read_setting, job_id)
 
     def signal(self, name: str) -> tuple[str | None, bool]:
-        """The series kept under a name, and whether the caller is to ask for it now."""
-        with self._transaction([]) as connection:  # mostly it is fresh: then no lock is needed
+        """(The series kept under a name, whether the caller is to ask the service now).
+
+        In each :data:`FRESH_S` one caller is to ask; the others take what is kept. Where it tells nothing (its process
+        died, say), another one is to ask after :data:`RETRY_S`.
+        """
+        with self._transaction(Series(name)) as connection:  # mostly it is fresh: then no lock is needed
             found = signals.read(connection, name, self._now(connection))
         if not found[1]:
             return found
-        with self._transaction([], write=True) as connection:
+        with self._transaction(Series(name), write=True) as connection:
             return signals.claim(connection, name, self._now(connection))
 
     def kept_signal(self, name: str) -> str | None:
-        """The series kept under a name, for one who asks no service."""
-        with self._transaction([]) as connection:
+        """The series kept under a name, for one who asks no service; None: there is none."""
+        with self._transaction(Series(name)) as connection:
             return signals.read(connection, name, self._now(connection))[0]
 
     def keep_signal(self, name: str, series: str | None) -> None:
-        """Keep a series; None: there was no answer."""
-        with self._transaction([], write=True) as connection:
+        """Keep a series; None: there was no answer, so that a caller asks again after :data:`RETRY_S`."""
+        with self._transaction(Series(name), write=True) as connection:
             signals.keep(connection, name, series, self._now(connection))
 
     @property
     def unreadable(self) -> list[Unreadable]:
-        """Trials that this object left out of its answers."""
+        """Trials that this object left out of its answers because their rows are damaged; each once."""
         return list(self._unreadable)
 
     def _read(self, connection: sa.Connection, found: Iterable[sql_trials.Found]) -> list[Trial]:
@@ -209,9 +263,7 @@ class TrialLog(ABC):
         return trials
 
     def _now(self, connection: sa.Connection) -> float:
-        if self._clock is not None:
-            return self._clock()
-        return float(connection.scalar(_CLOCK) or 0) if connection.dialect.name == "postgresql" else time.time()
+        return clock(connection) if self._clock is None else self._clock()
 
     @contextmanager
     def _open_log(self, job_id: str) -> Iterator[JobLog]:
@@ -238,7 +290,7 @@ class TrialLog(ABC):
             sql_trials.count_job(connection, job_id, seq=log.seq, newest=log.newest)
 
 
-class SqlStore(TrialLog):
+class SqlStore(Store):
     """The trial log in a database.
 
     Raises StoreError when the database cannot be reached or its tables are of another version.
@@ -258,13 +310,8 @@ class SqlStore(TrialLog):
         super().__init__(now, read_setting)
         parsed = read_url(url)
         self._engine = engine_of(parsed)
-        self._identity = shown(parsed)
+        self.identity = shown(parsed)
         check(self._engine, create=create)
-
-    @property
-    def identity(self) -> str:
-        """Location of the log, for people: without user and password."""
-        return self._identity
 
     def _transaction(self, of: Scope, *, write: bool = False) -> AbstractContextManager[sa.Connection]:
         return transaction(self._engine, write=write)

@@ -41,16 +41,6 @@ _COUNT = (
     .where(schema.job.c.job_id == _job)
     .values(told_seq=sa.bindparam("seq"), last_number=sa.bindparam("newest"))
 )
-_COUNTED = sa.select(
-    sa.func.max(sa.cast(_T.c.told_seq, sa.BigInteger)).label("told_seq"),
-    sa.func.max(sa.cast(_T.c.number, sa.BigInteger)).label("last_number"),
-).where(_T.c.job_id == _job)
-_JOBS = sa.select(schema.job.c.job_id).order_by(schema.job.c.job_id)
-_JOBS_OF_DAG = _JOBS.where(
-    sa.exists().where(_T.c.job_id == schema.job.c.job_id, _T.c.dag_id == sa.bindparam("dag")).correlate(schema.job)
-)
-_NUMBERS = sa.select(_T.c.ti_id, _T.c.attempt, _T.c.number).where(_T.c.job_id == _job)
-_ROW_ID = sa.select(_T.c.id).where(_T.c.job_id == _job, _T.c.number == sa.bindparam("nth"))
 _JOB_OF = sa.select(_T.c.job_id).where(*_by_key)
 _ONE = sa.select(_T).where(*_by_key)
 _LAST_OF_TI = sa.select(sa.func.max(sa.cast(_T.c.attempt, sa.Integer))).where(_T.c.ti_id == sa.bindparam("ti"))
@@ -64,7 +54,7 @@ _RUN = (
     .order_by(_T.c.job_id, _T.c.number)
 )
 _in_dag = (_T.c.dag_id == sa.bindparam("dag"), _T.c.job_id == _job)
-NEWEST_RUNS = (
+_newest_runs = (
     sa.select(_T.c.run_id)
     .where(*_in_dag)
     .group_by(_T.c.run_id)
@@ -72,16 +62,7 @@ NEWEST_RUNS = (
     .limit(_last)
     .offset(sa.bindparam("skip"))
 )
-_RUNS = sa.select(*SHOWN).where(*_in_dag, _T.c.run_id.in_(NEWEST_RUNS)).order_by(_T.c.number)
-_ENDS = sa.select(_T.c.dag_id, _T.c.job_id, sa.func.max(_T.c.number).label("number")).group_by(_T.c.dag_id, _T.c.job_id)
-_end = _ENDS.subquery()  # needs only an index
-_LATEST = (
-    sa.select(*SHOWN)
-    .join(
-        _end, sa.and_(_T.c.job_id == _end.c.job_id, _T.c.number > _end.c.number - _last, _T.c.dag_id == _end.c.dag_id)
-    )
-    .order_by(_T.c.dag_id, _T.c.job_id, _T.c.number)
-)
+IN_RUNS = (*_in_dag, _T.c.run_id.in_(_newest_runs))
 _R = _T.alias("of_run")
 _BEGAN = sa.select(sa.func.min(_R.c.number)).where(_R.c.job_id == _job)  # number of the first trial of a run
 _RUN_BEGAN = _BEGAN.where(_R.c.dag_id == sa.bindparam("dag"), _R.c.run_id == sa.bindparam("run"))
@@ -122,8 +103,6 @@ _LIMITS = (
     .where(_T.c.job_id == _job, _T.c.number > _after, _T.c.gpu_uuid.is_not(None), _T.c.limit_found_w.is_not(None))
     .order_by(_T.c.number)
 )
-_INSERT = sa.insert(_T)
-_DELETE = sa.delete(_T).where(*_by_key)
 _CHANGING = (  # columns that change after a trial was opened
     *("state", "reason", "told_seq", "lease_until", "lease_s", "closed_at", "reasons"),
     *OBSERVED,
@@ -136,7 +115,11 @@ def lock_job(connection: sa.Connection, job_id: str) -> tuple[int, int]:
     while (row := connection.execute(_LOCK_JOB, {"job": job_id}).one_or_none()) is None:
         connection.execute(_ADD_JOB, {"job": job_id})  # again where the job is renamed meanwhile
     if not (isinstance(row.told_seq, int) and isinstance(row.last_number, int)):  # a damaged row: count again
-        row = connection.execute(_COUNTED, {"job": job_id}).one()
+        of_job = sa.select(
+            sa.func.max(sa.cast(_T.c.told_seq, sa.BigInteger)).label("told_seq"),
+            sa.func.max(sa.cast(_T.c.number, sa.BigInteger)).label("last_number"),
+        ).where(_T.c.job_id == job_id)
+        row = connection.execute(of_job).one()
     return row.told_seq or 0, row.last_number or 0
 
 
@@ -152,7 +135,9 @@ def count_job(connection: sa.Connection, job_id: str, *, seq: int, newest: int) 
 
 def job_ids(connection: sa.Connection, dag_id: str | None = None) -> list[str]:
     """Jobs in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
-    return list(connection.scalars(_JOBS) if dag_id is None else connection.scalars(_JOBS_OF_DAG, {"dag": dag_id}))
+    job = schema.job.c.job_id
+    of_dag = sa.exists().where(_T.c.job_id == job, _T.c.dag_id == dag_id).correlate(schema.job)
+    return list(connection.scalars(sa.select(job).where(sa.true() if dag_id is None else of_dag).order_by(job)))
 
 
 def lock_job_of(connection: sa.Connection, key: TrialKey) -> tuple[str, tuple[int, int]] | None:
@@ -168,12 +153,13 @@ def lock_job_of(connection: sa.Connection, key: TrialKey) -> tuple[str, tuple[in
 
 def numbers(connection: sa.Connection, job_id: str) -> dict[TrialKey, int]:
     """Number of each trial of a job."""
-    return {TrialKey(ti_id, attempt): n for ti_id, attempt, n in connection.execute(_NUMBERS, {"job": job_id})}
+    found = connection.execute(sa.select(_T.c.ti_id, _T.c.attempt, _T.c.number).where(_T.c.job_id == job_id))
+    return {TrialKey(ti_id, attempt): n for ti_id, attempt, n in found}
 
 
 def row_id(connection: sa.Connection, job_id: str, number: int) -> int | None:
     """Identity of a trial's row, which a rename leaves as it is."""
-    return connection.scalar(_ROW_ID, {"job": job_id, "nth": number})
+    return connection.scalar(sa.select(_T.c.id).where(_T.c.job_id == job_id, _T.c.number == number))
 
 
 def job_of(connection: sa.Connection, key: TrialKey) -> str | None:
@@ -228,12 +214,17 @@ def of_run(connection: sa.Connection, dag_id: str, run_id: str) -> list[Found]:
 
 def of_runs(connection: sa.Connection, dag_id: str, job_id: str, last: int, skip: int) -> list[Found]:
     """Trials that a job has in the newest ``last`` runs of one DAG behind ``skip`` newer ones, in order of number."""
-    return _found(connection.execute(_RUNS, {"dag": dag_id, "job": job_id, "last": last, "skip": skip}))
+    statement = sa.select(*SHOWN).where(*IN_RUNS).order_by(_T.c.number)
+    return _found(connection.execute(statement, {"dag": dag_id, "job": job_id, "last": last, "skip": skip}))
 
 
 def latest(connection: sa.Connection, last: int) -> list[Found]:
     """Of every job in every DAG the trials whose numbers are among its ``last`` newest, by DAG, job, number."""
-    return _found(connection.execute(_LATEST, {"last": last}))
+    newest = sa.select(_T.c.dag_id, _T.c.job_id, sa.func.max(_T.c.number).label("number"))
+    end = newest.group_by(_T.c.dag_id, _T.c.job_id).subquery()  # needs only an index
+    near = sa.and_(_T.c.job_id == end.c.job_id, _T.c.number > end.c.number - last, _T.c.dag_id == end.c.dag_id)
+    statement = sa.select(*SHOWN).join(end, near).order_by(_T.c.dag_id, _T.c.job_id, _T.c.number)
+    return _found(connection.execute(statement))
 
 
 def _found(result: sa.CursorResult[tuple[object, ...]]) -> list[Found]:
@@ -243,7 +234,9 @@ def _found(result: sa.CursorResult[tuple[object, ...]]) -> list[Found]:
 def left_a_model(
     connection: sa.Connection, job_id: str, origin: Origin, run_types: Sequence[str], most: int, newest_number: int
 ) -> list[Trial]:
-    """The newest ``most`` trials that ``run.previous`` may read (:func:`.rules.serves_as_previous`), newest first.
+    """The newest ``most`` trials that left a model, or kept an earlier one, newest first: ``run.previous`` reads them.
+
+    Of the same map index, of one of these run types, and not of the run itself, which may have been cleared.
 
     The newest :data:`SEARCHED` trials are searched.
     """
@@ -281,12 +274,12 @@ def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[s
 
 def insert(connection: sa.Connection, trial: Trial) -> None:
     """Write a new row."""
-    connection.execute(_INSERT, to_row(trial))
+    connection.execute(sa.insert(_T), to_row(trial))
 
 
 def delete(connection: sa.Connection, key: TrialKey) -> None:
     """Delete a row and its power points."""
-    connection.execute(_DELETE, {"ti": key.ti_id, "nth": key.attempt})
+    connection.execute(sa.delete(_T).where(_T.c.ti_id == key.ti_id, _T.c.attempt == key.attempt))
 
 
 def update(connection: sa.Connection, trial: Trial) -> None:

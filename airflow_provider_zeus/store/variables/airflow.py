@@ -1,4 +1,4 @@
-"""Airflow's Variables as a :class:`~airflow_provider_zeus.store.base.VariablePort`.
+"""Airflow's Variables as a :class:`~airflow_provider_zeus.store.base.VariablePort`, and others that end with a process.
 
 In a task they come from the Execution API (``airflow.sdk.Variable``); in the api-server, the CLI and tests from the
 metadata database (``airflow.models.Variable``). Both also answer "not found" where a backend failed, so an absence is
@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.airflow_compat import supervisor
 from airflow_provider_zeus.errors import StoreError
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.variables.store import VariableStore
 
 
 class AirflowVariables:
@@ -21,7 +24,18 @@ class AirflowVariables:
     def get(self, key: str) -> str | None:
         """Text of a Variable; None only where it does not exist."""
         with _errors(f"Variable {key!r} cannot be read"):
-            return _get_in_task(key) if supervisor() else _get_in_server(key)
+            if supervisor():
+                from airflow_provider_zeus.airflow_compat import GetVariable
+
+                text: str | None = _variable().get(key, default=None)
+                if text is None:
+                    answer = asked_again(GetVariable(key=key), "VARIABLE_NOT_FOUND")
+                    text = None if answer is None else answer.value
+                return text
+            from airflow_provider_zeus.airflow_compat import MetastoreBackend
+
+            text = _variable().get(key, default_var=None)
+            return MetastoreBackend().get_variable(key) if text is None else text
 
     def set(self, key: str, text: str) -> None:
         """Write a Variable."""
@@ -36,8 +50,14 @@ class AirflowVariables:
     def keys(self, prefix: str) -> list[str]:
         """Keys in the metadata database that begin with ``prefix``; in a task from Airflow 3.3 on, else StoreError."""
         if not supervisor():
-            with _errors("Variables cannot be listed"):
-                return _keys_in_server(prefix)
+            import sqlalchemy as sa
+
+            from airflow_provider_zeus.airflow_compat import ServerVariable, create_session
+
+            name = ServerVariable.key
+            found = sa.select(name).where(name.startswith(prefix, autoescape=True)).order_by(name)
+            with _errors("Variables cannot be listed"), create_session() as session:
+                return list(session.scalars(found))
         variable = _variable()
         if not hasattr(variable, "keys"):
             raise StoreError(
@@ -48,6 +68,36 @@ class AirflowVariables:
             return [str(key) for key in variable.keys(prefix=prefix)]
 
 
+class MemoryVariables:
+    """Texts that end with the process; see :class:`~airflow_provider_zeus.store.base.VariablePort`."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def get(self, key: str) -> str | None:
+        """The text of a key; None where there is none."""
+        return self._texts.get(key)
+
+    def set(self, key: str, text: str) -> None:
+        """Keep a text."""
+        self._texts[key] = text
+
+    def delete(self, key: str) -> None:
+        """Forget a key, where it is there."""
+        self._texts.pop(key, None)
+
+    def keys(self, prefix: str) -> list[str]:
+        """The keys that begin so."""
+        return [key for key in self._texts if key.startswith(prefix)]
+
+
+def memory_store() -> VariableStore:
+    """The log of a run that is to leave none (``[zeus] enabled = False``)."""
+    from airflow_provider_zeus.store.variables.store import VariableStore
+
+    return VariableStore(MemoryVariables(), overlap_possible=False)
+
+
 def _variable() -> Any:
     if supervisor():
         from airflow.sdk import Variable
@@ -56,18 +106,6 @@ def _variable() -> Any:
     from airflow_provider_zeus.airflow_compat import ServerVariable
 
     return ServerVariable
-
-
-def _get_in_task(key: str) -> str | None:
-    from airflow.sdk import Variable
-
-    from airflow_provider_zeus.airflow_compat import GetVariable
-
-    text: str | None = Variable.get(key, default=None)
-    if text is None:
-        answer = asked_again(GetVariable(key=key), "VARIABLE_NOT_FOUND")
-        text = None if answer is None else answer.value
-    return text
 
 
 def asked_again(message: Any, absent: str) -> Any:
@@ -84,26 +122,6 @@ def asked_again(message: Any, absent: str) -> Any:
     if code is not None or answer is None:
         raise StoreError(f"Airflow's API answered {code or 'nothing'}; see its api-server's log.")
     return answer
-
-
-def _get_in_server(key: str) -> str | None:
-    from airflow_provider_zeus.airflow_compat import MetastoreBackend, ServerVariable
-
-    text: str | None = ServerVariable.get(key, default_var=None)
-    if text is None:
-        text = MetastoreBackend().get_variable(key)
-    return text
-
-
-def _keys_in_server(prefix: str) -> list[str]:
-    import sqlalchemy as sa
-
-    from airflow_provider_zeus.airflow_compat import ServerVariable, create_session
-
-    key = ServerVariable.key
-    found = sa.select(key).where(key.startswith(prefix, autoescape=True)).order_by(key)
-    with create_session() as session:
-        return list(session.scalars(found))
 
 
 @contextmanager

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, ClassVar, Self
 
-from airflow_provider_zeus.model.power_points import thinned
-from airflow_provider_zeus.model.size_bounds import newest_samples
+from airflow_provider_zeus.model.size_bounds import newest_samples, thinned
 from airflow_provider_zeus.model.trial import ProfileSample, Trial, Where, summed_with_marks
-from airflow_provider_zeus.model.wire import decode, encode, parse
+from airflow_provider_zeus.model.wire import Count, Name, decode, encode, parse
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.reported_figures import merged
@@ -31,8 +30,8 @@ def _dumped(data: Mapping[str, Any]) -> str:
 class Beat:
     """Lease and sums of an open trial, in a Variable of their own: the log is not rewritten every 15 s."""
 
-    job_id: str
-    attempt: int
+    job_id: Name
+    attempt: Count
     lease_until: float
     lease_s: float
     report: Report
@@ -80,7 +79,7 @@ class Beat:
 class LogDocument:
     """The log of one job. Its parts are read one by one, so that a damaged one does not lose the others."""
 
-    job_id: str
+    job_id: Name
     seq: int
     newest: int
     forgotten: int  # older trials that are no longer here

@@ -21,15 +21,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.store import moving, rules, service
-from airflow_provider_zeus.store.base import FRESH_S, RETRY_S, AskAnswer, AskRequest, History, Report, VariablePort
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, VariablePort
 from airflow_provider_zeus.store.live_settings import read_settings, variable_key
 from airflow_provider_zeus.store.reported_figures import finite, resolved
 from airflow_provider_zeus.store.rows import DAMAGE
-from airflow_provider_zeus.store.sql import measurements
+from airflow_provider_zeus.store.sql import measurements, schema
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.engine import transaction
-from airflow_provider_zeus.store.sql.signals import is_due
-from airflow_provider_zeus.store.sql.store import Scope, TrialLog
+from airflow_provider_zeus.store.sql.store import Scope, Series, Store
 from airflow_provider_zeus.store.variables import tables
 from airflow_provider_zeus.store.variables.document import Beat, LogDocument
 
@@ -51,7 +50,7 @@ class _Loaded:
     beats: dict[str, str | None] = field(default_factory=dict)  # of open trials: key of the Variable -> text
 
 
-class VariableStore(TrialLog):
+class VariableStore(Store):
     """The trial log in Variables.
 
     Keeps the newest 500 trials of a job. Raises StoreError when a Variable cannot be read, is damaged, or holds another
@@ -61,17 +60,14 @@ class VariableStore(TrialLog):
     :param now: clock [s since the epoch]; default the host's.
     """
 
+    identity = "Airflow Variables zeus-log:<job>"
+
     def __init__(
         self, port: VariablePort, *, overlap_possible: bool | None = None, now: Callable[[], float] | None = None
     ) -> None:
         super().__init__(now, port.get)
         self._port = port
         self._overlap_possible = overlap_possible
-
-    @property
-    def identity(self) -> str:
-        """Location of the log, for people."""
-        return "Airflow Variables zeus-log:<job>"
 
     def ask(self, request: AskRequest) -> AskAnswer:
         """Open the next trial of a recurrence. Raises StoreError where another recurrence may be running."""
@@ -134,26 +130,6 @@ class VariableStore(TrialLog):
                 moving.check_elsewhere(history, others.get)
         return super().take_in(histories)
 
-    def signal(self, name: str) -> tuple[str | None, bool]:
-        """The series kept under a name, and whether the caller is to ask for it now; two at once may both ask."""
-        now = self._now()
-        asked_at, series = self._signal(name)
-        due = is_due(asked_at, now)
-        if due:
-            self._keep_signal(name, series, now - FRESH_S + RETRY_S)
-        return series, due
-
-    def kept_signal(self, name: str) -> str | None:
-        """The series kept under a name, for one who asks no service."""
-        return self._signal(name)[1]
-
-    def keep_signal(self, name: str, series: str | None) -> None:
-        """Keep a series; None: there was no answer."""
-        if series is None:
-            self._keep_signal(name, self._signal(name)[1], self._now() - FRESH_S + RETRY_S)
-        else:
-            self._keep_signal(name, series, self._now())
-
     def close(self) -> None:
         """Do nothing: there is no connection."""
 
@@ -164,10 +140,27 @@ class VariableStore(TrialLog):
     def _transaction(self, of: Scope, *, write: bool = False) -> Iterator[sa.Connection]:
         jobs = self._names() if of is None else self._job_of(of) if isinstance(of, TrialKey) else of
         with transaction(tables.database(), write=write) as connection:
-            loaded = {job_id: self._load(connection, job_id) for job_id in dict.fromkeys(jobs)}
-            yield connection
-            if write:
-                self._save(connection, loaded)
+            if isinstance(of, Series):
+                with self._series(connection, variable_key("zeus-signal", of.name), of.name):
+                    yield connection
+            else:
+                loaded = {job_id: self._load(connection, job_id) for job_id in dict.fromkeys(jobs)}
+                yield connection
+                if write:
+                    self._save(connection, loaded)
+            connection.rollback()  # the next call finds empty tables
+
+    @contextmanager
+    def _series(self, connection: sa.Connection, key: str, name: str) -> Iterator[None]:
+        """The row of a series, of which the Variable gets what changes; two callers at once may both ask."""
+        table, text = schema.signal, self._port.get(key)
+        before = _read(key, text, _kept_series)
+        if before is not None:
+            connection.execute(sa.insert(table), {"name": name, "asked_at": before[0], "series": before[1]})
+        yield
+        row = connection.execute(sa.select(table.c.asked_at, table.c.series)).one_or_none()
+        if row is not None and tuple(row) != before:
+            self._port.set(key, json.dumps([*row]))
 
     def _job_of(self, key: TrialKey) -> list[str]:
         """The job of a trial; none where no log has it."""
@@ -235,13 +228,6 @@ class VariableStore(TrialLog):
         except DAMAGE as error:
             log.warning("A Variable zeus-beat:... does not hold what this version writes (%s).", error)
             return None
-
-    def _signal(self, name: str) -> tuple[float, str | None]:
-        key = variable_key("zeus-signal", name)
-        return _read(key, self._port.get(key), _kept_series) or (0.0, None)
-
-    def _keep_signal(self, name: str, series: str | None, asked_at: float) -> None:
-        self._port.set(variable_key("zeus-signal", name), json.dumps([asked_at, series]))
 
     def _names(self) -> list[str]:
         return sorted(_read(JOBS, self._port.get(JOBS), _job_names) or [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
-from airflow_provider_zeus.model.power_points import thinned
+from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.reported_figures import usable
@@ -32,8 +33,12 @@ _COLUMNS = tuple(c.name for c in _T.c)
 _JSON = {c.name for c in _T.c if isinstance(c.type, sa.JSON)}
 _NEEDED = [c.name for c in _T.c if not c.nullable and c.name not in ("id", "job_id")]
 _MOVED = {"number": int, "dag_id": str, "task_id": str}  # what a rename changes in a trial
-_NOTES = """
+_NOTES = """  -- which rows change; an index takes longer to fill with 500 rows than it saves
     CREATE TABLE changed (id INTEGER PRIMARY KEY);
+    DROP INDEX ix_zeus_trial_state;
+    DROP INDEX ix_zeus_trial_dag;
+    DROP INDEX ix_zeus_trial_size;
+    DROP INDEX ix_zeus_trial_told;
     CREATE TRIGGER note AFTER UPDATE ON zeus_trial BEGIN INSERT OR IGNORE INTO changed VALUES (new.id); END;
 """
 _ADD = str(sa.insert(_T).compile(dialect=sqlite.dialect(), column_keys=_COLUMNS))
@@ -74,20 +79,25 @@ log = logging.getLogger(__name__)
 
 @cache
 def database() -> sa.Engine:
-    """An engine each of whose connections is a database of its own in memory, with our tables and no row."""
+    """An engine each of whose connections is a database of its own in memory, with our tables and no row.
+
+    They are used again, so a transaction must end with a rollback.
+    """
     url = sa.make_url("sqlite:///:memory:")
     migrated = new_engine(url)
     check(migrated, create=True)
-    made = migrated.raw_connection().driver_connection
-    assert isinstance(made, sqlite3.Connection)
-    tables = "\n".join((*made.iterdump(), _NOTES))
-    migrated.dispose()
+    made = migrated.raw_connection()
+    empty = made.driver_connection
+    assert isinstance(empty, sqlite3.Connection)
+    made.detach()  # else its pool may close it
+    empty.executescript(_NOTES)
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(":memory:", check_same_thread=False)
-        connection.executescript(tables)
+        empty.backup(connection)
         return connection
 
+    os.register_at_fork(after_in_child=database.cache_clear)
     return new_engine(url, connect)
 
 

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.cost import HALF_WIDTH, Rate, Weights
 from airflow_provider_zeus.model.estimate import Estimate, Z
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.objective import HALF_WIDTH, Rate
 from airflow_provider_zeus.model.trial import ProfileSample, since_mark
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.signals.follow import weighed

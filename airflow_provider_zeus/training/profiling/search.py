@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.objective import HALF_WIDTH, Rate, permitted
+from airflow_provider_zeus.model.cost import HALF_WIDTH, Rate, Weights, permitted
 from airflow_provider_zeus.model.trial import ProfileSample
 
 LONGEST = 3  # windows of one limit in which its interval should be as narrow as HALF_WIDTH

@@ -12,7 +12,7 @@ from typing import BinaryIO, Literal, Self
 
 from airflow_provider_zeus.model.size_bounds import bounded_points, newest_samples, truncated, truncated_observation
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State
-from airflow_provider_zeus.model.wire import decode, encode, parse
+from airflow_provider_zeus.model.wire import Count, StartId, decode, encode, parse
 from airflow_provider_zeus.untrusted_files import open_plain
 
 SCHEMA = 1
@@ -32,9 +32,9 @@ class ResultLine:
     """
 
     kind: Kind
-    start_id: str
-    try_number: int | None = None  # in ``start``: of the task that started the process, where known
-    attempt: int | None = None  # attempt number under the plan's ti_id
+    start_id: StartId
+    try_number: Count | None = None  # in ``start``: of the task that started the process, where known
+    attempt: Count | None = None  # attempt number under the plan's ti_id
     batch_size: int | None = None
     state: State | None = None
     reason: str | None = None

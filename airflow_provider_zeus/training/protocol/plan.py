@@ -13,7 +13,7 @@ from typing import Any, Self
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PlannedAttempt, Previous, ProfileSample
-from airflow_provider_zeus.model.wire import decode, encode, parse
+from airflow_provider_zeus.model.wire import AnyNumber, Name, decode, encode, parse
 from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.untrusted_files import read_plain, write_whole
 
@@ -41,7 +41,7 @@ class RehearsalResult:
     # of each torch DataLoader's pass with optimizer steps: samples drawn before each of them, since the one before
     short: bool = False  # a pass had no more batches at its second optimizer step: the last one may have any size
     cut: bool = False  # a pass, or the loop, was ended after two steps
-    metric: float | None = None  # as reported
+    metric: AnyNumber | None = None  # as reported
     older: int = 0  # parameters trained that had their weights before the function was called
 
     def write(self, path: Path) -> None:
@@ -62,8 +62,8 @@ class RehearsalResult:
 class Plan:
     """The attempts of one decision, and what the job's earlier runs measured about power."""
 
-    job_id: str
-    ti_id: str
+    job_id: Name
+    ti_id: Name
     number: int  # of the trial that runs the first attempt
     first_attempt: int  # attempt number of attempts[0] under ``ti_id``
     spec: Mapping[str, Any]  # ZeusJob.to_dict(), live settings applied

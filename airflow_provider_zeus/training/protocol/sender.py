@@ -10,7 +10,7 @@ from threading import RLock
 from typing import Any
 from uuid import uuid4
 
-from airflow_provider_zeus.model.power_points import thinned
+from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import summed_with_marks
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.protocol.events import Kind, ResultLine

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.model.objective import Rate
+from airflow_provider_zeus.model.cost import Rate
 from airflow_provider_zeus.signals.series import Series, Step, Unit
 from benchmarks import signal_follow
 from benchmarks.signal_follow import HOUR_S, J_PER_KWH, frontier, train

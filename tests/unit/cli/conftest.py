@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.trial import State, Trial
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.store_kit import report, request
 
 

@@ -12,7 +12,7 @@ import torch
 
 from airflow_provider_zeus import JobSpecError, ZeusJob, check
 from airflow_provider_zeus.cli.finding import Finding
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.cli.conftest import Zeus
 
 FILE = Path(__file__).with_name("checked_dags.py")

@@ -8,7 +8,7 @@ import pytest
 from airflow.utils.platform import getuser as airflows_own
 
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.store_kit import report, request
 

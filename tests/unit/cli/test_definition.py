@@ -13,8 +13,9 @@ import pytest
 from airflow.cli.cli_config import ActionCommand, GroupCommand
 
 from airflow_provider_zeus.cli.definition import get_zeus_cli_commands
-from airflow_provider_zeus.store.base import UPGRADE, Store
+from airflow_provider_zeus.store.base import UPGRADE
 from airflow_provider_zeus.store.sql.schema import HEAD
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.cli.conftest import Done, Zeus, recur
 
 

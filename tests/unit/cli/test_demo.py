@@ -17,7 +17,7 @@ from airflow_provider_zeus.airflow_compat import DagModel, DagRun, ParseImportEr
 from airflow_provider_zeus.cli import demo, servers
 from airflow_provider_zeus.cli.demo import DAG_ID, JOB_ID
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.cli.conftest import Zeus
 from tests.unit.dags.conftest import DAGS
 from tests.unit.store.store_kit import report, request

@@ -20,10 +20,10 @@ from airflow_provider_zeus.model.trial import DeviceInfo, State
 from airflow_provider_zeus.power.device import LimitRange, NoneDevice
 from airflow_provider_zeus.power.limits import record
 from airflow_provider_zeus.power.simulated.gpu import open_simulated
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.pending import remember
 from airflow_provider_zeus.store.sql.schema import HEAD
+from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.fake_nvml import FakeNvml
 from tests.unit.cli.conftest import Zeus, recur

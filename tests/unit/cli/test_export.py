@@ -13,8 +13,9 @@ import pytest
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, Origin, PlannedAttempt, State
 from airflow_provider_zeus.reports.export_rows import COLUMNS
-from airflow_provider_zeus.store.base import Report, Store
+from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.rows import to_row
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import JOB, report, request

@@ -24,9 +24,8 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import IMPORTED, Origin, Phase, State, Trial
 from airflow_provider_zeus.optimizer.policy import learn, prior
 from airflow_provider_zeus.reports.export_rows import COLUMNS, exact, json_of, row
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
-from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.store_kit import JOB, Clock, DictPort, report, request

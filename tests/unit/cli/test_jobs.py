@@ -11,10 +11,10 @@ import pytest
 
 from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.plugin.api import live_settings
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.live_settings import CHANGED, variable_key
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.pending import remember
+from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.sql.sqlite_kit import execute

@@ -10,9 +10,9 @@ import pytest
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.power.limits import record
 from airflow_provider_zeus.power.simulated.gpu import open_simulated
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.pending import remember
+from airflow_provider_zeus.store.sql.store import Store
 from tests.rubbish import EVERYTHING
 from tests.unit.cli.conftest import Zeus
 from tests.unit.cli.test_doctor import findings

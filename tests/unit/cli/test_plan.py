@@ -14,7 +14,8 @@ from airflow_provider_zeus.airflow_compat import DagModel, create_session
 from airflow_provider_zeus.cli.plan_wait import may_wait
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, State
-from airflow_provider_zeus.store.base import Report, Store
+from airflow_provider_zeus.store.base import Report
+from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.store_kit import report, request

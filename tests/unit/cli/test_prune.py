@@ -15,10 +15,9 @@ import pytest
 from airflow_provider_zeus.cli.prune import seconds_of, size_text
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.sql import prune as sql_prune
-from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.store_kit import JOB, Clock, report, request
 

@@ -12,7 +12,8 @@ import pytest
 from airflow_provider_zeus import StoreError, read_log
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.reports.export_rows import COLUMNS
-from airflow_provider_zeus.store.base import Report, Store
+from airflow_provider_zeus.store.base import Report
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.cli.conftest import recur
 from tests.unit.store.store_kit import request
 

@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.reports.month_report import COLUMNS, as_html, as_record, as_records, month_report
 from airflow_provider_zeus.reports.months import PeriodSum, SavedDraws
 from airflow_provider_zeus.signals.prices import Prices
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.cli.conftest import Zeus
 from tests.unit.store.store_kit import report, request
 

@@ -10,7 +10,8 @@ import yaml
 
 from airflow_provider_zeus.cli.figures import energy_text, number_text, time_text
 from airflow_provider_zeus.model.trial import BATCH_SIZE, Observation, State
-from airflow_provider_zeus.store.base import Report, Store
+from airflow_provider_zeus.store.base import Report
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.store_kit import request
 

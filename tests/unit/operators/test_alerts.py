@@ -15,8 +15,7 @@ import pytest
 from airflow_provider_zeus.operators import alerts
 from airflow_provider_zeus.reports.alerts import BUDGET, FAILING, KINDS, STORE, Event
 from airflow_provider_zeus.store.alerts import change_book, read_book
-from airflow_provider_zeus.store.base import Store
-from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from tests.unit.plugin.kit import JOB, trial
 from tests.unit.store.store_kit import Clock, DictPort
 

@@ -17,8 +17,7 @@ from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators import asking
 from airflow_provider_zeus.operators.asking import AskThread
 from airflow_provider_zeus.operators.config import ZeusConfig
-from airflow_provider_zeus.store.base import Store
-from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from tests.unit.store.store_kit import JOB, DictPort, request
 
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'airflow-provider-zeus'"

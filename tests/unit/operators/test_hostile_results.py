@@ -22,8 +22,8 @@ from airflow_provider_zeus.operators.collect import Start, newest_start, report_
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.recurrence import plan_of
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
-from airflow_provider_zeus.store.base import AskRequest, Store
-from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.store.base import AskRequest
+from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.store.variables.store import VariableStore
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from tests.hostile import HOSTILE, each_change, spoilt, texts

@@ -16,9 +16,9 @@ from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.operators.result_reporter import RUN_S, STOPPED_S, ResultReporter, stops_the_task
 from airflow_provider_zeus.operators.result_writer import QueuedLine
-from airflow_provider_zeus.store.base import Report, Store
+from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.pending import drain
-from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from tests.unit.operators.test_result_reporter import JOB_ID, settled, two_attempts

@@ -22,9 +22,9 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.reports.run_figures import RunFigures
 from airflow_provider_zeus.signals.prices import Prices
-from airflow_provider_zeus.store.base import Report, Store
+from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.pending import drain
-from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.training.protocol.events import Kind, ResultLine
 from airflow_provider_zeus.training.protocol.sender import ResultSender
 from tests.unit.store.store_kit import DictPort, report, request, seen

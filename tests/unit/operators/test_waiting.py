@@ -203,7 +203,7 @@ def test_runs_that_train_nothing_hide_no_run_that_did(world: SimpleNamespace) ->
 
 
 def test_what_is_waited_for_has_to_be_named() -> None:
-    with pytest.raises(JobSpecError, match=r"ZeusJob\.start_within = '28800 s': says not what to wait for\. name what"):
+    with pytest.raises(JobSpecError, match=r"ZeusJob\.start_within = '28800 s': needs a signal"):
         job_of(32, default=32, start_within=timedelta(hours=8))
 
 

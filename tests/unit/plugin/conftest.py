@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 
 SETTINGS = {
     "AIRFLOW__CORE__AUTH_MANAGER": "tests.unit.plugin.auth_manager.OneDagDenied",

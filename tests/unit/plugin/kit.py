@@ -13,7 +13,7 @@ from airflow_provider_zeus.plugin.views import pages
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.plugin.views.dag_view import JobLog
 from airflow_provider_zeus.plugin.views.prices import Factors
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.store_kit import report, request, seen
 
 JOB = ZeusJob(batch_sizes=[16, 32, 64], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10)

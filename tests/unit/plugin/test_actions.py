@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.model.trial import Phase
 from airflow_provider_zeus.plugin.api.action_routes import EVENT
 from airflow_provider_zeus.plugin.views import overview_state, overview_view
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.plugin.auth_manager import SECRET
 from tests.unit.plugin.kit import JOB, ran

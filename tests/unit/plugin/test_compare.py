@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.plugin.views import compare_view
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.plugin.auth_manager import SECRET
 from tests.unit.plugin.kit import JOB, ran
 from tests.unit.store.store_kit import request

@@ -29,8 +29,7 @@ from airflow_provider_zeus.reports.job_remarks import candidates, looks_like
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.signals.reading import signal_series
 from airflow_provider_zeus.signals.series import Series, Step, Unit
-from airflow_provider_zeus.store.base import Store
-from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from tests.unit.plugin.auth_manager import SECRET
 from tests.unit.plugin.kit import JOB, ran, trial
 from tests.unit.store.sql.sqlite_kit import execute

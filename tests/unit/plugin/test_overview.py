@@ -17,7 +17,7 @@ from airflow_provider_zeus.plugin.views import costs, overview_state, overview_v
 from airflow_provider_zeus.plugin.views.models import JobSaved
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.months import month_of
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.plugin.auth_manager import SECRET
 from tests.unit.plugin.kit import JOB, ran, trial

@@ -12,10 +12,10 @@ import pytest
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.plugin.api import reading
 from airflow_provider_zeus.plugin.api.reading import BeliefCache
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store, store_url
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url
 from airflow_provider_zeus.store.sql.prune import prune
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.plugin.kit import JOB
 from tests.unit.store.store_kit import Clock, report, request
 

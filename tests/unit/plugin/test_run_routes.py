@@ -13,8 +13,8 @@ from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.plugin.views import run_view
 from airflow_provider_zeus.store import pending
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
+from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.plugin.auth_manager import SECRET
 from tests.unit.plugin.kit import JOB, ran

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.objective import Rate
+from airflow_provider_zeus.model.cost import Rate, Weights
 from airflow_provider_zeus.model.wire import decode, encode
 from airflow_provider_zeus.signals.follow import AHEAD_S, Followed, weighed
 from airflow_provider_zeus.signals.series import Series, Step, Unit

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 from tests.postgres import empty_database
 from tests.unit.store.store_kit import Clock, DictPort
 

@@ -19,7 +19,8 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     TrialKey,
 )
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report, Store
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report
+from airflow_provider_zeus.store.sql.store import Store
 
 JOB = ZeusJob(batch_sizes=[16, 32, 64], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10, policy="zeus")
 DEVICE = DeviceInfo(model="V100", count=1, max_power_w=300.0, energy_source="simulated")

@@ -12,8 +12,7 @@ import pytest
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.reports.alert_book import Record, Silence
 from airflow_provider_zeus.store.alerts import change_book, claimed, keep_taken, read_book
-from airflow_provider_zeus.store.base import Store
-from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from tests.unit.store.store_kit import Clock
 
 RECORD = Record(

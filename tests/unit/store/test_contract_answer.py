@@ -13,7 +13,8 @@ import pytest
 
 from airflow_provider_zeus.model.trial import DeviceInfo, Phase, ProfileSample, State, TrialKey
 from airflow_provider_zeus.optimizer import policy
-from airflow_provider_zeus.store.base import AskAnswer, Report, Store
+from airflow_provider_zeus.store.base import AskAnswer, Report
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.store_kit import JOB, Clock, only, report, request, run, seen
 
 Set = Callable[[str, str], None]
@@ -170,7 +171,7 @@ def test_another_job_version_starts_the_job_anew_and_keeps_the_log(store: Store,
         ('{"eta": true}', "from 0 to 1"),
         ('{"eta": NaN}', "from 0 to 1"),
         ('{"pin_batch_size": 48}', r"not in batch_sizes \[16, 32, 64\]"),
-        ('{"pause_exploration": "yes"}', "neither true nor false"),
+        ('{"pause_exploration": "yes"}', "neither True nor False"),
         ('{"etta": 0.5}', "no such setting"),
         ("[1]", "not a JSON object"),
         ("{", "are ignored"),

@@ -7,7 +7,7 @@ import pytest
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Observation, State, Trial, TrialKey
 from airflow_provider_zeus.store import rules
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.conftest import Opens
 from tests.unit.store.store_kit import Clock, began_alone, report, request, run
 

@@ -9,8 +9,9 @@ import pytest
 
 from airflow_provider_zeus.model.budget import Allowance, Budget
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.store.base import AskAnswer, Store
+from airflow_provider_zeus.store.base import AskAnswer
 from airflow_provider_zeus.store.sql import trials
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.store_kit import JOB, Clock, report, request
 
 DAY_S = 86400.0

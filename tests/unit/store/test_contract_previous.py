@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.trial import Previous, State, TrialKey
-from airflow_provider_zeus.store.base import History, Store
+from airflow_provider_zeus.store.base import History
+from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.store import VariableStore
 from airflow_provider_zeus.store.variables.tables import RETURNED
 from tests.unit.store.store_kit import JOB, Clock, DictPort, report, request

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.sql import pages
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.plugin.kit import JOB, ran
 from tests.unit.store.store_kit import report, request
 

@@ -134,9 +134,8 @@ def test_without_a_thread_there_is_no_watch_and_nothing_fails(store: SqlStore, m
 def test_the_server_itself_ends_a_statement_that_lasts(
     url: str, store: SqlStore, monkeypatch: pytest.MonkeyPatch, write: bool
 ) -> None:
-    for name in ("_LIMITS", "_READ_LIMITS"):
-        limits = getattr(engine, name).replace("'statement_timeout', '9s'", "'statement_timeout', '200'")
-        monkeypatch.setattr(engine, name, limits)
+    limits = engine._LIMITS.replace("'statement_timeout', '9s'", "'statement_timeout', '200'")
+    monkeypatch.setattr(engine, "_LIMITS", limits)
     with (
         pytest.raises(StoreError, match="statement timeout") as caught,
         open_transaction(url, write=write) as connection,

@@ -189,7 +189,7 @@ def test_a_broken_connection_is_an_error(home: Path, define: Define) -> None:
         "store.base",
         "store.connection_url",
         "store.rules",
-        "store.variables.memory",
+        "store.variables.airflow",
         "store.pending",
     ],
 )

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.model.power_points import MAX_POINTS, thinned
+from airflow_provider_zeus.model.size_bounds import MAX_POINTS, thinned
 from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
-from airflow_provider_zeus.store.base import Report, Store
+from airflow_provider_zeus.store.base import Report
+from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.sender import folded
 from tests.unit.store.store_kit import DictPort, began_alone, request, seen

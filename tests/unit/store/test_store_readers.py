@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.store_kit import report, request
 
 HERE = ("V100", 1, "simulated")

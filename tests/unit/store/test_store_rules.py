@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import fields, replace
+from typing import get_args, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.model.power_points import thinned
+from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import (
     Decision,
     Observation,
@@ -128,12 +129,13 @@ def test_every_figure_of_an_observation_has_a_column() -> None:
 
 
 def test_columns_are_typed_like_the_figures() -> None:
-    types = {"float": "DOUBLE", "int": "INTEGER", "str": "TEXT", "bool": "BOOLEAN", "tuple[float, ...]": "JSON"}
+    types = {float: "DOUBLE", int: "INTEGER", str: "TEXT", bool: "BOOLEAN", tuple[float, ...]: "JSON"}
+    hints = get_type_hints(Observation)
     for field in fields(Observation):
         column = table.c[field.name]
         if field.name == "reasons":
             continue
-        said = str(field.type).split(" | ")[0]
+        said = (get_args(hints[field.name]) or (bool,))[0]
         assert types[said] in ("INTEGER" if "INT" in str(column.type) else str(column.type)), field.name
         assert column.nullable == (field.name != "out_of_memory"), field.name
 

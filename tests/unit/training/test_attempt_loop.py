@@ -555,6 +555,8 @@ def test_a_loop_that_its_author_leaves_early_keeps_its_model_below_the_target(ki
         (lambda run: run.report(acc=75.3), r"acc 75.3 was reported, and the target is acc >= 0.9, a share"),
         (lambda run: run.report(), r"run.report\(\) got \[\]"),
         (lambda run: run.report(acc=float("nan")), r"run.report\(acc=nan\): not a finite number"),
+        (lambda run: run.report(acc=10**400), r"run.report\(acc=10{56}\.\.\.\): not one number"),
+        (lambda run: run.report(acc=10**5000), r"run.report\(acc=int\): not one number"),
         (lambda run: run.report(acc="high"), r"run.report\(acc='high'\): not one number"),
         (lambda run: (run.report(acc=0.1), run.report(acc=0.1)), r"run.report\(acc=...\) came twice in one epoch"),
         (lambda run: run.step(0), r"run.step\(0\): an optimizer step has at least one sample"),
@@ -614,6 +616,20 @@ def test_an_overflow_is_an_epoch_that_has_not_reached_its_target(kit: Kit) -> No
     values = iter([math.inf, math.inf])
     assert kit.run(target="perplexity <= 20", max_epochs=2).train(train) == 256
     assert (kit.last().metric, kit.last().reasons["metric"]) == (None, "it was infinite in the newest epoch")
+
+
+def test_a_run_that_its_function_closes_goes_on(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    def train(run: ZeusRun) -> int:
+        for _ in run.epochs():
+            steps(run)
+            run.close()
+            run.report(acc=1.0)
+        return run.batch_size
+
+    assert kit.run().train(train) == 256
+    assert [(e.state, e.reason) for e in kit.ends()] == [(State.CONVERGED, None)]
+    assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", 1)
+    assert "run.close() does nothing inside" in caplog.text
 
 
 def test_a_target_of_the_run_itself_must_be_set_before_the_first_report(kit: Kit) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
-from airflow_provider_zeus.store.sql.writer_queue import turn
+from airflow_provider_zeus.store.sql.sqlite_file import turn
 from airflow_provider_zeus.training.plan_progress import Heartbeat
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.fake_nvml import FakeNvml

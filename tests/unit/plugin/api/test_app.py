@@ -17,9 +17,9 @@ from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.plugin import DAG_ROUTE, NAV_ROUTE, RUN_ROUTE, ZeusPlugin
 from airflow_provider_zeus.plugin.api import app as assets
 from airflow_provider_zeus.plugin.views import dag_view, run_view
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.pending import pending_key
 from airflow_provider_zeus.store.sql.schema import VERSION_TABLE
+from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.plugin.auth_manager import SECRET
 from tests.unit.plugin.kit import JOB, ran

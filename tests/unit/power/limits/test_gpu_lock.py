@@ -302,3 +302,11 @@ def test_a_training_on_several_gpus_that_somebody_joins_on_one_is_labelled(
     assert "came to share" in device.missing["energy_j"]
     device.close()
     assert held_here() == ()
+
+
+def test_a_lock_whose_file_was_closed_ends_no_training(tmp_path: Path) -> None:
+    lock = GpuLock(tmp_path, ["GPU-1"], how="wait", wait_s=0.0)
+    for descriptor in list(lock._files.values()):
+        os.close(descriptor)  # as a training does that closes all descriptors before it starts its workers
+    assert lock.check() == ""
+    lock._files.clear()

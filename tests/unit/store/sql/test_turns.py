@@ -18,8 +18,8 @@ import pytest
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.sql import engine
+from airflow_provider_zeus.store.sql.sqlite_file import turn
 from airflow_provider_zeus.store.sql.store import SqlStore
-from airflow_provider_zeus.store.sql.writer_queue import turn
 from tests.unit.store.store_kit import report, request, run
 
 LONG_S = 120.0
@@ -56,7 +56,7 @@ def free(file: Path) -> bool:
 @contextmanager
 def held_by_another(file: Path) -> Iterator[subprocess.Popen[bytes]]:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom airflow_provider_zeus.store.sql.writer_queue import turn\n"
+        "import sys\nfrom pathlib import Path\nfrom airflow_provider_zeus.store.sql.sqlite_file import turn\n"
         f"with turn(Path({str(file)!r}), 30):\n print(flush=True)\n sys.stdin.read()\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
