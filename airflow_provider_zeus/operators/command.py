@@ -115,6 +115,9 @@ class ZeusCommandOperator(ReportsCost, StartsLater, BaseOperator):
             command = [sys.executable, "-I", "-S", slurm.__file__, *command]
         try:
             return supervise(recurrence, command, environ, cwd)
+        except BaseException as error:
+            recurrence.reporter.never_trained(error)
+            raise
         finally:
             recurrence.close_device()
             self.report_cost(context, recurrence.reporter, recurrence.opened, recurrence.decision)

@@ -99,34 +99,38 @@ class Recurrence:
         overlap_possible = context["task"].max_active_tis_per_dag != 1
         begun_s = time.monotonic()
         store, asked, reopen = ask_watched(request, context, conn_id, config, overlap_possible=overlap_possible)
-        if part is None:
-            say_shared(asked)
-        say_budgets(asked)
-        left_s = max(RUN_S - (time.monotonic() - begun_s), 0.0)
-        decision = decision_xcom(asked.trial, store)
-        push(context, DECISION, decision)
         reporter = ResultReporter(
             store,
             AirflowVariables(),
             asked.trial,
             lease_s=config.lease_s,
             state_dir=config.state_dir,
-            left_s=left_s,
+            left_s=max(RUN_S - (time.monotonic() - begun_s), 0.0),
             reopen=reopen,
-            prices=HourPrices(
+        )
+        try:
+            if part is None:
+                say_shared(asked)
+            say_budgets(asked)
+            decision = decision_xcom(asked.trial, store)
+            push(context, DECISION, decision)
+            reporter.prices = HourPrices(
                 began_s=asked.trial.opened_at or time.time(),
                 waited_since_s=waited_since_s,
                 own=own_signals(job),
                 read=partial(read_signal, keeper=store),
-            ),
-        )
-        plan = plan_of(
-            asked,
-            config,
-            state_dir=None if elsewhere else str(config.state_dir),
-            device=None if elsewhere else device,
-            signal=signal or followed(job, store),
-        )
+            )
+            plan = plan_of(
+                asked,
+                config,
+                state_dir=None if elsewhere else str(config.state_dir),
+                device=None if elsewhere else device,
+                signal=signal or followed(job, store),
+            )
+        except BaseException as error:
+            reporter.never_trained(error)
+            device.close()
+            raise
         opened = (lambda: store) if store else reopen
         return cls(plan=plan, device=device, reporter=reporter, decision=decision, opened=opened, elsewhere=elsewhere)
 

@@ -61,13 +61,14 @@ class ResultReporter:
         reopen: Callable[[], Store] | None = None,
         prices: HourPrices | None = None,
     ) -> None:
-        self._prices = prices
+        self.prices = prices
         self._port, self._first, self._state_dir = port, first, state_dir
         self._rows = ResultWriter(store, first, lease_s=lease_s, reopen=reopen)
         self._thread = StoreThread(self._take)
         self._left_s = left_s
         self.stopped = False  # whether the task is being stopped
         self._failing = False
+        self._began = False  # whether a line of an attempt has come
         self._ends: list[tuple[ResultLine, str | None]] = []  # each with the place where it is kept if not stored
         self._kept: tuple[str, int | None] | None = None  # (start id, attempt) of the kept model
 
@@ -78,6 +79,7 @@ class ResultReporter:
             self._kept = (line.start_id, line.attempt)
         if line.attempt is None or line.kind in ("start", "final"):
             return
+        self._began = True
         if stops_the_task(sys.exc_info()[1]):
             self.hurry()
         if line.kind == "end":
@@ -87,6 +89,18 @@ class ResultReporter:
             queued = self._thread.put(line)
             if line.kind == "attempt":
                 self._wait(queued, BEGIN_S)
+
+    def never_trained(self, error: BaseException) -> None:
+        """End the trial of a run that an error left before it trained; nothing where an attempt began or has ended."""
+        if self._began:
+            return
+        from airflow_provider_zeus.training.attempt_loop import error_text
+
+        reason = f"nothing was trained: {error_text(error)}"
+        seen = Observation(reasons=dict.fromkeys(("energy_j", "time_s", "epochs", "samples"), "nothing was trained"))
+        first = self._first
+        end = ResultLine(kind="end", start_id="", attempt=first.key.attempt, batch_size=first.batch_size)
+        self(replace(end, state=State.FAILED, reason=reason, observation=seen))
 
     def hurry(self) -> None:
         """The task is being stopped: from now on wait a moment only, and for no API. Safe in a signal handler."""
@@ -107,12 +121,12 @@ class ResultReporter:
 
     def _priced(self, line: ResultLine) -> ResultLine:
         """The end with the prices of its hours; asks no signal while the task is being stopped."""
-        if self._prices is None or line.observation is None:
+        if self.prices is None or line.observation is None:
             return line
         begun_s = time.monotonic()
         try:
             most_s = 0.0 if self.stopped else min(PRICED_S, self._left_s / 4)
-            seen = self._prices.priced(line.observation, line.notes.get(ENDED_AT_S), most_s)
+            seen = self.prices.priced(line.observation, line.notes.get(ENDED_AT_S), most_s)
             return replace(line, observation=seen)
         except BaseException:  # raised by a signal handler
             self.hurry()

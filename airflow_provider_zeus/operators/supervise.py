@@ -6,9 +6,10 @@ import logging
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 from airflow_provider_zeus.errors import BelowTargetError
@@ -42,10 +43,10 @@ def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[s
     from airflow.sdk.exceptions import AirflowException
 
     plan: Plan | None = replace(recurrence.plan, restarts=True)
-    root = recurrence.plan.attempt_root if recurrence.elsewhere else None
-    with TemporaryDirectory(prefix="zeus-", dir=root, ignore_cleanup_errors=True) as folder:
+    with ExitStack() as stack:
+        folder = _folder(recurrence, stack)
         while plan is not None:
-            start = CommandStart(recurrence, plan, Path(folder))
+            start = CommandStart(recurrence, plan, folder)
             log.info("Zeus: batch size %d. %s", plan.attempts[0].batch_size, plan.attempts[0].why)
             status, last_line = start.run(command, environ, cwd)
             plan = start.next_plan(status)
@@ -68,21 +69,51 @@ def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[s
     return last_line
 
 
+def _folder(recurrence: Recurrence, stack: ExitStack) -> Path | None:
+    """A new folder for plan and result; None where none can be made on this host: the plan goes by the environment.
+
+    Raises OSError where the training is on another host, which could not tell its result then.
+    """
+    state_dir = recurrence.plan.state_dir
+    places = (recurrence.plan.attempt_root,) if recurrence.elsewhere else (None, state_dir)
+    for place in places:
+        try:
+            made = TemporaryDirectory(prefix="zeus-", dir=place, ignore_cleanup_errors=True)
+            folder = Path(stack.enter_context(made))
+            (folder / "room").write_bytes(bytes(2**16))  # a disk that is full has folders, and no room in them
+            (folder / "room").unlink()
+            return folder
+        except OSError as error:
+            if recurrence.elsewhere:
+                raise
+            log.warning("Zeus: no folder for the command's result can be made in %s: %s", place or gettempdir(), error)
+    log.warning("Zeus: the command trains, and what it costs is measured from outside. Make room in one of them.")
+    return None
+
+
 class CommandStart:
     """One start of a command under one plan."""
 
-    def __init__(self, recurrence: Recurrence, plan: Plan, folder: Path) -> None:
+    def __init__(self, recurrence: Recurrence, plan: Plan, folder: Path | None) -> None:
         self.plan = plan
         self.start_id = ""  # of the process that took the plan; empty while none has
         self.trained = False  # whether that process began an attempt
         self._reporter, self._sender = recurrence.reporter, ResultSender(recurrence.reporter)
-        self._plan_file = folder / f"plan-{plan.first_attempt}.json"
-        self._result = folder / f"result-{plan.first_attempt}.jsonl"
-        self._plan_file.write_text(plan.to_json(), encoding="utf-8")
-        self._follower, self._of_plan = Follower(self._result), LinesOfPlan(plan)
+        most_in_environment = 100_000  # characters; Linux takes 131,072 bytes in one variable
+        self._handed = plan.to_json()  # ZEUS_PLAN: the plan, or its file
+        self._result: Path | None = None
+        if folder is not None:
+            self._result = folder / f"result-{plan.first_attempt}.jsonl"
+            plan_file = folder / f"plan-{plan.first_attempt}.json"
+            plan_file.write_text(self._handed, encoding="utf-8")
+            self._handed = str(plan_file)
+        elif len(self._handed) > most_in_environment:
+            self._handed = replace(plan, profile=()).to_json()
+        self._follower = Follower(self._result) if self._result else None
+        self._of_plan = LinesOfPlan(plan)
         self._elsewhere = recurrence.elsewhere
         self._meter: ExternalMeter | NoMeter = NoMeter() if self._elsewhere else ExternalMeter(recurrence.device)
-        if self._elsewhere:
+        if self._elsewhere and self._result:
             self._result.touch()  # a network file system may remember for a while that a file is missing
         self._device = recurrence.device.info  # that the store was asked for
         self._newest: ResultLine | None = None  # of the attempt that runs
@@ -92,8 +123,8 @@ class CommandStart:
     def run(self, command: Sequence[str], environ: Mapping[str, str], cwd: str | None) -> tuple[int, str]:
         """Run the command to its end; return its exit status and the last line of its output."""
         own = {
-            environment.PLAN: str(self._plan_file),
-            environment.RESULT: str(self._result),
+            environment.PLAN: self._handed,
+            **({environment.RESULT: str(self._result)} if self._result else {}),
             environment.BATCH_SIZE: str(self.plan.attempts[0].batch_size),
         }
         try:
@@ -146,6 +177,8 @@ class CommandStart:
 
     def _read_result(self) -> None:
         """Pass on the lines that the process has written since the last call, as far as the plan has their attempts."""
+        if self._follower is None:
+            return
         try:
             lines = self._follower.news()
         except (OSError, ValueError) as error:
@@ -201,7 +234,7 @@ class CommandStart:
             observation=observation,
             **fields,
         )
-        line = environment.with_memory_of_others(line, str(self._result), plan.ti_id)
+        line = environment.with_memory_of_others(line, str(self._result) if self._result else None, plan.ti_id)
         self._sender.put(line)
         if kind == "end":
             self._ends.append(line)

@@ -83,7 +83,12 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
         self._recurrence = recurrence = Recurrence.open(
             job, context, conn_id=self.zeus_conn_id, part=part, waited_since_s=self.waited_since_s
         )
-        self._run = recurrence.run()
+        try:
+            self._run = recurrence.run()
+        except BaseException as error:
+            recurrence.reporter.never_trained(error)
+            recurrence.close_device()
+            raise
         try:
             return self._run.train(lambda run: self.call(run, context))
         finally:

@@ -9,12 +9,14 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG, task
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.operators import supervise
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.integration.jobs import job, log_of
@@ -160,6 +162,38 @@ class TestOfOthers:
         ((_, state, reason),) = states("zeus_other_cwd")
         assert state == "failed", "and not left open until its lease ends"
         assert os.strerror(errno.ENOENT) in (reason or "")
+
+
+class TestNoRoomForItsFiles:
+    """The folder for temporary files is full or gone, or that of Zeus too: nothing of it fails a training."""
+
+    @pytest.mark.parametrize("also", ["state_dir has room", "nothing has room"])
+    def test_it_trains(self, commands: Commands, also: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(*args: Any, dir: Any = None, **options: Any) -> Any:  # noqa: A002
+            if dir is None or also == "nothing has room":
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return TemporaryDirectory(*args, dir=dir, **options)
+
+        monkeypatch.setattr(supervise, "TemporaryDirectory", full)
+        dag_id = f"zeus_no_room_{also.split('_')[0].split()[0]}"
+        assert commands.run(dag_id, IN_ONE_PROCESS).state == "success"
+        (trial,) = log_of(f"{dag_id}.train")
+        assert commands.saves() == [32]
+        assert trial.state.value == ("converged" if "state_dir" in also else "exhausted")
+        assert (trial.observation.time_s is not None) == ("state_dir" in also), (
+            "a simulated GPU is measured by its steps"
+        )
+
+    def test_an_error_before_it_trains_ends_its_trial(
+        self, commands: Commands, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(*args: Any) -> Any:
+            raise RuntimeError("something of ours")
+
+        monkeypatch.setattr(supervise, "CommandStart", broken)
+        assert commands.run("zeus_before_it_trains", IN_ONE_PROCESS).state == "failed"
+        (trial,) = log_of("zeus_before_it_trains.train")
+        assert (trial.state.value, trial.reason) == ("failed", "nothing was trained: RuntimeError: something of ours")
 
 
 DIES = LOOP.replace("run.report(", "epoch < 2 or die()\n        run.report(").replace(
