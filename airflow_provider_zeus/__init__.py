@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.cli.check import check as check
-    from airflow_provider_zeus.cli.read_log import read_log as read_log
+    from airflow_provider_zeus.cli.export import read_log as read_log
     from airflow_provider_zeus.errors import BelowTargetError as BelowTargetError
     from airflow_provider_zeus.errors import DeviceError as DeviceError
     from airflow_provider_zeus.errors import JobSpecError as JobSpecError
@@ -66,7 +66,7 @@ _MODULES = {  # of each public name, below this package
     "ZeusTrainOperator": "operators.train",
     "ZeusTrial": "operators.trial",
     "check": "cli.check",
-    "read_log": "cli.read_log",
+    "read_log": "cli.export",
 }
 
 

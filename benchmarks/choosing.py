@@ -8,18 +8,192 @@ one replay with one accounting (``choosers``). Then real retraining series (``be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from airflow_provider_zeus import __version__
+from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair
 from benchmarks import regimes
 from benchmarks.command import SELECTION, chosen_traces, command, named, needs, parser_of, positive
-from benchmarks.quality.choosers import HILL_CLIMBING, PACKAGE
-from benchmarks.quality.choosing_page import NAMES, OURS, Measured, overview, page_of
-from benchmarks.quality.regime_figures import report_of as regimes_report
+from benchmarks.plots import name_of
+from benchmarks.quality.choosers import FIXED_CAP, HILL_CLIMBING, HINDSIGHT, PACKAGE, cap_of
 from benchmarks.replays import Replays, Task, run_tasks
+from benchmarks.report import Ratio, bold, fill_in, mean_of, percent, ratio_of, table
 from benchmarks.series import measure
+
+OURS, DEFAULT = POLICIES[0], "default"
+NAMES = {
+    DEFAULT: "default size, full power",
+    FIXED_CAP: "default size, cap of 60 %",
+    PACKAGE: "zeus 0.16 as it is",
+    "zeus": "this package, `zeus`",
+    OURS: "**this package, default policy**",
+    HINDSIGHT: "best in hindsight",
+}
+HORIZONS = {"10 runs": 10, "50 runs": 50, "all runs": None}
+TEXT = Path(__file__).with_name("data") / "choosing.md"
+
+Held = Mapping[str, Mapping[str, Replays]]  # by pair and chooser
+
+
+class Measured(NamedTuple):
+    """All that the page is made of."""
+
+    held: Held
+    scenarios: Sequence[Scenario]
+    series: Mapping[str, Any]  # by name, of benchmarks.series
+    regimes: Mapping[str, Any]  # of benchmarks.regimes
+    seeds: int
+    regime_seeds: int
+    command: str
+
+
+def costs(found: Replays, runs: int | None) -> list[float]:
+    """Expected cost of the first so many runs [C*], one figure per seed; a run that misses its target is run again."""
+    return [curve[at - 1] + at for curve in found.expected_regret for at in [min(runs or len(curve), len(curve))]]
+
+
+def spent(curves: Sequence[Sequence[float]], runs: int | None) -> list[float]:
+    """Energy or time of the first so many runs, one figure per seed."""
+    return [curve[min(runs or len(curve), len(curve)) - 1] for curve in curves]
+
+
+def against_default(held: Held, chooser: str, runs: int | None) -> dict[str, Ratio]:
+    """Cost as a multiple of always the default's, by pair."""
+    return {pair: ratio_of(costs(of[chooser], runs), costs(of[DEFAULT], runs)) for pair, of in held.items()}
+
+
+def overview(held: Held) -> list[str]:
+    """One line per chooser: mean over the pairs, and the worst pair."""
+    head = ["", *(f"cost, {name}" for name in HORIZONS), "energy", "time", "dearer on", "worst pair"]
+    rows = []
+    for chooser, title in NAMES.items():
+        if chooser == DEFAULT:
+            continue
+        by = {name: against_default(held, chooser, runs) for name, runs in HORIZONS.items()}
+        sums = [
+            mean_of(
+                ratio_of(spent(getattr(of[chooser], what), None), spent(getattr(of[DEFAULT], what), None))
+                for of in held.values()
+            )
+            for what in ("energy", "time")
+        ]
+        means = [percent(r.to_json()) for r in (*(mean_of(ratios.values()) for ratios in by.values()), *sums)]
+        dearer = {name: sum(r.low > 1 for r in ratios.values()) for name, ratios in by.items()}
+        last = by["all runs"]
+        worst = max(last, key=lambda pair: last[pair].value)
+        counts = " / ".join(str(n) for n in dearer.values())
+        rows.append([title, *means, f"{counts} of {len(held)}", f"{percent(last[worst].to_json())}, {worst}"])
+    return table(head, rows)
+
+
+def by_pair(held: Held, runs: int | None) -> list[str]:
+    """Cost against always the default, pair by pair; bold: surely dearer than the default."""
+    shown = [c for c in NAMES if c != DEFAULT]
+    found = {c: against_default(held, c, runs) for c in shown}
+    rows = []
+    for pair in held:
+        workload, _, gpu = pair.partition("/")
+        rows.append([f"{name_of(workload)}, {gpu.upper()}", *(bold(found[c][pair].to_json()) for c in shown)])
+    rows.append(["mean", *(bold(mean_of(found[c].values()).to_json()) for c in shown)])
+    return table(["", *(NAMES[c].replace("*", "") for c in shown)], rows)
+
+
+def losses(held: Held) -> list[str]:
+    """Where the default policy surely costs more than another way that needs no knowledge of the future."""
+    rows = []
+    for name, runs in HORIZONS.items():
+        for chooser in (DEFAULT, FIXED_CAP, PACKAGE, "zeus"):
+            for pair, of in held.items():
+                ratio = ratio_of(costs(of[OURS], runs), costs(of[chooser], runs))
+                if ratio.low > 1:
+                    rows.append([name, NAMES[chooser], pair, percent(ratio.to_json())])
+    if not rows:
+        return ["None."]
+    return table(["horizon", "cheaper than the default policy", "pair", "by which the default policy is dearer"], rows)
+
+
+def caps(scenarios: Sequence[Scenario]) -> str:
+    """The limits of the fixed cap."""
+    limits: dict[str, dict[float, list[str]]] = {}
+    for s in scenarios:
+        limits.setdefault(s.pair.gpu, {}).setdefault(cap_of(s).limit_w, []).append(name_of(s.pair.workload))
+    said = []
+    for gpu, of in limits.items():
+        usual = max(of, key=lambda w: len(of[w]))
+        others = "".join(f", {w:g} W for {', '.join(names)}" for w, names in of.items() if w != usual)
+        said.append(f"{gpu.upper()} {usual:g} W{others}")
+    return "; ".join(said)
+
+
+def series_lines(series: Mapping[str, Any]) -> list[str]:
+    """Total cost of each way against always the default, by series and default."""
+    shown = {"zeus_0_16": PACKAGE, "zeus": "zeus", "hill": HILL_CLIMBING, "ours": OURS}
+    titles = [NAMES[PACKAGE], NAMES["zeus"], "hill climbing by hand", NAMES[OURS].replace("*", "")]
+    rows = []
+    for name, by in series.items():
+        for kind, ours in by[OURS].items():
+            figures = [by[policy][kind] for policy in shown.values()]
+            cells = [bold([f["total_vs_default"], f["low"], f["high"]]) for f in figures]
+            fixed = f"{100 * (ours['total_vs_default'] / ours['vs_best_fixed'] - 1):+.1f} %"
+            below = " / ".join(f"{f['runs_below_target']:.1f}" for f in figures)
+            lost = " / ".join(f"{f['runs_without_model']}" for f in figures)
+            rows.append([f"{name} from {ours['batch_size']}", kind.replace("_", "-"), *cells, fixed, below, lost])
+    head = ["series", "default", *titles, "best size in hindsight", "runs below target", "runs without a model"]
+    return table(head, rows)
+
+
+def series_said(series: Mapping[str, Any]) -> str:
+    """Where another way was cheaper than the default policy on the same series."""
+    ways = {PACKAGE: NAMES[PACKAGE], "zeus": NAMES["zeus"], HILL_CLIMBING: "hill climbing"}
+    cheaper = []
+    for name, by in series.items():
+        for kind, ours in by[OURS].items():
+            better = [way for key, way in ways.items() if by[key][kind]["total_vs_default"] < ours["total_vs_default"]]
+            cheaper += [f"{way} on {name} from {ours['batch_size']}" for way in better]
+    return f"Cheaper than the default policy in the mean: {', '.join(cheaper) or 'none of the other ways'}."
+
+
+def regimes_said(found: Mapping[str, Any]) -> list[str]:
+    """Where the default policy surely costs more, on its worst pair or in the mean."""
+    said = []
+    for key, title in (("vs_default", "always the default"), ("vs_paper", "the paper's policy")):
+        dearer = {name: of[key] for name, of in found.items() if of[key]["worst"][1] > 1}
+        in_mean = [name for name, of in found.items() if of[key]["mean"][1] > 1]
+        text = f"- Against {title} it is surely dearer on its worst pair in {len(dearer)} of {len(found)} regimes"
+        if dearer:
+            worst = max(dearer, key=lambda name: dearer[name]["worst"][0])
+            of = dearer[worst]
+            text += f", most in *{worst}* ({percent(of['worst'])}, {of['worst_case']})"
+        said.append(f"{text}; in the mean over the pairs in {', '.join(in_mean) or 'none'}.")
+    return said
+
+
+def page_of(found: Measured) -> str:
+    """The whole page."""
+    words = {
+        "version": __version__,
+        "command": found.command,
+        "last_seed": str(found.seeds - 1),
+        "last_regime_seed": str(found.regime_seeds - 1),
+        "pairs": str(len(found.held)),
+        "caps": caps(found.scenarios),
+    }
+    lines = {
+        "overview": overview(found.held),
+        "at_end": by_pair(found.held, None),
+        "at_ten": by_pair(found.held, 10),
+        "losses": losses(found.held),
+        "series": series_lines(found.series),
+        "regimes": regimes.markdown({**found.regimes, "series": {}}),
+        "regimes_said": regimes_said(found.regimes["regimes"]),
+        "series_said": [series_said(found.series)],
+    }
+    return fill_in(TEXT, words, lines)
+
 
 SEEDS, REGIME_SEEDS = 40, 4
 
@@ -52,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ways = [OURS, "zeus", PACKAGE, HILL_CLIMBING]
     series = {name: measure(each, ways, args.seeds, args.jobs) for name, each in tables.items()}
     played = regimes.run_all(scenarios, args.regime_seeds, args.jobs)
-    of_regimes = regimes_report(played, {name: by[OURS] for name, by in series.items()})
+    of_regimes = regimes.report_of(played, {name: by[OURS] for name, by in series.items()})
     epochs = " ".join(f"{name}={n}" for name, n in args.max_epochs)
     said = "python -m benchmarks.choosing --traces DIR" + (" --series DIR" if args.series else "")
     said += (f" --max-epochs {epochs}" if epochs else "") + " --out docs/choosing.md"

@@ -2,9 +2,9 @@
 
 Replays every workload of the folder with each constant of ``optimizer/`` halved and doubled, 2 |B| |P| recurrences per
 seed, with common random numbers, and prints the tables of ``docs/knowledge-gradient.md``: the change of the expected
-regret [C*], mean over the pairs of workload and GPU, with 95 % intervals over the seeds. Constants of ``thompson/`` are
-replayed under the policy ``zeus``, all others under ``knowledge_gradient``. Integers stay at least 1; all points of a
-grid are scaled. The policy was tuned on these traces: the tables do not show what suits other jobs.
+regret [C*], mean over the pairs of workload and GPU, with 95 % intervals over the seeds. Constants of ``arms`` and
+``thompson`` are replayed under the policy ``zeus``, all others under ``knowledge_gradient``. Integers stay at least 1;
+all points of a grid are scaled. The policy was tuned on these traces: the tables do not show what suits other jobs.
 
 ``--series`` replays the retraining series of a folder, too; the tables then show the change of their total cost [%],
 mean over series and default batch sizes. Every figure is simulated; nothing is trained.
@@ -34,11 +34,10 @@ from airflow_provider_zeus.optimizer.knowledge_gradient import slice_filter
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import NormalGrid
 from airflow_provider_zeus.optimizer.policy import choose
 from airflow_provider_zeus.simulation.driver import replay as replay_job
-from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.environment import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks.command import add, chosen_traces, command, parser_of
-from benchmarks.cores import on_all_cores
+from benchmarks.command import add, chosen_traces, command, on_all_cores, parser_of
 from benchmarks.quality.slice_tables import defaults_of, read_series, tables_in
 from benchmarks.replays import spent_by
 from benchmarks.report import mean_ci, plus_minus, table
@@ -70,7 +69,7 @@ class Constant(NamedTuple):
     @property
     def policy(self) -> str:
         """The policy under which it is replayed."""
-        return "zeus" if self.module.startswith("thompson.") else KG
+        return "zeus" if self.module in ("arms", "thompson") else KG
 
     def scaled(self, factor: float) -> Any:
         """The value times ``factor``."""
@@ -92,7 +91,7 @@ class Constant(NamedTuple):
 
 
 _GP, _SF, _EC = f"{KG}.gp", f"{KG}.slice_filter", f"{KG}.epoch_cost"
-_AQ, _CA, _DC = f"{KG}.acquisition", f"{KG}.candidates", f"{KG}.decision_context"
+_AQ, _DC = f"{KG}.acquisition", f"{KG}.decision_context"
 _SP = f"{KG}.slice_paths"
 _TUNED = "tuned on these traces"
 _DRIFT = "tuned on drift scenarios"
@@ -113,20 +112,18 @@ DECIDING = (
     Constant(_SF, "CORRELATION", "KG-5: of the difficulties of consecutive slices", _ALL, 0.99),
     Constant(_SF, "FORGETTING_JUMP", "KG-6: jump after which the shape is unknown again", _ALL),
     Constant("slices", "OUT_OF_REACH", "missed slices in a row that teach", "judgement"),
-    Constant(_CA, "OCTAVES", "KG-19: distance of a candidate from a converged size", _TUNED),
-    Constant(_CA, "BEYOND_FACTOR", "KG-20: cost factor where one more run is needed", "tuned on static scenarios"),
+    Constant(_AQ, "OCTAVES", "KG-19: distance of a candidate from a converged size", _TUNED),
+    Constant(_AQ, "BEYOND_FACTOR", "KG-20: cost factor where one more run is needed", "tuned on static scenarios"),
     Constant(_DC, "RELIABILITY_RUNS", "KG-21: newest complete runs, or misses, that count", "judgement"),
     Constant(_AQ, "CAUTION", "KG-22: sd of ln C(b) - ln C(default) that count against b", _ALL),
     Constant(_DC, "EXTRA_SHARE", "KG-23: share of the default's cost that tries may cost", _ALL),
     Constant(_AQ, "HORIZON", "KG-26, KG-28: recurrences that will use an answer", _ALL),
     Constant(_AQ, "LOSS_AVERSION", "KG-27: joules saved that make up for one lost", _ALL),
     Constant("learn", "KNOWN_RUNS", "KG-33: converged runs before a size can show a change", "judgement"),
-    Constant(
-        "changepoint", "MOST_SDS", "KG-33: sd that a surprise counts at most", "derived: 1 < evidence < 2 of them"
-    ),
-    Constant("changepoint", "JUMP", "KG-34: prior sd of a jump of log Epochs", _DRIFT),
-    Constant("changepoint", "LOG_BAYES_FACTOR", "KG-34: evidence needed", _DRIFT),
-    Constant("changepoint", "SURPRISES", "KG-34: newest surprises that may show a change", _DRIFT),
+    Constant("drift", "MOST_SDS", "KG-33: sd that a surprise counts at most", "derived: 1 < evidence < 2 of them"),
+    Constant("drift", "JUMP", "KG-34: prior sd of a jump of log Epochs", _DRIFT),
+    Constant("drift", "LOG_BAYES_FACTOR", "KG-34: evidence needed", _DRIFT),
+    Constant("drift", "SURPRISES", "KG-34: newest surprises that may show a change", _DRIFT),
 )
 OTHERS = (
     Constant(_EC, "R_SHARE", "KG-16: expected r / default where no power is known", _TUNED),
@@ -160,10 +157,10 @@ OTHERS = (
         "belief", "RECURRENCES_KEPT", "newest recurrences told apart from their retries", "convention: bounded memory"
     ),
     Constant("belief", "RATES_KEPT", "KG-18: newest trials whose rates are averaged", "convention: bounded memory"),
-    Constant("strikes", "STRUCK_FOR", "recurrences for which an error bars a size", "judgement"),
-    Constant("strikes", "FAILURES_KEPT", "failures remembered", "convention: bounded memory"),
-    Constant("thompson.arms", "RELATIVE_SD", "relative run-to-run sd before any is seen", "paper, section 3.2: 14 %"),
-    Constant("thompson.pruning", "ROUNDS", "rounds of pruning exploration", "paper, Algorithm 3, line 2"),
+    Constant("belief", "STRUCK_FOR", "recurrences for which an error bars a size", "judgement"),
+    Constant("learn", "FAILURES_KEPT", "failures remembered", "convention: bounded memory"),
+    Constant("arms", "RELATIVE_SD", "relative run-to-run sd before any is seen", "paper, section 3.2: 14 %"),
+    Constant("thompson", "ROUNDS", "rounds of pruning exploration", "paper, Algorithm 3, line 2"),
 )
 TABLES = {"Epochs and decisions": DECIDING, "EpochCost, grids, bounds on memory, the other policy": OTHERS}
 CONSTANTS = DECIDING + OTHERS

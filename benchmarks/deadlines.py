@@ -26,8 +26,7 @@ from airflow_provider_zeus.simulation.driver import SLICE, Writer
 from airflow_provider_zeus.simulation.environment import NOTHING, Environment, Run
 from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
 from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
-from benchmarks.command import SELECTION, chosen_traces, command, parser_of
-from benchmarks.cores import on_all_cores
+from benchmarks.command import SELECTION, chosen_traces, command, on_all_cores, parser_of
 from benchmarks.report import table, write_report
 
 FASTEST, OURS, FREE, PAPER = "always fastest", "finish_by", "no deadline", "the paper's policy"

@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.simulation.environment import Run
-from benchmarks.command import add, command, needs, parser_of
-from benchmarks.cores import on_all_cores
+from benchmarks.command import add, command, needs, on_all_cores, parser_of
 from benchmarks.plots import POLICY, panels, save
 from benchmarks.quality.slice_tables import TABLE, Series, Week, defaults_of, read, read_series, tables_in, weeks_of
 from benchmarks.quality.slice_trainings import always, best_limit, replay, truths_of

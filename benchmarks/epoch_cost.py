@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from airflow_provider_zeus.optimizer.knowledge_gradient.candidates import candidates
+from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import candidates
 from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.command import chosen_traces, command, parser_of

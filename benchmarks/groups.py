@@ -23,13 +23,11 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks.command import add, chosen_traces, command, needs, parser_of, positive
-from benchmarks.cores import on_all_cores
-from benchmarks.group_shape import SHAPE, read_shape
+from benchmarks.command import add, chosen_traces, command, needs, on_all_cores, parser_of, positive
+from benchmarks.group_shape import SHAPE, Group, draw_groups, read_groups, read_shape
 from benchmarks.quality import cluster as cluster_queue
 from benchmarks.quality.cluster import Cluster, gpus_for, run_cluster
 from benchmarks.quality.overlap import Default, GridSearch, Ledger, Player, Zeus, play
-from benchmarks.quality.submission_groups import Group, draw_groups, read_groups
 from benchmarks.report import table, write_report
 
 FIGURE_9 = ("zeus", "grid_search", "default")

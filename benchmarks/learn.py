@@ -36,7 +36,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import choose, learn, prior
-from airflow_provider_zeus.optimizer.thompson.pruning import ROUNDS
+from airflow_provider_zeus.optimizer.thompson import ROUNDS
 
 TRIALS = 10_000
 WINDOW = 500

@@ -30,8 +30,7 @@ from airflow_provider_zeus.optimizer.policy import learn
 from airflow_provider_zeus.reports.savings import Savings, saving
 from airflow_provider_zeus.simulation import driver
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.command import add, chosen_traces, command, parser_of
-from benchmarks.cores import on_all_cores
+from benchmarks.command import add, chosen_traces, command, on_all_cores, parser_of
 from benchmarks.quality import slice_trainings as weather_replay
 from benchmarks.quality.slice_tables import KINDS, Series, defaults_of
 from benchmarks.regimes import series_of

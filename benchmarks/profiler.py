@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.command import add, chosen_traces, command, parser_of
-from benchmarks.cores import on_all_cores
+from benchmarks.command import add, chosen_traces, command, on_all_cores, parser_of
 from benchmarks.parts.profiler_overhead import Overhead, overhead
 from benchmarks.parts.profiler_replay import LONG, SEARCHES, Case, Curve, Row, curves_of, searched
 from benchmarks.report import table, write_report

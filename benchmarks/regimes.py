@@ -16,21 +16,181 @@ jobs in which a silent improvement is found, after how many recurrences, and wha
 
 from __future__ import annotations
 
+import math
+import random
+import statistics
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.optimizer.belief import Belief
+from airflow_provider_zeus.optimizer.policy import learn
+from airflow_provider_zeus.simulation.driver import replay
+from airflow_provider_zeus.simulation.environment import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.command import chosen_traces, command, parser_of
-from benchmarks.cores import on_all_cores
-from benchmarks.quality.regime_figures import POLICIES, Part, Played, play, report_of
-from benchmarks.quality.regime_set import REGIMES, Regime
-from benchmarks.quality.scenario_report import OURS
+from benchmarks.command import chosen_traces, command, on_all_cores, parser_of
+from benchmarks.quality.choosers import always_default, run_cost
+from benchmarks.quality.drifts import SHIFT, Drift
+from benchmarks.quality.regime_set import ALARMS, BELOW, BY_NAME, FOUND, REGIMES, Misread, Regime, right
+from benchmarks.quality.scenario_report import OURS, PAPERS, below_after
 from benchmarks.quality.slice_tables import Series, read_series, tables_in, weather
-from benchmarks.report import bold, table, write_json
+from benchmarks.replays import Replays, spent_by
+from benchmarks.report import bold, mean_and_worst, mean_of, ratio_of, table, write_json
 from benchmarks.series import measure
+
+POLICIES = (OURS, PAPERS)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Replays of one policy in one regime on one pair."""
+
+    regime: str
+    scenario: Scenario
+    policy: str
+    seeds: int
+
+
+@dataclass
+class Played:
+    """What is kept of them, one entry per seed."""
+
+    replays: Replays = field(default_factory=Replays)
+    default: list[float] = field(default_factory=list)  # expected cost of always the default [J]
+    changes: list[float] = field(default_factory=list)  # detected, per 100 recurrences
+    found_after: list[int | None] = field(default_factory=list)  # recurrences until the silent size ran; None: never
+    looking: list[float] = field(default_factory=list)  # what looking cost until then [runs]
+
+
+def play(part: Part) -> Played:
+    """All its seeds."""
+    regime, kept = BY_NAME[part.regime], Played()
+    for seed in range(part.seeds):
+        drift = regime.job(part.scenario, seed)
+        assert drift is not None, "it can befall this pair"
+        log, changes = watched(drift, part.policy, seed, regime.misread)
+        kept.replays.add(drift.before, log)
+        kept.default.append(spent_by(always_default(drift.before, drift.recurrences, seed, drift.shifts)))
+        kept.changes.append(100 * changes / len(log))
+        if drift.silent is not None:
+            after, looking = found_silent(log, drift)
+            kept.found_after.append(after)
+            kept.looking.append(looking)
+    return kept
+
+
+def watched(drift: Drift, policy: str, seed: int, misread: Misread = right) -> tuple[Log, int]:
+    """(Replay of a job, how many changes were detected); the log that it learns from may be wrong.
+
+    It holds energies and times times ``misread``. The bounds of a run are checked at true costs, and which epochs it
+    needs stays true, as do the costs that are returned.
+    """
+    rng, begun = random.Random(f"misread/{seed}"), set[int]()
+
+    def learn_and_watch(belief: Belief, trial: Trial) -> Belief:
+        after = learn(belief, _as_logged(trial, misread(trial, rng)))
+        begun.update(change.since for change in after.changes)
+        return after
+
+    job = drift.before.job(policy=policy, expected_runs=drift.expected_runs)
+    log = replay(drift.before, job, drift.recurrences, seed, drift.shifts, learn=learn_and_watch)
+    return log, len(begun)
+
+
+def _as_logged(trial: Trial, factor: float) -> Trial:
+    seen = trial.observation
+    if factor == 1.0 or seen is None:
+        return trial
+    names = ("energy_j", "time_s", "excess_j", "excess_s")
+    known = {name: value * factor for name in names if (value := getattr(seen, name)) is not None}
+    return replace(trial, observation=replace(seen, **known))
+
+
+def found_silent(log: Log, drift: Drift) -> tuple[int | None, float]:
+    """(recurrences after the shift until the silent size is kept, or None; what looking cost until then).
+
+    Looking: all that was spent beyond the cheapest other size that was kept meanwhile, in runs of that one.
+    """
+    kept = log.batch_size[SHIFT:]
+    after = kept.index(drift.silent) if drift.silent in kept else None
+    before = log.runs[SHIFT:][:after]
+    sizes = {log.batch_size[SHIFT - 1], *kept[:after]} - {drift.silent}
+    incumbent = min((run_cost(drift.shifts[SHIFT], b) for b in sizes), default=math.inf)
+    spent = math.fsum(run.expected_cost for runs in before for run in runs)
+    return None if after is None else after + 1, max(0.0, spent / incumbent - len(before))
+
+
+def report_of(
+    found: Mapping[str, Mapping[str, Mapping[str, Played]]], series: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The figures of all regimes and series, and what holds over all of it."""
+    kept = ("batch_size", "vs_paper", "vs_best_fixed", "runs_below_target")
+    figures = {
+        name: {
+            kind: {"vs_default": [f["total_vs_default"], f["low"], f["high"]], **{key: f[key] for key in kept}}
+            for kind, f in kinds.items()
+        }
+        for name, kinds in series.items()
+    }
+    replays = [of[OURS].replays for by_pair in found.values() for of in by_pair.values()]
+    of_series = [f for kinds in series.values() for f in kinds.values()]
+    return {
+        "series": figures,
+        "regimes": {name: _of_regime(name, by_pair) for name, by_pair in found.items()},
+        "runs_without_model": sum(r.runs_without_model for r in replays)
+        + sum(f["runs_without_model"] for f in of_series),
+        "attempts": max([r.attempts for r in replays] + [f["attempts"] for f in of_series]),
+    }
+
+
+def _of_regime(name: str, by_pair: Mapping[str, Mapping[str, Played]]) -> dict[str, Any]:
+    ours = {pair: of[OURS] for pair, of in by_pair.items()}
+    spent = {pair: of.replays.spent for pair, of in ours.items()}
+    default = {pair: ratio_of(spent[pair], of.default) for pair, of in ours.items()}
+    papers = {pair: ratio_of(spent[pair], of[PAPERS].replays.spent) for pair, of in by_pair.items()}
+    figures = {
+        "pairs": len(ours),
+        "vs_default": mean_and_worst(default, mean_of),
+        "vs_paper": mean_and_worst(papers, mean_of),
+    }
+    special = BY_NAME[name].special
+    return {**figures, special: SPECIAL[special](ours)} if special else figures
+
+
+def _below(ours: Mapping[str, Played]) -> dict[str, Any]:
+    """Recurrences below target from the shift on."""
+    of = {pair: below_after(played.replays, SHIFT) for pair, played in ours.items()}
+    below = _mean_and_worst({pair: f["below"][0] for pair, f in of.items()})
+    return {**below, "again": statistics.fmean(f["again"][0] for f in of.values())}
+
+
+def _alarms(ours: Mapping[str, Played]) -> dict[str, Any]:
+    """Changes that were detected where nothing changed, per 100 recurrences."""
+    return _mean_and_worst({pair: statistics.fmean(played.changes) for pair, played in ours.items()})
+
+
+def _found(ours: Mapping[str, Played]) -> dict[str, Any]:
+    """Whether and when a silent improvement was found, and what looking for it cost."""
+    after = [t for played in ours.values() for t in played.found_after]
+    hits = [t for t in after if t is not None]
+    return {
+        "share": len(hits) / len(after),
+        "median_recurrence": statistics.median(hits) if hits else None,
+        "runs": statistics.fmean(cost for played in ours.values() for cost in played.looking),
+    }
+
+
+def _mean_and_worst(by_pair: Mapping[str, float]) -> dict[str, Any]:
+    worst = max(by_pair, key=lambda pair: by_pair[pair])
+    return {"mean": statistics.fmean(by_pair.values()), "worst_case": worst, "worst": by_pair[worst]}
+
+
+SPECIAL = {BELOW: _below, ALARMS: _alarms, FOUND: _found}
+
 
 SEEDS = 20
 Found = dict[str, dict[str, dict[str, Played]]]  # by regime, pair and policy

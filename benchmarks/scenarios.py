@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.simulation.driver import replay
-from benchmarks.command import SELECTION, add, chosen_traces, command, needs, parser_of
-from benchmarks.cores import on_all_cores
+from benchmarks.command import SELECTION, add, chosen_traces, command, needs, on_all_cores, parser_of
 from benchmarks.quality import scenario_cases
 from benchmarks.quality.choosers import BASELINES
 from benchmarks.quality.drift_report import SWEEP, drift_markdown, drift_report, drift_verdicts

@@ -27,9 +27,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.simulation.log import Log
-from benchmarks.command import add, command, parser_of, positive
-from benchmarks.cores import on_all_cores
+from airflow_provider_zeus.simulation.environment import Log
+from benchmarks.command import add, command, on_all_cores, parser_of, positive
 from benchmarks.quality.choosers import BASELINES, DEFAULT, HILL_CLIMBING, PACKAGE, package
 from benchmarks.quality.slice_tables import Series, defaults_of, read_series, weather
 from benchmarks.quality.slice_trainings import Trainings, replay

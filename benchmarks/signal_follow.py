@@ -22,8 +22,7 @@ from airflow_provider_zeus.model.cost import Rate, Weights
 from airflow_provider_zeus.signals.follow import Followed, weighed
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.simulation.traces import Pair
-from benchmarks.command import SELECTION, chosen_traces, command, parser_of
-from benchmarks.cores import on_all_cores
+from benchmarks.command import SELECTION, chosen_traces, command, on_all_cores, parser_of
 from benchmarks.report import table, write_report
 from benchmarks.signals import HOUR_S, part, read_signal
 

@@ -26,8 +26,7 @@ from zoneinfo import ZoneInfo
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.series import PRICE, Series, Step, Unit
 from airflow_provider_zeus.signals.start import WORTH, Start, plan_start
-from benchmarks.command import add, command, needs, parser_of
-from benchmarks.cores import on_all_cores
+from benchmarks.command import add, command, needs, on_all_cores, parser_of
 from benchmarks.report import table, write_report
 
 HOUR_S = 3600.0

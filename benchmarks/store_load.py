@@ -29,7 +29,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from airflow_provider_zeus.store.sql.store import SqlStore
-from benchmarks.cores import progress
+from benchmarks.command import progress
 from benchmarks.cost.store_log import ask, empty_commit, tell
 
 PROCESSES = 8

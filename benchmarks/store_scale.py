@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.store.sql.store import SqlStore
-from benchmarks.cores import progress
+from benchmarks.command import progress
 from benchmarks.cost.store_log import ask, checkpoint, empty_commit, explained, fill, pages, scans, tell, use
 from benchmarks.store_load import databases
 

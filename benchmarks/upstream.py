@@ -29,8 +29,7 @@ from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair, Traces
-from benchmarks.command import SELECTION, chosen_traces, command, needs, parser_of
-from benchmarks.cores import on_all_cores
+from benchmarks.command import SELECTION, chosen_traces, command, needs, on_all_cores, parser_of
 from benchmarks.parts.literal import Settled, literal
 from benchmarks.replays import CHUNK
 from benchmarks.report import geomean, mean_ci, plus_minus, table, write_report

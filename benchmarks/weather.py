@@ -23,8 +23,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.environment import Run
 from airflow_provider_zeus.simulation.scenario import Epoch
-from benchmarks.command import add
-from benchmarks.cores import on_all_cores
+from benchmarks.command import add, on_all_cores
 from benchmarks.quality.slice_tables import TABLE, Points, Week, read, weeks_of
 from benchmarks.quality.slice_tables import points as simulated
 from benchmarks.quality.slice_trainings import baselines, replay, truths_of

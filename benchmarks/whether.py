@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from benchmarks.cores import on_all_cores
+from benchmarks.command import on_all_cores
 from benchmarks.quality.slice_tables import best_point
 from benchmarks.quality.whether_series import NAMES, Hours, Rows, Series, series
 from benchmarks.report import table

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from airflow_provider_zeus.cli import checks_dag, checks_power, checks_store
+from airflow_provider_zeus.cli import checks_dag, checks_host, doctor
 from airflow_provider_zeus.cli.checks_dag import NotHereError, ZeusTask
 from airflow_provider_zeus.cli.checks_training import of_command, of_training
 from airflow_provider_zeus.cli.finding import Finding, error, lines, ok, show, undecided
@@ -112,7 +112,10 @@ def _of_task(task: ZeusTask, dag: Any, stage: Stage) -> Iterator[Finding]:
         operator, context = checks_dag.rendered(task.task, dag, {})
         job = ZeusJob.from_dict(operator.job).check(rendered=True)
         if isinstance(operator, ZeusTrainOperator):
-            yield from _of_function(task, operator, context, job, stage)
+            job_part(operator.job_id_by, operator.arguments())
+            made_up = checks_dag.made_up(task.task, operator)
+            outcome = stage.function(job, lambda run: operator.call(run, context))  # type: ignore[arg-type]
+            yield from of_training(outcome, made_up=made_up, timeout_s=stage.timeout_s, to_report=stage.to_report)
         elif isinstance(operator, ZeusCommandOperator):
             job_part(operator.job_id_by, {"cwd": operator.cwd, **(operator.env or {})})
             yield from _of_command(job, operator.started_as(context), stage)
@@ -127,18 +130,10 @@ def _of_task(task: ZeusTask, dag: Any, stage: Stage) -> Iterator[Finding]:
         yield undecided("training", what, "check its function in a notebook: docs/cli.md")
 
 
-def _of_function(
-    task: ZeusTask, operator: ZeusTrainOperator, context: dict[str, Any], job: ZeusJob, stage: Stage
-) -> Iterator[Finding]:
-    job_part(operator.job_id_by, operator.arguments())
-    made_up = checks_dag.made_up(task.task, operator)
-    outcome = stage.function(job, lambda run: operator.call(run, context))  # type: ignore[arg-type]
-    yield from of_training(outcome, made_up=made_up, timeout_s=stage.timeout_s, to_report=stage.to_report)
-
-
 def _of_command(job: ZeusJob, start: Start, stage: Stage) -> Iterator[Finding]:
     arguments, _, cwd = start
-    if _several(arguments, job):
+    count = processes_of(arguments, job.gpus)
+    if count != 1 if count is not None else "torchrun" in " ".join(arguments):
         yield undecided("training", "it starts several processes that train together", "check it with one process")
         return
     if submits_to_slurm(arguments):
@@ -146,11 +141,6 @@ def _of_command(job: ZeusJob, start: Start, stage: Stage) -> Iterator[Finding]:
         return
     outcome = stage.command(job, lambda plan: start)
     yield from of_command(outcome, names_zeus=checks_dag.names_zeus(arguments, cwd), timeout_s=stage.timeout_s)
-
-
-def _several(arguments: Sequence[str], job: ZeusJob) -> bool:
-    count = processes_of(arguments, job.gpus)
-    return count != 1 if count is not None else "torchrun" in " ".join(arguments)
 
 
 def _of_trial(setup: ZeusAskOperator, dag: Any, job: ZeusJob, stage: Stage) -> Iterator[Finding]:
@@ -175,12 +165,16 @@ def _of_trial(setup: ZeusAskOperator, dag: Any, job: ZeusJob, stage: Stage) -> I
     outcome = replace(outcome, lines=starts[-1] if starts else ())
     yield from of_command(outcome, names_zeus=True, timeout_s=stage.timeout_s)
     if outcome.ended is not None and outcome.ended.error is None:
-        yield checks_dag.of_last_line(bool(starts))
+        if starts:
+            yield ok("result", "its last line of output is the result")
+        else:
+            what = "its last line of output, which is its XCom, is not the result"
+            yield error("result", what, checks_dag.BRING_BACK)
 
 
 def _of_host(conn_id: str, *, is_worker: bool = True) -> Iterator[Finding]:
     """The Connection of the trial log, as doctor sees it. ``is_worker``: this host should reach it as the tasks do."""
-    for name, examine in (("store", checks_store.store), ("schema", checks_store.schema)):
+    for name, examine in (("store", doctor.store), ("schema", doctor.schema)):
         try:
             yield replace(examine(conn_id), check=f"{name} {conn_id}")
         except UndefinedConnectionError as problem:
@@ -194,7 +188,7 @@ def _of_host(conn_id: str, *, is_worker: bool = True) -> Iterator[Finding]:
 def _of_job(job: ZeusJob) -> Iterator[Finding]:
     """What the job needs of this host: Connections of its signals, a power limit that can be set."""
     for signal in dict.fromkeys(filter(None, (job.follow, job.start_signal))):
-        yield checks_power.signal(signal)
+        yield checks_host.signal(signal)
     if job.mode not in ("optimize", "observe"):
         yield ok("power limit", f"mode={job.mode!r} sets none")
         return
@@ -210,7 +204,7 @@ def _of_job(job: ZeusJob) -> Iterator[Finding]:
                 gpus=job.gpus,
             )
             try:
-                yield checks_power.limits_of(job, device, config.power_socket)
+                yield checks_host.limits_of(job, device, config.power_socket)
             finally:
                 device.close()
         except ZeusError as problem:

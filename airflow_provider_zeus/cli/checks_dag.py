@@ -1,11 +1,13 @@
 """The Zeus tasks of a DAG as ``airflow zeus check`` sees them, and what their definition alone shows."""
 
+# mypy: disable-error-code="no-untyped-call"
+
 from __future__ import annotations
 
 import difflib
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,20 +22,18 @@ from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
 from airflow_provider_zeus.operators.trial import ZeusAskOperator
 
-KINDS = (ZeusTrainOperator, ZeusCommandOperator, ZeusAskOperator)
-_MOST_SCRIPT = 2**20  # bytes of a script that are searched
+BRING_BACK = "set ZEUS_XCOM=/tmp/zeus.json among its variables and end the command with `cat /tmp/zeus.json`"
 
 
 class NotHereError(Exception):
-    """A value that only a run has. Its text says which."""
+    """The check has no such value, since nothing has run. The text says which value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ZeusTask:
-    """A task of the DAG: a Zeus operator, mapped or not. ``kind``: its class."""
+    """A task of the DAG: a Zeus operator, mapped or not."""
 
     task: Any
-    kind: type
 
     @property
     def task_id(self) -> str:
@@ -45,11 +45,6 @@ class ZeusTask:
         """What the author gave to every instance of a mapped task; of another task, its fields."""
         partial: Mapping[str, Any] | None = getattr(self.task, "partial_kwargs", None)
         return vars(self.task) if partial is None else partial
-
-    @property
-    def mapped(self) -> bool:
-        """Whether it has several instances."""
-        return bool(self.task.is_mapped or self.task.get_closest_mapped_task_group() is not None)
 
     @property
     def conn_id(self) -> str:
@@ -77,27 +72,22 @@ class ZeusTask:
 
 def zeus_tasks(dag: Any) -> list[ZeusTask]:
     """The tasks of a DAG that this package runs, in the order in which the file defines them."""
+    ours = (ZeusTrainOperator, ZeusCommandOperator, ZeusAskOperator)
     kinds = ((task, getattr(task, "operator_class", type(task))) for task in dag.tasks)
-    return [ZeusTask(task, kind) for task, kind in kinds if isinstance(kind, type) and issubclass(kind, KINDS)]
+    return [ZeusTask(task) for task, kind in kinds if isinstance(kind, type) and issubclass(kind, ours)]
 
 
 def rendered(task: Any, dag: Any, xcoms: Mapping[tuple[str, str], Any]) -> tuple[Any, dict[str, Any]]:
-    """A task with its templates rendered, the first instance of a mapped one, and the made-up context.
+    """A task with its templates rendered, the first instance of a mapped one, and the context of a made-up run.
+
+    ``dag.test()`` would write a DAG run and its XComs into Airflow's database, and run the other tasks.
 
     :param xcoms: known ones, by task id and key.
 
     Raises NotHereError for any other XCom, and what a template raises.
     """
-    context = _context(dag, task, xcoms)
-    copy = task.prepare_for_execution()
-    context["task"] = context["ti"].task = copy
-    copy.render_template_fields(context)
-    return context["task"], context
-
-
-def _context(dag: Any, task: Any, xcoms: Mapping[tuple[str, str], Any]) -> dict[str, Any]:
-    """The keys of a run's context, for a run that is not there."""
-    now = datetime.now(UTC).replace(microsecond=0)
+    now, copy = datetime.now(UTC).replace(microsecond=0), task.prepare_for_execution()
+    run_id = f"check__{now.isoformat()}"
 
     def pull(task_ids: Any = None, key: str = "return_value", **_: Any) -> Any:
         if (task_ids, key) not in xcoms:
@@ -107,21 +97,26 @@ def _context(dag: Any, task: Any, xcoms: Mapping[tuple[str, str], Any]) -> dict[
     def refuse(*_: Any, **__: Any) -> Any:
         raise NotHereError("XCom of an instance of a mapped task")
 
-    run_id = f"check__{now.isoformat()}"
-    retries = int(getattr(task, "retries", 0) or 0)
     ti = SimpleNamespace(
-        id=str(uuid4()), dag_id=dag.dag_id, task_id=task.task_id, run_id=run_id, try_number=1, max_tries=retries,
-        map_index=0 if task.is_mapped or task.get_closest_mapped_task_group() else -1,
+        id=str(uuid4()), dag_id=dag.dag_id, task_id=task.task_id, run_id=run_id, try_number=1, task=copy,
+        max_tries=int(getattr(task, "retries", 0) or 0), map_index=0 if is_mapped(task) else -1,
         xcom_pull=pull, get_relevant_upstream_map_indexes=refuse,
     )  # fmt: skip
     dag_run = SimpleNamespace(run_type="manual", run_after=now, run_id=run_id, conf={}, logical_date=now)
-    return {
-        "conn": None, "dag": dag, "dag_run": dag_run, "ti": ti, "task_instance": ti, "run_id": run_id,
+    context = {
+        "conn": None, "dag": dag, "dag_run": dag_run, "ti": ti, "task_instance": ti, "task": copy, "run_id": run_id,
         "logical_date": now, "data_interval_start": now - timedelta(days=1), "data_interval_end": now,
         "ds": f"{now:%Y-%m-%d}", "ds_nodash": f"{now:%Y%m%d}", "ts": now.isoformat(),
         "ts_nodash": f"{now:%Y%m%dT%H%M%S}", "partition_key": None, "test_mode": True,
         "params": {name: getattr(param, "value", param) for name, param in dag.params.items()},
     }  # fmt: skip
+    copy.render_template_fields(context)
+    return context["task"], context
+
+
+def is_mapped(task: Any) -> bool:
+    """Whether a task has several instances."""
+    return bool(task.is_mapped or task.get_closest_mapped_task_group() is not None)
 
 
 def made_up(task: Any, operator: Any) -> str:
@@ -144,7 +139,7 @@ def names_zeus(command: Sequence[str], cwd: str | None) -> bool:
         try:
             if path.is_file():
                 with path.open("rb") as file:
-                    texts.append(file.read(_MOST_SCRIPT).decode(errors="replace"))
+                    texts.append(file.read(2**20).decode(errors="replace"))
         except (OSError, ValueError):
             continue
     return any(name in text for text in texts for name in ("ZEUS_BATCH_SIZE", "airflow_provider_zeus"))
@@ -152,32 +147,25 @@ def names_zeus(command: Sequence[str], cwd: str | None) -> bool:
 
 # ------------------------------------------------------------------ findings of the definition alone
 def of_definition(tasks: Sequence[ZeusTask], dag: Any) -> Iterator[Finding]:
-    """What the tasks of a DAG are to each other."""
-    jobs = [(each, each.job()) for each in tasks]
-    known = [(each, job) for each, job in jobs if job is not None]
-    yield from _shared(dag, known)
+    """Which tasks of a DAG share one job, and which mapped ones share theirs among their instances."""
+    by_id: dict[str, list[tuple[ZeusTask, ZeusJob]]] = {}
     for each in tasks:
-        if each.mapped and each.arguments.get("job_id_by") is None:
+        if (job := each.job()) is not None:
+            by_id.setdefault(job.job_id or f"{dag.dag_id}.{each.task_id}", []).append((each, job))
+    for job_id, group in by_id.items():
+        what = f"{' and '.join(each.task_id for each, _ in group)} share the job {job_id}"
+        kinds = {(tuple(sorted(job.batch_sizes)), job.target) for _, job in group}
+        if len(kinds) > 1:
+            yield error("job ids", f"{what}, with other batch sizes or another target", "give each its own job_id")
+        elif len(group) > 1:
+            yield ok("job ids", f"{what}, with the same batch sizes and target")
+    for each in tasks:
+        if is_mapped(each.task) and each.arguments.get("job_id_by") is None:
             yield warning(
                 f"{each.task_id}: mapped",
                 "its map indexes share one job: Zeus learns from all of them as from one training",
                 'if each has its own data or model, name the mapped argument: job_id_by="region"',
             )
-
-
-def _shared(dag: Any, known: Sequence[tuple[ZeusTask, ZeusJob]]) -> Iterator[Finding]:
-    by_id: dict[str, list[tuple[ZeusTask, ZeusJob]]] = {}
-    for each, job in known:
-        by_id.setdefault(job.job_id or f"{dag.dag_id}.{each.task_id}", []).append((each, job))
-    for job_id, group in by_id.items():
-        names = " and ".join(each.task_id for each, _ in group)
-        if len(group) > 1:
-            same = len({(tuple(sorted(job.batch_sizes)), job.target) for _, job in group}) == 1
-            what = f"{names} share the job {job_id}"
-            if same:
-                yield ok("job ids", f"{what}, with the same batch sizes and target")
-            else:
-                yield error("job ids", f"{what}, with other batch sizes or another target", "give each its own job_id")
 
 
 def of_trial(setup: Any, inner: Any) -> Iterator[Finding]:
@@ -190,42 +178,37 @@ def of_trial(setup: Any, inner: Any) -> Iterator[Finding]:
     else:
         remedy = "give it env_vars=trial.env (env, environment: as the operator names it)"
         yield warning(f"{name}: plan", f"no variable ZEUS_PLAN is among the fields of this {kind}", remedy)
-    yield _result(setup, inner, words, kind)
-
-
-def _result(setup: Any, inner: Any, words: str, kind: str) -> Finding:
-    check = f"{inner.task_id}: result"
+    check = f"{name}: result"
     if setup.result_path:
-        return ok(check, f"it comes back by files in {setup.result_path}")
-    if "Pod" in kind or "Kubernetes" in kind:
+        yield ok(check, f"it comes back by files in {setup.result_path}")
+    elif "Pod" in kind or "Kubernetes" in kind:
         if inner.do_xcom_push:
-            return ok(check, "it comes back by the pod's XCom")
-        remedy = "set do_xcom_push=True, or ZeusTrial(result_path=...) to a folder that both hosts share"
-        return error(check, "do_xcom_push is off, so no result comes back", remedy)
-    if "ZEUS_XCOM" in words:
-        return ok(check, "ZEUS_XCOM is set, so the result can come back as the last line of its output")
-    remedy = (
-        "set ZEUS_XCOM=/tmp/zeus.json among its variables and end the command with `cat /tmp/zeus.json`, or use "
-        "ZeusTrial(result_path=...)"
-    )
-    return warning(check, f"nothing says how the result of this {kind} comes back: ZEUS_XCOM is not set", remedy)
-
-
-def of_last_line(is_result: bool) -> Finding:
-    """Whether the last line of a Bash command's output is the result."""
-    if is_result:
-        return ok("result", "its last line of output is the result")
-    remedy = "set ZEUS_XCOM=/tmp/zeus.json among its variables and end the command with `cat /tmp/zeus.json`"
-    return error("result", "its last line of output, which is its XCom, is not the result", remedy)
+            yield ok(check, "it comes back by the pod's XCom")
+        else:
+            remedy = "set do_xcom_push=True, or ZeusTrial(result_path=...) to a folder that both hosts share"
+            yield error(check, "do_xcom_push is off, so no result comes back", remedy)
+    elif "ZEUS_XCOM" in words:
+        yield ok(check, "ZEUS_XCOM is set, so the result can come back as the last line of its output")
+    else:
+        what = f"nothing says how the result of this {kind} comes back: ZEUS_XCOM is not set"
+        yield warning(check, what, f"{BRING_BACK}, or use ZeusTrial(result_path=...)")
 
 
 def import_dag(dag_id: str, file: str | None) -> tuple[Any, Finding]:
     """The DAG of a file or of the DAG bundles, None where there is none; and what its import showed."""
     from airflow_provider_zeus.airflow_compat import BundleDagBag, DagBundlesManager
 
+    def folders() -> Iterator[tuple[Path, str]]:
+        if file is not None:
+            yield Path(file).resolve().parent, "check"
+            return
+        for bundle in DagBundlesManager().get_all_dag_bundles():
+            bundle.initialize()
+            yield bundle.path, bundle.name
+
     problems: dict[str, str] = {}
     ids: list[str] = []
-    for folder, name in _folders(file, DagBundlesManager):
+    for folder, name in folders():
         bag = BundleDagBag(dag_folder=file or folder, bundle_path=folder, bundle_name=name)
         problems |= bag.import_errors
         ids += bag.dags
@@ -233,18 +216,8 @@ def import_dag(dag_id: str, file: str | None) -> tuple[Any, Finding]:
             return bag.dags[dag_id], ok("import", f"{dag_id} in {bag.dags[dag_id].fileloc}")
     if problems:
         texts = [f"{os.path.basename(path)}: {text.strip().splitlines()[-1]}" for path, text in problems.items()]
-        return None, error(
-            "import", f"{dag_id} is in no file that can be imported; {'; '.join(texts[:3])}", "correct it"
-        )
+        what = f"{dag_id} is in no file that can be imported; {'; '.join(texts[:3])}"
+        return None, error("import", what, "correct it")
     near = difflib.get_close_matches(dag_id, ids, cutoff=0.5) or sorted(ids)[:10]
     remedy = f"did you mean {', '.join(near)}" if near else "name the file that defines it by --file"
     return None, error("import", f"there is no DAG {dag_id}", remedy)
-
-
-def _folders(file: str | None, manager: Callable[[], Any]) -> Iterator[tuple[Path, str]]:
-    if file is not None:
-        yield Path(file).resolve().parent, "check"
-        return
-    for bundle in manager().get_all_dag_bundles():
-        bundle.initialize()
-        yield bundle.path, bundle.name

@@ -11,9 +11,6 @@ from airflow_provider_zeus.model.trial import TELL_STEPS
 from airflow_provider_zeus.training.attempt_checks import is_close
 from airflow_provider_zeus.training.rehearsal import STEPS
 
-_SIZE = "build the loader by run.data_loader(data), or with run.batch_size"
-_REPORT = "call run.report({}=value) at the end of each epoch, inside `for epoch in run.epochs()`"
-
 
 def of_training(outcome: Outcome, *, made_up: str = "", timeout_s: float, to_report: bool = False) -> Iterator[Finding]:
     """Findings of a training that has the run handle.
@@ -72,6 +69,7 @@ def steps(outcome: Outcome) -> Finding:
 def batch_size(outcome: Outcome) -> Finding:
     """Whether the steps are of the batch size that was asked for."""
     seen, planned = outcome.seen, outcome.plan.attempts[0].batch_size
+    remedy = "build the loader by run.data_loader(data), or with run.batch_size"
     if seen is None or not (seen.told or seen.sizes):
         return undecided("batch size", "no step showed its size")
     drawn = {size for sizes in seen.sizes for size in sizes if size}
@@ -83,7 +81,7 @@ def batch_size(outcome: Outcome) -> Finding:
         )
     if drawn:
         what = f"{max(drawn)} samples are drawn for each optimizer step, and not the {planned} that was asked for"
-        return error("batch size", what, f"{_SIZE}; where gradients are accumulated, the parts must add up to it")
+        return error("batch size", what, f"{remedy}; where gradients are accumulated, the parts must add up to it")
     if any(is_close(size, planned) for size in seen.told):
         return ok("batch size", f"{planned} is used, as far as its steps tell it")
     parts = sum(seen.told) / seen.optimizer_steps if seen.optimizer_steps else 0.0
@@ -91,16 +89,15 @@ def batch_size(outcome: Outcome) -> Finding:
         return ok("batch size", f"{planned} is used, in parts")
     if len(seen.told) < STEPS or len(set(seen.told[:STEPS])) > 1:
         return undecided("batch size", f"too few steps to tell it, or steps that vary: {seen.told[:STEPS]}")
-    return error(
-        "batch size", f"its steps have {seen.told[0]} samples, and not the {planned} that was asked for", _SIZE
-    )
+    what = f"its steps have {seen.told[0]} samples, and not the {planned} that was asked for"
+    return error("batch size", what, remedy)
 
 
 def metric(outcome: Outcome) -> Finding:
     """Whether the target's metric comes, in the target's unit."""
     target, ended, found = outcome.plan.job.parsed_target, outcome.ended, outcome.metric
-    remedy = _REPORT.format(target.metric)
     if ended is not None and ended.kind == "report":
+        remedy = f"call run.report({target.metric}=value) at the end of each epoch, inside `for epoch in run.epochs()`"
         return error("metric", str(ended.error), remedy)
     if found is None:
         return undecided("metric", f"it ended before its first report of {target.metric}")
@@ -182,24 +179,15 @@ def of_command(outcome: Outcome, *, names_zeus: bool, timeout_s: float) -> Itera
             "read the batch size from the variable ZEUS_BATCH_SIZE, or train by ZeusRun.from_env().train(fn)",
         )
     if ended is not None and ended.error is None:
-        yield _last_line(outcome)
+        from airflow_provider_zeus.model.trial import Observation
+        from airflow_provider_zeus.operators.external_meter import outcome_of
 
-
-def _last_line(outcome: Outcome) -> Finding:
-    """Whether the last line of a command's output has the target's metric."""
-    from airflow_provider_zeus.model.trial import Observation
-    from airflow_provider_zeus.operators.external_meter import outcome_of
-
-    _, reason, seen = outcome_of(outcome.plan.job, outcome.last_output, Observation())
-    if seen.metric is None:
-        what, _, remedy = str(reason).partition(": ")
-        return error("metric", what, remedy)
-    return metric_of(outcome, seen.metric)
-
-
-def metric_of(outcome: Outcome, found: float) -> Finding:
-    """Whether a metric of a whole training is in the target's unit."""
-    target = outcome.plan.job.parsed_target
-    if doubt := target.doubt(found):
-        return error("metric", doubt, "report it in the unit of the target, or change the target")
-    return ok("metric", f"{target.metric} comes: {found:g}")
+        target = outcome.plan.job.parsed_target
+        _, reason, printed = outcome_of(outcome.plan.job, outcome.last_output, Observation())
+        if printed.metric is None:
+            what, _, remedy = str(reason).partition(": ")
+            yield error("metric", what, remedy)
+        elif doubt := target.doubt(printed.metric):
+            yield error("metric", doubt, "report it in the unit of the target, or change the target")
+        else:
+            yield ok("metric", f"{target.metric} comes: {printed.metric:g}")

@@ -111,6 +111,7 @@ def get_zeus_cli_commands() -> list[CLICommand]:
 
 
 def _commands() -> tuple[CLICommand, ...]:
+    upgrade = _command("upgrade", "Create or migrate the tables of the trial log", "upkeep.upgrade")
     return (
         _demo(),
         _command(
@@ -165,7 +166,7 @@ def _commands() -> tuple[CLICommand, ...]:
         _command(
             "report",
             "Write what all jobs spent and saved in a month",
-            "report.report",
+            "export.report",
             Arg(("--month",), help="calendar month in UTC, as 2026-11 (default: the present one)", metavar="MONTH"),
             Arg(
                 ("--out",),
@@ -180,7 +181,7 @@ def _commands() -> tuple[CLICommand, ...]:
         _command(
             "close",
             "Close a trial whose process is gone",
-            "close.close",
+            "trials.close",
             _JOB,
             Arg(("trial",), help="its number, as 'airflow zeus trials' shows it", type=int, metavar="TRIAL"),
             ARG_YES,
@@ -190,14 +191,14 @@ def _commands() -> tuple[CLICommand, ...]:
         _command(
             "reap",
             "Close expired trials, store pending costs, restore power limits",
-            "reap.reap",
+            "upkeep.reap",
             description="Restore power limits that dead trainings of this host left behind, close trials whose lease "
             "expired, and store costs that were kept while the store was unavailable. It can be run again safely.",
         ),
         _command(
             "prune",
             "Delete power points and decisions of old trials; their costs stay",
-            "prune.prune",
+            "upkeep.prune",
             Arg(("--older-than",), help="age of the trials: 12h, 90d, 2w", required=True, metavar="AGE"),
             Arg(("--job",), help="only this job (default: all jobs)", metavar="NAME"),
             Arg(("--keep-trials",), help="delete power points only", action="store_true"),
@@ -205,11 +206,7 @@ def _commands() -> tuple[CLICommand, ...]:
             description="Delete power over time and decisions of old trials. Costs, savings and sums stay. Open trials "
             "and those in the policy's window are not touched.",
         ),
-        GroupCommand(
-            name="db",
-            help="The database of the trial log",
-            subcommands=(_command("upgrade", "Create or migrate the tables of the trial log", "db.upgrade"),),
-        ),
+        GroupCommand(name="db", help="The database of the trial log", subcommands=(upgrade,)),
         _command(
             "uninstall",
             "Say what lies where, and how to take it away",

@@ -8,16 +8,19 @@ It speaks with Airflow's metadata database, as Airflow's own commands do, so it 
 from __future__ import annotations
 
 import logging
+import ssl
 import sys
 import time
+import urllib.error
+import urllib.request
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from airflow_provider_zeus.cli.servers import not_migrated, not_running, ui_url
-from airflow_provider_zeus.cli.shell import command, os_user, say
+from airflow_provider_zeus.cli.shell import command, not_migrated, os_user, say
 from airflow_provider_zeus.errors import StoreError, ZeusError
 from airflow_provider_zeus.links.zeus import dag_path
 from airflow_provider_zeus.model.trial import State
@@ -43,14 +46,19 @@ def demo(args: Namespace) -> int:
     deadline_s = time.monotonic() + args.wait
     _wait(_airflow_missing, deadline_s)
     _wait(_dag_missing, deadline_s)
-    _unpause()
+    _patiently(_unpause)
     run_ids = [f"zeus-demo-{number:02}" for number in range(1, args.runs + 1)]
     with _quietly():
-        new = [run_id for run_id in run_ids if _trigger(run_id)]
+        new = [run_id for run_id in run_ids if _patiently(partial(_trigger, run_id))]
     runs = "1 run" if len(new) == 1 else f"{len(new)} runs"
     say(f"{runs} of {DAG_ID} triggered, {len(run_ids) - len(new)} were there already.")
     say(f"The page: {ui_url()}/{dag_path(DAG_ID)}")
-    _say_login()
+    from airflow.sdk import conf
+
+    named = conf.get("core", "simple_auth_manager_passwords_file", fallback=None)
+    passwords = Path(named or embedded_path().parent / "simple_auth_manager_passwords.json.generated")
+    if passwords.exists():  # that 'airflow standalone' made
+        say(f"Log in as admin; the password is in {passwords}")
     failed = [run_id for run_id, ok in _follow(run_ids) if not ok]
     if failed:
         raise DemoError(f"{', '.join(failed)} failed: see the task's log at {ui_url()}/dags/{DAG_ID}.")
@@ -68,7 +76,8 @@ def _wait(missing: Callable[[], str | None], deadline_s: float) -> None:
             raise DemoError(problem)
         if problem != said:
             said = problem
-            _progress(f"{problem} Waiting for it, {left_s:.0f} s at most ...")
+            say(f"  {problem} Waiting for it, {left_s:.0f} s at most ...")
+            sys.stdout.flush()
         time.sleep(POLL_S)
 
 
@@ -84,70 +93,54 @@ def _airflow_missing() -> str | None:
 def _dag_missing() -> str | None:
     """Why the example cannot be triggered yet, with the remedy; None where it can."""
     from airflow.sdk import conf
+    from sqlalchemy import select
 
-    from airflow_provider_zeus.airflow_compat import DagBundlesManager, DagModel, create_session
+    from airflow_provider_zeus.airflow_compat import DagBundlesManager, DagModel, ParseImportError, create_session
 
     with create_session() as session:
         dag = session.get(DagModel, DAG_ID)
         if dag is not None and not dag.is_stale:
             return None
-    if error := _import_error():
+    with create_session() as session:
+        ends_so = ParseImportError.filename.like(f"%{DAG_ID}.py")
+        error = session.scalar(select(ParseImportError.stacktrace).where(ends_so).limit(1))
+    if error:
+        error = error.strip().splitlines()[-1]
         return f"DAG {DAG_ID} cannot be imported: {error}. See 'airflow dags list-import-errors'."
-    copy = f"copy {_example()} into {conf.get('core', 'dags_folder')}"
+    package = Path(__file__).resolve().parents[1]
+    example = package / "example_dags" / f"{DAG_ID}.py"
+    if not example.exists():  # in a checkout that is installed in place
+        example = package.parent / "dags" / f"{DAG_ID}.py"
+    copy = f"copy {example} into {conf.get('core', 'dags_folder')}"
     if not conf.getboolean("core", "load_examples"):
         return (
             f"DAG {DAG_ID} is not there, and [core] load_examples is off here: start Airflow with "
             f"AIRFLOW__CORE__LOAD_EXAMPLES=True, or {copy}."
         )
     bundles = [bundle.path for bundle in DagBundlesManager().get_all_dag_bundles()]
-    if not any(_example().is_relative_to(path) for path in bundles):
+    if not any(example.is_relative_to(path) for path in bundles):
         return f"DAG {DAG_ID} is not there: this version of Airflow loads no examples of providers; {copy}."
     return f"DAG {DAG_ID} is not parsed yet; Airflow's dag-processor comes to it after its start."
-
-
-def _example() -> Path:
-    """The example's file: in the package, or in a checkout that is installed in place."""
-    package = Path(__file__).resolve().parents[1]
-    shipped = package / "example_dags" / f"{DAG_ID}.py"
-    return shipped if shipped.exists() else package.parent / "dags" / f"{DAG_ID}.py"
-
-
-def _import_error() -> str | None:
-    """The last line of the example's import error; None where there is none."""
-    from sqlalchemy import select
-
-    from airflow_provider_zeus.airflow_compat import ParseImportError, create_session
-
-    with create_session() as session:
-        ends_so = ParseImportError.filename.like(f"%{DAG_ID}.py")
-        found = session.scalar(select(ParseImportError.stacktrace).where(ends_so).limit(1))
-    return found and found.strip().splitlines()[-1]
 
 
 def _unpause() -> None:
     from airflow_provider_zeus.airflow_compat import DagModel, create_session
 
-    def write() -> None:
-        with create_session() as session:
-            dag = session.get(DagModel, DAG_ID)
-            if dag is not None:
-                dag.is_paused = False
-
-    _patiently(write)
+    with create_session() as session:
+        dag = session.get(DagModel, DAG_ID)
+        if dag is not None:
+            dag.is_paused = False
 
 
 def _trigger(run_id: str) -> bool:
     """Whether the run is new; one that is there already stays as it is."""
     from airflow_provider_zeus.airflow_compat import DagRun, DagRunTriggeredByType, trigger_dag
 
-    def write() -> bool:
-        if DagRun.find(dag_id=DAG_ID, run_id=[run_id]):
-            return False
-        by = DagRunTriggeredByType.CLI
-        trigger_dag(dag_id=DAG_ID, run_id=run_id, triggered_by=by, triggering_user_name=os_user())
-        return True
-
-    return _patiently(write)
+    if DagRun.find(dag_id=DAG_ID, run_id=[run_id]):
+        return False
+    by = DagRunTriggeredByType.CLI
+    trigger_dag(dag_id=DAG_ID, run_id=run_id, triggered_by=by, triggering_user_name=os_user())
+    return True
 
 
 @contextmanager
@@ -179,9 +172,12 @@ def _patiently(write: Callable[[], T]) -> T:
 
 def _follow(run_ids: list[str]) -> Iterator[tuple[str, bool]]:
     """Print a line for each run that ends; yield (run id, success). Raises DemoError where none ends in time."""
+    from airflow_provider_zeus.airflow_compat import DagRun
+
     left, deadline_s = list(run_ids), time.monotonic() + RUN_S
     while left:
-        states = _states(left)
+        found = DagRun.find(DAG_ID, run_id=left)
+        states = {run.run_id: str(getattr(run.state, "value", run.state)) for run in found}
         for run_id in [r for r in left if states.get(r) in OVER]:
             left.remove(run_id)
             deadline_s = time.monotonic() + RUN_S
@@ -198,12 +194,6 @@ def _follow(run_ids: list[str]) -> Iterator[tuple[str, bool]]:
             time.sleep(POLL_S)
 
 
-def _states(run_ids: list[str]) -> dict[str, str]:
-    from airflow_provider_zeus.airflow_compat import DagRun
-
-    return {run.run_id: str(getattr(run.state, "value", run.state)) for run in DagRun.find(DAG_ID, run_id=run_ids)}
-
-
 def _outcome(run_id: str) -> str | None:
     """The closing line of a run by the trial log; None where the log cannot be read, or has nothing of it."""
     try:
@@ -217,16 +207,33 @@ def _outcome(run_id: str) -> str | None:
     return closing(ended) if ended else None
 
 
-def _say_login() -> None:
-    """Say where the password is that ``airflow standalone`` made, where it made one."""
+# ------------------------------------------------------------------ the Airflow of this host
+def not_running() -> list[str]:
+    """Which servers, of those that a task needs, do not run: by their heartbeats in the database, or by a request."""
+    from airflow_provider_zeus.airflow_compat import get_airflow_health
+
+    health = get_airflow_health()
+    parts = {"scheduler": "scheduler", "dag-processor": "dag_processor"}
+    missing = [name for name, part in parts.items() if (health.get(part) or {}).get("status") != "healthy"]
+    return missing if _answers(f"{ui_url()}/execution/health") else [*missing, f"api-server at {ui_url()}"]
+
+
+def ui_url() -> str:
+    """Address of Airflow's UI, without a slash at its end."""
     from airflow.sdk import conf
 
-    named = conf.get("core", "simple_auth_manager_passwords_file", fallback=None)
-    passwords = Path(named or embedded_path().parent / "simple_auth_manager_passwords.json.generated")
-    if passwords.exists():
-        say(f"Log in as admin; the password is in {passwords}")
+    named: str = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
+    scheme = "https" if conf.get("api", "ssl_cert", fallback="") else "http"
+    return named or f"{scheme}://127.0.0.1:{conf.get('api', 'port', fallback='') or 8080}"
 
 
-def _progress(line: str) -> None:
-    say(f"  {line}")
-    sys.stdout.flush()
+def _answers(url: str) -> bool:
+    """Whether an HTTP server answers there, whatever it says."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a host of one's own is behind no proxy
+    try:
+        with direct.open(url, timeout=30.0):  # the api-server's first answer to a task takes it seconds
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError) as error:
+        return isinstance(getattr(error, "reason", None), ssl.SSLError)  # it does; its certificate is another matter

@@ -1,21 +1,18 @@
-"""``airflow zeus doctor``: checks this host and names remedies. Only ``--restore`` changes anything."""
+"""``airflow zeus doctor``: checks this host and the log and names remedies. Only ``--restore`` changes anything."""
 
 from __future__ import annotations
 
+import platform
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from airflow_provider_zeus.cli import checks_device, checks_power, checks_store
-from airflow_provider_zeus.cli.finding import Finding, error, ok, show, undecided
-from airflow_provider_zeus.cli.servers import MIGRATE, not_migrated
-from airflow_provider_zeus.cli.shell import command
-from airflow_provider_zeus.errors import ZeusError
-
-if TYPE_CHECKING:
-    from airflow_provider_zeus.operators.config import ZeusConfig
-    from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.cli import checks_host
+from airflow_provider_zeus.cli.finding import Finding, error, ok, show, undecided, warning
+from airflow_provider_zeus.cli.shell import MIGRATE, command, not_migrated
+from airflow_provider_zeus.errors import StoreError, ZeusError
+from airflow_provider_zeus.store.base import trial_label
 
 
 @command
@@ -27,38 +24,53 @@ def doctor(args: Namespace) -> int:
 
 def examine(conn_id: str, *, restore: bool = False) -> Iterator[Finding]:
     """Run the checks one by one and yield their findings."""
-    yield _safely("versions", checks_store.versions)
-    config, finding = _config()
-    state_dir = config.state_dir
-    yield finding
-    device, finding = _device(config)
-    yield finding
-    if device is not None:
-        yield _safely("energy", lambda: checks_device.energy(device))
-        yield _safely("permission", lambda: checks_power.permission(device, config.power_socket))
+    from airflow_provider_zeus.operators.config import ZeusConfig
+    from airflow_provider_zeus.power.device import Device, default_state_dir
+    from airflow_provider_zeus.power.factory import open_device
+
+    yield _safely("versions", versions)
+    try:
+        config = ZeusConfig.read()
+        finding = f"heartbeat every {config.heartbeat_s:g} s; a trial without one for {config.lease_s:g} s is dead"
+        yield ok("configuration", f"[zeus] {finding}")
+    except ZeusError as problem:
+        folder = Path(default_state_dir())
+        config = ZeusConfig(state_dir=folder, heartbeat_s=15.0, lease_s=90.0, cpu_watts=None, power_read_only=True)
+        yield error("configuration", str(problem))
+    state_dir, socket, devices = config.state_dir, config.power_socket, list[Device]()
+
+    def find() -> Finding:
+        devices.append(
+            open_device(
+                "auto",
+                state_dir=state_dir,
+                cpu_watts=config.cpu_watts,
+                read_only=config.power_read_only,
+                power_socket=socket,
+            )
+        )
+        return checks_host.device(devices[0])
+
+    yield _safely("device", find)
+    if devices:
+        yield _safely("energy", lambda: checks_host.energy(devices[0]))
+        yield _safely("permission", lambda: checks_host.permission(devices[0], socket))
     if restore:
-        yield _safely("restore", lambda: checks_power.restore(state_dir))
-    yield _safely("state_dir", lambda: checks_device.state(state_dir))
-    yield from _with_cause(
-        [
-            _safely("store", lambda: checks_store.store(conn_id)),
-            _safely("schema", lambda: checks_store.schema(conn_id)),
-            _safely("trials", lambda: checks_store.trials(conn_id)),
-            _safely("executor", lambda: checks_store.executor(conn_id)),
-            _safely("untold costs", lambda: checks_store.pending(state_dir)),
-        ]
-    )
-
-
-def _with_cause(findings: list[Finding]) -> Iterator[Finding]:
-    """The findings; where they failed since Airflow has no database yet, that is the finding."""
-    problem = not_migrated() if any(f.status == "error" for f in findings) else None
-    if problem is None:
-        yield from findings
-        return
-    yield error("airflow", problem, MIGRATE)
-    for f in findings:
-        yield undecided(f.check, "needs Airflow's metadata database: see airflow") if f.status == "error" else f
+        yield _safely("restore", lambda: checks_host.restore(state_dir))
+    yield _safely("state_dir", lambda: checks_host.state(state_dir))
+    of_log = [
+        _safely("store", lambda: store(conn_id)),
+        _safely("schema", lambda: schema(conn_id)),
+        _safely("trials", lambda: trials(conn_id)),
+        _safely("executor", lambda: executor(conn_id)),
+        _safely("untold costs", lambda: pending(state_dir)),
+    ]
+    cause = not_migrated() if any(f.status == "error" for f in of_log) else None
+    if cause is not None:  # where they failed since Airflow has no database yet, that is the finding
+        yield error("airflow", cause, MIGRATE)
+        missing = "needs Airflow's metadata database: see airflow"
+        of_log = [undecided(f.check, missing) if f.status == "error" else f for f in of_log]
+    yield from of_log
 
 
 def _safely(check: str, run: Callable[[], Finding]) -> Finding:
@@ -70,35 +82,120 @@ def _safely(check: str, run: Callable[[], Finding]) -> Finding:
         return error(check, f"the check itself failed: {type(problem).__name__}: {problem}", "report this as a bug")
 
 
-def _config() -> tuple[ZeusConfig, Finding]:
-    from airflow_provider_zeus.operators.config import ZeusConfig
-    from airflow_provider_zeus.power.device import default_state_dir
+def versions(airflow: str | None = None) -> Finding:
+    """Whether this version of Airflow is supported and tested. ``airflow``: by default the installed version."""
+    airflow = airflow or version("apache-airflow-core")
+    minor = tuple(int(part) for part in airflow.split(".")[:2])
+    installed = []
+    for package in ("airflow-provider-zeus", "torch", "nvidia-ml-py"):
+        try:
+            installed.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            installed.append(f"{package} not installed")
+    finding = f"Airflow {airflow}, Python {platform.python_version()}, {', '.join(installed)}"
+    minors = ((3, 2), (3, 3))
+    tested = " and ".join(f"{major}.{minor}" for major, minor in minors)
+    if not (3, 2) <= minor < (4, 0):
+        return error("versions", finding, f"use Airflow >=3.2,<4 (tested: {tested})")
+    if minor not in minors:
+        return warning("versions", f"{finding}: this version of Airflow is not tested", f"tested are {tested}")
+    return ok("versions", finding)
 
+
+def store(conn_id: str) -> Finding:
+    """Which store is used, and whether it can be reached. Raises StoreError."""
+    from airflow_provider_zeus.store.open import open_store, runs_here, store_url
+
+    url = store_url(conn_id)
+    if url is None:
+        variables = open_store(conn_id, create=False)
+        return ok("store", f"{variables.identity}, {len(variables.jobs())} jobs: runs of a job must not overlap")
+    identity, found = _schema_of(url)
+    if found is None and url.startswith("sqlite") and runs_here():
+        return ok("store", f"{identity}: not there yet, the first run of a job creates it")
+    return ok("store", f"{identity} can be reached")
+
+
+def schema(conn_id: str) -> Finding:
+    """Whether the tables have the schema of this version. Raises StoreError."""
+    from airflow_provider_zeus.store.open import runs_here, store_url
+
+    url = store_url(conn_id)
+    if url is None:
+        return ok("schema", "Variables have no tables")
+    from airflow_provider_zeus.store.base import UPGRADE
+    from airflow_provider_zeus.store.sql.migrate import OTHER_VERSION
+    from airflow_provider_zeus.store.sql.schema import HEAD
+
+    _, found = _schema_of(url)
+    if found == HEAD:
+        return ok("schema", f"{HEAD}, up to date")
+    if found is not None:
+        return error("schema", f"{found}; this version knows {HEAD} alone", OTHER_VERSION)
+    if url.startswith("sqlite") and runs_here():
+        return ok("schema", "no tables yet: the next run makes them")
+    return error("schema", "no tables yet", f"run '{UPGRADE}' once")
+
+
+def trials(conn_id: str) -> Finding:
+    """Whether all trials of the log can be read; it reads them all. Raises StoreError."""
+    from airflow_provider_zeus.store.open import open_store, store_url
+    from airflow_provider_zeus.store.sql.migrate import missing_file
+
+    url = store_url(conn_id)
+    if url is not None and missing_file(url) is not None:
+        return ok("trials", "no log yet")
+    store = open_store(conn_id, create=False)
+    count = sum(len(store.trials(job_id)) for job_id in store.jobs())
+    left_out = [f"{trial_label(damage)}: {damage.problem}" for damage in store.unreadable]
+    store.close()
+    if not left_out:
+        return ok("trials", f"all {count} can be read")
+    finding = f"{len(left_out)} of {count + len(left_out)} cannot be read and are ignored: {'; '.join(left_out)}"
+    return warning("trials", finding, "restore these rows from a backup, or delete them")
+
+
+def _schema_of(url: str) -> tuple[str, str | None]:
+    """Address of the log and schema of its tables or None. Creates no file. Raises StoreError."""
+    from airflow_provider_zeus.store.sql.engine import engine_of, forget, read_url, shown
+    from airflow_provider_zeus.store.sql.migrate import present_version
+
+    parsed = read_url(url)
+    engine = engine_of(parsed)
     try:
-        config = ZeusConfig.read()
-    except ZeusError as problem:
-        state_dir = Path(default_state_dir())
-        default = ZeusConfig(state_dir=state_dir, heartbeat_s=15.0, lease_s=90.0, cpu_watts=None, power_read_only=True)
-        return default, error("configuration", str(problem))
-    finding = f"[zeus] heartbeat every {config.heartbeat_s:g} s; a trial without one for {config.lease_s:g} s is dead"
-    return config, ok("configuration", finding)
+        return shown(parsed), present_version(engine)
+    finally:
+        forget(engine)
 
 
-def _device(config: ZeusConfig) -> tuple[Device | None, Finding]:
-    from airflow_provider_zeus.power.factory import open_device
+def executor(conn_id: str) -> Finding:
+    """Whether all hosts on which tasks run can reach the store."""
+    from airflow.sdk import conf
 
-    opened: list[Device] = []
+    from airflow_provider_zeus.store.open import runs_here, store_url
 
-    def find() -> Finding:
-        device = open_device(
-            "auto",
-            state_dir=config.state_dir,
-            cpu_watts=config.cpu_watts,
-            read_only=config.power_read_only,
-            power_socket=config.power_socket,
-        )
-        opened.append(device)
-        return checks_device.device(device)
+    name = conf.get("core", "executor", fallback="") or "LocalExecutor"
+    if runs_here():
+        return ok("executor", f"{name}: every task runs on this host, so a file is enough")
+    try:
+        url = store_url(conn_id)
+    except StoreError:
+        finding = f"{name}: tasks run on other hosts, and no store is defined that they all reach"
+        return error("executor", finding, f"define Connection {conn_id!r} to a PostgreSQL database")
+    if url is not None and url.startswith("sqlite"):
+        finding = f"{name}: tasks run on other hosts, and each would write its own SQLite file"
+        return error("executor", finding, f"define Connection {conn_id!r} to a PostgreSQL database")
+    return ok("executor", f"{name}: tasks run on other hosts and share the store")
 
-    finding = _safely("device", find)
-    return (opened[0] if opened else None), finding
+
+def pending(state_dir: Path) -> Finding:
+    """Whether costs wait to be stored in the log. Raises StoreError."""
+    from airflow_provider_zeus.store.pending import pending_places
+    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+
+    waiting = pending_places(AirflowVariables(), state_dir)
+    if not waiting:
+        return ok("untold costs", "none")
+    shown = ", ".join(waiting[:3]) + (f" and {len(waiting) - 3} more" if len(waiting) > 3 else "")
+    finding = f"{len(waiting)} wait to be stored in the log: {shown}"
+    return warning("untold costs", finding, "run 'airflow zeus reap', or run the job again")

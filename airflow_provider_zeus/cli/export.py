@@ -1,21 +1,25 @@
-"""``airflow zeus export``: writes every field of every trial as CSV or JSON."""
+"""What is taken out of the trial log: ``airflow zeus export`` and ``report``, and ``read_log()``."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from airflow_provider_zeus.cli.shell import command, known, opened, say
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.model.wire import encode
-from airflow_provider_zeus.reports.export_rows import Row, csv_of, exact, json_of, rows_of
+from airflow_provider_zeus.reports.export_rows import COLUMNS, Row, csv_of, exact, flat, json_of, rows_of
 from airflow_provider_zeus.store.base import trial_label
+from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, open_store
 from airflow_provider_zeus.store.rows import points_to_lists
 
 if TYPE_CHECKING:
@@ -30,7 +34,12 @@ def export(args: Namespace) -> None:
         jobs = store.jobs() if args.job is None else [known(store, args.job)]
         rows = rows_of_jobs(store, jobs)  # read them all before the file is opened
         left_out = [trial_label(damage) for damage in store.unreadable]
-        profiles = [] if form == "csv" else [*_profiles_of(store, jobs)]
+        profiles = [
+            {"job_id": job_id, "device_model": model, "device_count": count, "energy_source": source}
+            | {"job_version": job_version, "samples": encode(list(samples))}
+            for job_id in (jobs if form == "json" else ())
+            for (model, count, source), job_version, samples in store.profiles(job_id)
+        ]
         with _target(args.output) as file:
             entries = ([{**each, **_more(store, trial)}] for each, trial in rows)
             for text in csv_of([rows]) if form == "csv" else json_of(entries, profiles):
@@ -46,17 +55,16 @@ def _target(path: str | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stdout
         return
+
+    def private(path: str, flags: int) -> int:  # a link is refused: it could lead to another file
+        return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
     try:
-        with open(path, "w", encoding="utf-8", newline="", opener=_private) as file:
+        with open(path, "w", encoding="utf-8", newline="", opener=private) as file:
             yield file
     except OSError as error:
         why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
         raise StoreError(f"{path!r} cannot be written ({why}): name another file with --output.") from None
-
-
-def _private(path: str, flags: int) -> int:
-    """Open a file that only this user may read where it is new. A link is refused: it could lead to another file."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def rows_of_jobs(store: Store, jobs: Iterable[str]) -> list[Row]:
@@ -70,8 +78,32 @@ def _more(store: Store, trial: Trial) -> dict[str, Any]:
     return {**exact(trial), "returned": trial.observation.returned, "points": points}
 
 
-def _profiles_of(store: Store, jobs: Iterable[str]) -> Iterator[dict[str, Any]]:
-    for job_id in jobs:
-        for (model, count, source), version, samples in store.profiles(job_id):
-            where = {"device_model": model, "device_count": count, "energy_source": source}
-            yield {"job_id": job_id, **where, "job_version": version, "samples": encode(list(samples))}
+def read_log(job_id: str | None = None, *, zeus_conn_id: str = DEFAULT_CONN_ID) -> dict[str, list[Any]]:
+    """Return all trials as columns of equal length, oldest first: ``pandas.DataFrame(read_log("my_dag.train"))``.
+
+    The names are those of ``airflow zeus export``, units included. A figure that is not known is None; its reason is in
+    ``reasons``. ``decision`` and ``reasons`` are JSON texts. A trial that cannot be read is left out.
+
+    :param job_id: one job; default: all of them, one after the other.
+    :param zeus_conn_id: Connection of the trial log.
+
+    Raises StoreError: the log cannot be read.
+    """
+    store = open_store(zeus_conn_id, create=False)
+    try:
+        rows = [flat(row) for row, _ in rows_of_jobs(store, store.jobs() if job_id is None else [job_id])]
+    finally:
+        store.close()
+    nested = ("decision", "reasons")
+    return {name: [json.dumps(row[name]) if name in nested else row[name] for row in rows] for name in COLUMNS}
+
+
+@command
+def report(args: Namespace) -> None:
+    """Write the report of a month."""
+    from airflow_provider_zeus.hooks.zeus import write_month
+    from airflow_provider_zeus.reports.months import month_of
+
+    with opened(args) as store:
+        for file in write_month(store, args.month or month_of(time.time()), Path(args.out)):
+            say(str(file))

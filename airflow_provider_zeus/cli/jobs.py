@@ -14,10 +14,8 @@ from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, o
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.reports.export_rows import cost_of
-from airflow_provider_zeus.reports.job_remarks import NEWEST, Remark, remarks
+from airflow_provider_zeus.reports.job_remarks import NEWEST, remarks
 from airflow_provider_zeus.store.live_settings import copy_settings, settings_key, write_settings
-
-MOST_NAME = 1000  # characters of a job's name
 
 
 @command
@@ -31,7 +29,7 @@ def list_jobs(args: Namespace) -> None:
     plain = args.output == "plain"
     show([_cells(job_id, *each) for job_id, each in logs.items()], empty=f"No job in {identity} yet.", plain=plain)
     for job_id, (log, _) in logs.items():
-        for remark in _remarks(log):
+        for remark in remarks(log[-NEWEST:]):
             said = f"{job_id}: {'warning: ' * remark.is_warning}{remark.text}"
             say(said, file=sys.stderr if plain else None)
 
@@ -63,12 +61,8 @@ def _figures(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dic
         "cost_unit": unit,
         "energy_source": last.observation.energy_source if last else None,
         "settings": settings,
-        "remarks": [remark.text for remark in _remarks(log)],
+        "remarks": [remark.text for remark in remarks(log[-NEWEST:])],
     }
-
-
-def _remarks(log: Sequence[Trial]) -> list[Remark]:
-    return remarks(log[-NEWEST:])
 
 
 def _recurrences(log: Sequence[Trial]) -> int:
@@ -95,24 +89,21 @@ def pin(args: Namespace) -> None:
 @command
 def unpin(args: Namespace) -> None:
     """Let Zeus choose the batch size again."""
-    job_id = _known(args)
-    _change(job_id, pin_batch_size=None)
+    job_id = _change(_known(args), pin_batch_size=None)
     say(f"Zeus chooses the batch size of {job_id} from its next run on.")
 
 
 @command
 def pause(args: Namespace) -> None:
     """Pause exploration from the next run on."""
-    job_id = _known(args)
-    _change(job_id, pause_exploration=True)
+    job_id = _change(_known(args), pause_exploration=True)
     say(f"{job_id} explores no other batch size from its next run on.")
 
 
 @command
 def resume(args: Namespace) -> None:
     """Resume exploration."""
-    job_id = _known(args)
-    _change(job_id, pause_exploration=None)
+    job_id = _change(_known(args), pause_exploration=None)
     say(f"{job_id} explores again from its next run on.")
 
 
@@ -142,8 +133,8 @@ def rename(args: Namespace) -> None:
     from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
     variables, old, new = AirflowVariables(), args.old, args.new
-    if not 0 < len(new) <= MOST_NAME or not new.isprintable():
-        raise JobSpecError.of("NEW", new, "no name of a job", f"Give at most {MOST_NAME} printable characters")
+    if not 0 < len(new) <= 1000 or not new.isprintable():
+        raise JobSpecError.of("NEW", new, "no name of a job", "Give at most 1000 printable characters")
     with opened(args) as store:
         drain(store, variables, old, state_dir=ZeusConfig.read().state_dir)
         jobs = store.jobs()
@@ -169,8 +160,9 @@ def _known(args: Namespace) -> str:
         return known(store, args.job)
 
 
-def _change(job_id: str, **changes: object) -> None:
-    """Change live settings of a job (None removes one). Raises StoreError."""
+def _change(job_id: str, **changes: object) -> str:
+    """Change live settings of a job (None removes one), and return its name. Raises StoreError."""
     from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
     write_settings(AirflowVariables(), job_id, changes, by=f"cli: {os_user()}")
+    return job_id

@@ -7,26 +7,28 @@ import random
 import time
 from argparse import Namespace
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_zeus.cli.plan_wait import may_wait
 from airflow_provider_zeus.cli.shell import command, known, opened, print_data, say
+from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.operators.config import next_of
+from airflow_provider_zeus.operators.waiting import durations, trials_for_durations, window
 from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, upcoming
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.signals.prices import in_force
+from airflow_provider_zeus.signals.reading import ReadOnlyKeeper, planned_start
+from airflow_provider_zeus.signals.start import WAITS
 from airflow_provider_zeus.units import energy_text, time_text
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
-
-NEWEST = 1000  # trials that the plan is made of: those of the pages
 
 
 @command
@@ -40,7 +42,10 @@ def plan(args: Namespace) -> None:
     data = {"job": job_id, **figures, "starts": starts and starts.isoformat(), "wait": wait and wait.as_json()}
     if print_data(data | _as_json(found), args.output):
         return
-    lines = {"job": job_id, "starts": _when(starts, figures["dag_id"])}
+    dag_id = figures["dag_id"]
+    when = f"not known: DAG {dag_id} has no schedule, is paused, or is not in this Airflow's database"
+    when = when if starts is None else f"{starts:%Y-%m-%d %H:%M %Z}, by the schedule of {dag_id}"
+    lines = {"job": job_id, "starts": when}
     lines |= {"wait": wait.text} if wait else {}
     lines |= _texts(found)
     if figures["settings"]:
@@ -54,7 +59,7 @@ def plan(args: Namespace) -> None:
 
 def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any], ZeusJob]:
     """The next decision, what it depends on besides the log, and the job as that run has it."""
-    trials, live = store.trials(job_id, last=NEWEST), store.settings(job_id)
+    trials, live = store.trials(job_id, last=1000), store.settings(job_id)
     job, switched = next_of(trials[-1].job.with_settings(live))
     log = as_dataset(trials, job)
     profiles = [] if log.where is None else store.profile(job_id, log.where, job.job_version)
@@ -80,12 +85,6 @@ def _scheduled(dag_id: str) -> datetime | None:
             return after
     except SQLAlchemyError:  # this host has no access to Airflow's own database: the rest of the plan holds
         return None
-
-
-def _when(starts: datetime | None, dag_id: str) -> str:
-    if starts is None:
-        return f"not known: DAG {dag_id} has no schedule, is paused, or is not in this Airflow's database"
-    return f"{starts:%Y-%m-%d %H:%M %Z}, by the schedule of {dag_id}"
 
 
 def _texts(found: Upcoming) -> Mapping[str, str]:
@@ -133,3 +132,47 @@ def _as_json(found: Upcoming) -> dict[str, Any]:
         "time_95_s": found.time_95_s,
         "room_s": found.room_s,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MayWait:
+    """A window after the scheduled start. ``until``: the start by the series in the log; None: not known."""
+
+    within_s: float
+    signal: str
+    until: datetime | None
+    text: str
+
+    def as_json(self) -> dict[str, Any]:
+        """As ``-o json`` has it."""
+        until = None if self.until is None else self.until.isoformat()
+        return {"within_s": self.within_s, "signal": self.signal, "until": until}
+
+
+def may_wait(job: ZeusJob, starts: datetime | None, store: Store, job_id: str, *, now_s: float) -> MayWait | None:
+    """The wait of the next run; None for a job that never waits. No service is asked.
+
+    :param job: as that run has it.
+    :param starts: when the schedule begins it; None: not known.
+    """
+    if job.start_within is None:
+        return None
+    signal, within_s = str(job.start_signal), window(job).total_seconds()
+    most = f"at most {time_text(within_s)} for a cheaper start by {signal}"
+    if job.finish_by is not None:
+        most += ", and no longer than its deadline lets it"
+    until, then = None, "it is planned when the run begins"
+    took = durations(trials_for_durations(store, job_id))
+    if took is None:
+        then = "it starts at once: no run has shown yet how long it takes"
+    elif starts is not None and job.finish_by is None:
+        begins_s = max(starts.timestamp(), now_s)
+        try:
+            keeper, ends_s = ReadOnlyKeeper(store.kept_signal), starts.timestamp() + within_s
+            found, _ = planned_start(signal, begins_s, ends_s, took[0], keeper)
+            until = datetime.fromtimestamp(found.at_s, UTC)
+            would = f"start at {until:%Y-%m-%d %H:%M} UTC" if found.reason == WAITS else "not wait"
+            then = f"as its series stands it would {would}"
+        except SignalError:
+            then = f"no series of these hours is in the log; {then}"
+    return MayWait(within_s=within_s, signal=signal, until=until, text=f"{most}; {then}")

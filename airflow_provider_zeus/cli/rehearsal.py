@@ -14,8 +14,8 @@ import time
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,10 +40,7 @@ TIMEOUT_S = 60.0  # of one task
 Start = tuple[Sequence[str], Mapping[str, str], str | None]  # arguments, environment, working directory (None: any)
 
 _RESULT = "result.jsonl"
-_MOST_BYTES = 2**20
-_LINES = 20  # of a command's output that are kept
 _NEEDS_GPU = re.compile(r"\bcuda\b|\bnvidia\b|no .*gpu", re.IGNORECASE)
-_OURS = os.path.dirname(os.path.dirname(__file__))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,81 +81,71 @@ class Stage:
 
     def function(self, job: ZeusJob, call: Callable[[ZeusRun], Any]) -> Outcome:
         """Call a training function with a run handle, in a fork of this process."""
-        with _folder() as folder:
-            plan = self._plan(job, folder)
+        with TemporaryDirectory(prefix="zeus-check-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            plan = self.plan(job, folder)
             with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of a fork beside threads
                 child = os.fork()
             if not child:
                 _be_child(folder, plan, call, gpu=self.gpu)
-            ended = _read_end(folder / "ended") if _ends(child, self.timeout_s) else None
+            ended = None
+            if _ends(child, self.timeout_s):
+                try:
+                    ended = decode(Ended, json.loads(read_plain(os.fspath(folder / "ended"), 2**20)))
+                except (OSError, ValueError, TypeError, RecursionError):
+                    ended = Ended(error="the process of the training died")
             return _outcome(folder, plan, ended)
 
     def command(self, job: ZeusJob, start: Callable[[Plan], Start], *, by_env: bool = True) -> Outcome:
         """Start a command. ``by_env``: its plan is handed over as by a ``ZeusCommandOperator``; else ``start`` does."""
-        with _folder() as folder:
-            plan = replace(self._plan(job, folder), restarts=by_env)
+        with TemporaryDirectory(prefix="zeus-check-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            plan = replace(self.plan(job, folder), restarts=by_env)
             command, environ, cwd = start(plan)
             environ = {**environ, **({} if self.gpu else {"CUDA_VISIBLE_DEVICES": ""})}
             if by_env:
                 (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8")
                 environ |= {environment.PLAN: str(folder / "plan.json"), environment.RESULT: str(folder / _RESULT)}
                 environ |= {environment.BATCH_SIZE: str(plan.attempts[0].batch_size)}
-            output = deque[str](maxlen=_LINES)
+            output = deque[str](maxlen=20)
             try:
                 child = Child(command, environ, output.append, cwd=cwd or str(folder))
             except (OSError, ValueError) as error:  # no such folder; a NUL in the command
                 return Outcome(plan=plan, ended=Ended(error=f"the command could not be started: {error}"))
-            status = self._followed(child)
+            deadline_s, status = time.monotonic() + self.timeout_s, None
+            try:
+                while status is None and time.monotonic() < deadline_s:
+                    status = child.follow(0.2)
+            finally:
+                if status is None:  # at the time limit
+                    child.stop()
+                child.close()
             ended = None if status is None else _end_of(status, [*output])
             return replace(_outcome(folder, plan, ended), last_output=child.last_line)
 
-    def _followed(self, child: Child) -> int | None:
-        """Exit status of a command; None where it was stopped at the time limit."""
-        deadline_s, status = time.monotonic() + self.timeout_s, None
-        try:
-            while status is None and time.monotonic() < deadline_s:
-                status = child.follow(0.2)
-        finally:
-            if status is None:
-                child.stop()
-            child.close()
-        return status
+    def plan(self, job: ZeusJob, folder: Path) -> Plan:
+        """The plan of a rehearsal. It measures nothing, and a model below its target is no error.
 
-    def _plan(self, job: ZeusJob, folder: Path) -> Plan:
-        rehearsal = Rehearsal(path=str(folder / "seen.json"), to_report=self.to_report)
-        return plan_of(job, rehearsal, state_dir=str(folder))
-
-
-def plan_of(job: ZeusJob, rehearsal: Rehearsal, *, state_dir: str | None) -> Plan:
-    """The plan of a rehearsal. It measures nothing, and a model below its target is no error."""
-    size = other_size(job)
-    job = replace(job, device="none", gpus=None, mode="measure", require_target=False, follow=None, power_limits_w=None)
-    return Plan(
-        job_id=job.job_id or "check",
-        ti_id=f"check-{uuid4().hex}",
-        number=1,
-        first_attempt=1,
-        spec=job.to_dict(),
-        attempts=(PlannedAttempt(batch_size=size, phase=Phase.EXPLORE, why="airflow zeus check: two steps."),),
-        heartbeat_s=3600.0,
-        state_dir=state_dir,
-        attempt_root=state_dir,
-        rehearsal=rehearsal,
-    )
-
-
-def other_size(job: ZeusJob) -> int:
-    """A batch size other than the default, which a loop may have by accident; the next smaller one needs no memory."""
-    sizes = sorted(set(job.batch_sizes))
-    smaller = [size for size in sizes if size < job.default_batch_size]
-    larger = [size for size in sizes if size > job.default_batch_size]
-    return smaller[-1] if smaller else larger[0] if larger else job.default_batch_size
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with TemporaryDirectory(prefix="zeus-check-", ignore_cleanup_errors=True) as name:
-        yield Path(name)
+        Its batch size is not the default, which a loop may have by accident; the next smaller one needs no memory.
+        """
+        sizes, default = sorted({*job.batch_sizes, job.default_batch_size}), job.default_batch_size
+        at = sizes.index(default)
+        size = sizes[at - 1] if at else sizes[min(1, len(sizes) - 1)]
+        job = replace(
+            job, device="none", gpus=None, mode="measure", require_target=False, follow=None, power_limits_w=None
+        )
+        return Plan(
+            job_id=job.job_id or "check",
+            ti_id=f"check-{uuid4().hex}",
+            number=1,
+            first_attempt=1,
+            spec=job.to_dict(),
+            attempts=(PlannedAttempt(batch_size=size, phase=Phase.EXPLORE, why="airflow zeus check: two steps."),),
+            heartbeat_s=3600.0,
+            state_dir=str(folder),
+            attempt_root=str(folder),
+            rehearsal=Rehearsal(path=str(folder / "seen.json"), to_report=self.to_report),
+        )
 
 
 def _be_child(folder: Path, plan: Plan, call: Callable[[ZeusRun], Any], *, gpu: bool) -> NoReturn:
@@ -169,7 +156,10 @@ def _be_child(folder: Path, plan: Plan, call: Callable[[ZeusRun], Any], *, gpu: 
         die_with_parent()
         if not gpu:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        _drop_output()
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):  # nobody reads the output, and it may be endless
+            os.dup2(nowhere, descriptor)
+        sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
         if (torch := sys.modules.get("torch")) is not None:
             torch.set_num_threads(1)  # OpenMP hangs in a fork of a process that has used its threads
         ended = _trained(folder, plan, call)
@@ -179,21 +169,16 @@ def _be_child(folder: Path, plan: Plan, call: Callable[[ZeusRun], Any], *, gpu: 
         os._exit(status)
 
 
-def _drop_output() -> None:
-    """Nobody reads it, and it may be endless."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(nowhere, descriptor)
-    sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-
-
 def _trained(folder: Path, plan: Plan, call: Callable[[ZeusRun], Any]) -> Ended:
     try:
         value = ZeusRun.from_plan(plan, sink=ResultWriter(folder / _RESULT)).train(call)
     except RehearsalOver as over:
         return Ended(error=str(over), kind="cut")
     except BaseException as error:
-        return Ended(error=f"{error_text(error)}{_place(error)}", kind=_kind(error))
+        ours, frames = os.path.dirname(os.path.dirname(__file__)), traceback.extract_tb(error.__traceback__)
+        own = [f for f in frames if not f.filename.startswith(ours) and "site-packages" not in f.filename]
+        place = f" ({os.path.basename(own[-1].filename)}:{own[-1].lineno})" if own else ""  # as (train.py:12)
+        return Ended(error=f"{error_text(error)}{place}", kind=_kind(error))
     return Ended(none=value is None, not_xcom=_not_xcom(value))
 
 
@@ -205,13 +190,6 @@ def _kind(error: BaseException) -> str:
         return "report" if isinstance(error, ReportError) else "zeus"
     text = error_text(error)
     return "run" if "no context was found" in text else "gpu" if _NEEDS_GPU.search(text) else ""
-
-
-def _place(error: BaseException) -> str:
-    """The last line outside of this package and of installed ones, as `` (train.py:12)``."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith(_OURS) and "site-packages" not in f.filename]
-    return f" ({os.path.basename(own[-1].filename)}:{own[-1].lineno})" if own else ""
 
 
 def _not_xcom(value: Any) -> str | None:
@@ -244,13 +222,6 @@ def _ends(child: int, timeout_s: float) -> bool:
             os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     return ended is not None
-
-
-def _read_end(path: Path) -> Ended:
-    try:
-        return decode(Ended, json.loads(read_plain(os.fspath(path), _MOST_BYTES)))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return Ended(error="the process of the training died")
 
 
 def _end_of(status: int, output: Sequence[str]) -> Ended:

@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any, TextIO
 
-from airflow_provider_zeus.cli.servers import MIGRATE, not_migrated
 from airflow_provider_zeus.errors import ConnectionLookupError, JobSpecError, ZeusError
 from airflow_provider_zeus.printable import visible
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
+
+MIGRATE = "run 'airflow db migrate' (or 'airflow standalone', which does so)"
 
 
 def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace], None]:
@@ -44,7 +45,9 @@ def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace]
             with warnings.catch_warnings(action="ignore"):  # of libraries; Airflow 3.2 prints them to stdout
                 status = action_cli(check_db=False)(providers_configuration_loaded(function))(args)
         except ZeusError as error:
-            say(_cause(error), file=sys.stderr)
+            # where Airflow has no database yet to look a Connection up in, that is the cause
+            problem = not_migrated() if isinstance(error, ConnectionLookupError) else None
+            say(f"{problem}: {MIGRATE}." if problem else str(error), file=sys.stderr)
             status = 1
         except BrokenPipeError:  # of "| head"
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -55,10 +58,20 @@ def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace]
     return run
 
 
-def _cause(error: ZeusError) -> str:
-    """The text of an error; where Airflow has no database yet to look a Connection up in, that."""
-    problem = not_migrated() if isinstance(error, ConnectionLookupError) else None
-    return f"{problem}: {MIGRATE}." if problem else str(error)
+def not_migrated() -> str | None:
+    """Why Airflow's metadata database cannot be used yet; None where it can."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from airflow_provider_zeus.airflow_compat import check_migrations
+
+    logging.getLogger(check_migrations.__module__).setLevel(logging.WARNING)  # it logs that it waits
+    try:
+        check_migrations(timeout=1)
+    except TimeoutError:
+        return "Airflow's metadata database lacks the tables of this version of Airflow"
+    except (SQLAlchemyError, OSError) as error:
+        return f"Airflow's metadata database cannot be reached ({type(error).__name__})"
+    return None
 
 
 @contextmanager
@@ -146,8 +159,12 @@ def show(rows: Sequence[Mapping[str, Any]], *, empty: str, plain: bool = False) 
 
     table = SimpleTable(show_header=True)
     table.caption = None
+    figures = (
+        *("trial", "trials", "recurrences", "batch size", "epochs", "energy", "time", "cost", "limit", "seed"),
+        *("regret [C*]", "energy, last 5", "time, last 5", "pays from run", "below target"),
+    )
     for name in rows[0]:
-        figure = name in _FIGURES
+        figure = name in figures
         table.add_column(name, justify="right" if figure else "left", no_wrap=figure, overflow="fold")
     for row in rows:
         table.add_row(*(Text(visible(str(value))) for value in row.values()))  # Text: no markup in names
@@ -169,9 +186,3 @@ def print_data(data: Any, output: str) -> bool:
 def print_json(data: Any) -> None:
     """Print JSON in ASCII: other characters may be control sequences for a terminal."""
     print(json.dumps(data, indent=2, allow_nan=False))
-
-
-_FIGURES = (
-    *("trial", "trials", "recurrences", "batch size", "epochs", "energy", "time", "cost", "limit", "seed"),
-    *("regret [C*]", "energy, last 5", "time, last 5", "pays from run", "below target"),
-)

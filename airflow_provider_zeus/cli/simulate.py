@@ -15,14 +15,8 @@ from airflow_provider_zeus.cli.shell import command, print_data, say, show
 from airflow_provider_zeus.errors import JobSpecError
 
 if TYPE_CHECKING:
-    from airflow_provider_zeus.simulation.log import Log
+    from airflow_provider_zeus.simulation.environment import Log
     from airflow_provider_zeus.simulation.scenario import Scenario
-
-LEGEND = """\
-Simulated; means over {} replays. Regret is in C*, the expected cost of the best choice; energy and time are multiples
-of the default batch size at full power; "pays from run": from there on all runs together cost less than the default's.
-"""
-LAST = 5  # newest recurrences that are compared with Default (Figure 6 of the paper)
 
 
 @command
@@ -53,15 +47,18 @@ def simulate(args: Namespace) -> None:
     show([_summary_cells(s) for s in summaries], empty="Nothing to replay.", plain=plain)
     if plain:
         return
-    print(LEGEND.format(args.seeds))
+    print(
+        f"Simulated; means over {args.seeds} replays. Regret is in C*, the expected cost of the best choice; energy "
+        'and time are multiples\nof the default batch size at full power; "pays from run": from there on all runs '
+        "together cost less than the default's.\n"
+    )
     for summary in summaries:
         if summary["policy"] != "default":  # the others are compared with it
             say(_sentence(summary))
 
 
 def _replay(policy: str, scenario: Scenario, recurrences: int, seed: int) -> Log:
-    from airflow_provider_zeus.simulation.baselines import default, grid_search
-    from airflow_provider_zeus.simulation.driver import replay
+    from airflow_provider_zeus.simulation.driver import default, grid_search, replay
 
     scenario.job()  # raises JobSpecError for an invalid eta
     baselines = {"default": default, "grid_search": grid_search}
@@ -79,7 +76,7 @@ def _summary(scenario: Scenario, logs: Sequence[Log]) -> dict[str, Any]:
 
     ``energy`` and ``time`` are of all recurrences, exploration included.
     """
-    default = scenario.default_run
+    default, last = scenario.default_run, 5  # newest recurrences, as in Figure 6 of the paper
     recurrences = sum(len(log) for log in logs)
     energy_j, time_s = (math.fsum(map(math.fsum, (getattr(log, n) for log in logs))) for n in ("energy_j", "time_s"))
     return {
@@ -92,8 +89,8 @@ def _summary(scenario: Scenario, logs: Sequence[Log]) -> dict[str, Any]:
         "saved_energy_j": default.energy_j - energy_j / recurrences,
         "saved_time_s": default.time_s - time_s / recurrences,
         "paid_back_at": _paid_back_at(default.cost, [log.cost for log in logs]),
-        "energy_last5": statistics.fmean(statistics.fmean(log.energy_j[-LAST:]) for log in logs) / default.energy_j,
-        "time_last5": statistics.fmean(statistics.fmean(log.time_s[-LAST:]) for log in logs) / default.time_s,
+        "energy_last5": statistics.fmean(statistics.fmean(log.energy_j[-last:]) for log in logs) / default.energy_j,
+        "time_last5": statistics.fmean(statistics.fmean(log.time_s[-last:]) for log in logs) / default.time_s,
         "attempts": sum(sum(log.attempts) for log in logs),
         "runs_below_target": sum(log.runs_below_target for log in logs),
         "runs_without_model": sum(log.runs_without_model for log in logs),

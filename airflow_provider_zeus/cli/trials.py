@@ -1,16 +1,18 @@
-"""``airflow zeus trials``: shows the trials of a job, one per line."""
+"""``airflow zeus trials`` shows the trials of a job, one per line; ``airflow zeus close`` closes one."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.cli.figures import cost_text, energy_text, number_text, time_text
-from airflow_provider_zeus.cli.shell import command, known, opened, print_data, show
-from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, os_user, print_data, say, show
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.reports.export_rows import cost_of
 
-SHOWN = 20
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 
 @command
@@ -19,7 +21,7 @@ def trials(args: Namespace) -> None:
     with opened(args) as store:
         job_id = known(store, args.job)
         if args.run is None:
-            found = store.trials(job_id, last=args.last or SHOWN)
+            found = store.trials(job_id, last=args.last or 20)
         else:
             found = [t for t in store.trials(job_id) if t.origin.run_id == args.run][-(args.last or 0) :]
     if print_data([_figures(t) for t in found], args.output):
@@ -35,7 +37,7 @@ def _cells(trial: Trial, *, why: bool, mapped: bool) -> dict[str, str]:
     cells = {
         "trial": str(trial.number),
         "run": trial.origin.run_id or "-",
-        **({"map index": _map_index(trial)} if mapped else {}),
+        **({"map index": "-" if trial.origin.map_index < 0 else str(trial.origin.map_index)} if mapped else {}),
         "slice": trial.origin.data_slice or "-",
         "batch size": str(trial.batch_size),
         "phase": trial.planned.phase.value,
@@ -51,10 +53,6 @@ def _cells(trial: Trial, *, why: bool, mapped: bool) -> dict[str, str]:
     }
     ended = f" Ended: {trial.reason}" if trial.reason else ""
     return cells | ({"why": f"{trial.planned.why}{ended}"} if why else {})
-
-
-def _map_index(trial: Trial) -> str:
-    return str(trial.origin.map_index) if trial.origin.map_index >= 0 else "-"
 
 
 def _figures(trial: Trial) -> dict[str, Any]:
@@ -81,3 +79,31 @@ def _figures(trial: Trial) -> dict[str, Any]:
         "missing": dict(seen.reasons),
         "why": trial.planned.why,
     }
+
+
+@command
+def close(args: Namespace) -> int:
+    """Close an open trial. Raises JobSpecError: no such job or trial, or the trial has ended."""
+    with opened(args) as store:
+        trial = _open_trial(store, known(store, args.job), args.trial)
+        what = (
+            f"trial {trial.number} of {trial.job_id} (run {trial.origin.run_id or '-'}, batch size {trial.batch_size})"
+        )
+        if not args.yes and not confirmed(f"Close {what} permanently? [y/N] "):
+            say("Nothing was changed.")
+            return 1
+        closed = store.close_trial(trial.job_id, trial.number, by=os_user())
+    say(f"Closed {what}: {closed.reason}.")
+    return 0
+
+
+def _open_trial(store: Store, job_id: str, number: int) -> Trial:
+    found = {t.number: t for t in store.trials(job_id)}
+    trial = found.get(number)
+    if trial is None:
+        remedy = f"Its newest one is {max(found, default=0)}; see 'airflow zeus trials {job_id}'"
+        raise JobSpecError.of("TRIAL", number, f"{job_id} has no such trial that can be read", remedy)
+    if trial.state is not State.RUNNING and trial.closed_at is not None:
+        said = f"{trial.state.value}" + (f", {trial.reason}" if trial.reason else "")
+        raise JobSpecError.of("TRIAL", number, f"it is closed already ({said})", "Only an open trial can be closed")
+    return trial

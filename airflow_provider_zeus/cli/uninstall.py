@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 from airflow_provider_zeus.cli.shell import command, say
 from airflow_provider_zeus.errors import JobSpecError, StoreError, UndefinedConnectionError
@@ -24,54 +23,54 @@ def uninstall(args: Namespace) -> None:
 
 
 def _steps(conn_id: str) -> Iterator[Step]:
-    from airflow_provider_zeus.store.open import state_dir
+    from airflow.sdk import conf
 
-    yield _dags(conn_id)
-    yield _costs(state_dir())
-    yield _log(conn_id)
-    yield _variables()
-    yield _folder(state_dir())
-    yield _models()
-    yield _sidecar()
-    yield (
-        "Connections",
-        "those of the types zeus and zeus_signal",
-        "airflow connections list, then airflow connections delete CONN_ID",
-    )
-    yield "settings", "section [zeus] of airflow.cfg, variables AIRFLOW__ZEUS__...", "delete them on every host"
-    yield (
-        "package",
-        "every host of Airflow, and the images that train",
-        "pip uninstall airflow-provider-zeus, then restart Airflow's servers",
-    )
+    from airflow_provider_zeus.store.open import open_store, state_dir
+    from airflow_provider_zeus.store.pending import pending_places
+    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
-
-def _dags(conn_id: str) -> Step:
-    from airflow_provider_zeus.store.open import open_store
-
-    how = "take @task.zeus, the Zeus operators and ZeusTrial out of them; to wait with that, set [zeus] enabled = False"
-    try:
+    def jobs_dags() -> str:
         store = open_store(conn_id, create=False)
         try:
             found = sorted({trial.origin.dag_id for trial in store.latest(last=1)})
         finally:
             store.close()
-    except UndefinedConnectionError:  # misspelt
+        return f"{', '.join(found) or 'none'} in the log"
+
+    folder = state_dir()
+    how = "take @task.zeus, the Zeus operators and ZeusTrial out of them; to wait with that, set [zeus] enabled = False"
+    yield "DAGs", _known(jobs_dags), how
+    costs = _known(lambda: ", ".join(pending_places(AirflowVariables(), folder)) or "none")
+    how = "airflow zeus reap on every host: it stores these costs, and gives back power limits of dead trainings"
+    yield "untold costs", costs, how
+    yield _log(conn_id)
+    variables = _known(lambda: ", ".join(AirflowVariables().keys("zeus-")) or "none")
+    yield "Variables", variables, "airflow variables delete KEY"
+    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+    where = f"{folder}, {len(files)} files" if folder.is_dir() else f"{folder}, not there"
+    yield "state folder of this host", where, f"rm -r {folder}, on every host that trains, after 'airflow zeus reap'"
+    where = conf.get("zeus", "attempt_root", fallback="").strip()
+    where = where or "folders zeus-attempt-... in the folder for temporary files of each host that trains"
+    yield "kept models", where, "they are yours: remove those that no task reads any more"
+    socket = conf.get("zeus", "power_socket", fallback="").strip()
+    where = f"zeus-power-sidecar on hosts with GPUs, {f'socket {socket}' if socket else 'where it was set up'}"
+    how = "stop it, which gives back the limits that it set; then rm -r /run/zeus /run/zeus-limits"
+    yield "power sidecar", where, how
+    how = "airflow connections list, then airflow connections delete CONN_ID"
+    yield "Connections", "those of the types zeus and zeus_signal", how
+    yield "settings", "section [zeus] of airflow.cfg, variables AIRFLOW__ZEUS__...", "delete them on every host"
+    how = "pip uninstall airflow-provider-zeus, then restart Airflow's servers"
+    yield "package", "every host of Airflow, and the images that train", how
+
+
+def _known(find: Callable[[], str]) -> str:
+    """What is found; where the store cannot be read, why it is not known. Raises UndefinedConnectionError: misspelt."""
+    try:
+        return find()
+    except UndefinedConnectionError:
         raise
     except StoreError as error:
-        return "DAGs", f"not known ({error})", how
-    return "DAGs", f"{_named(found)} in the log", how
-
-
-def _costs(folder: Path) -> Step:
-    from airflow_provider_zeus.store.pending import pending_places
-    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
-
-    how = "airflow zeus reap on every host: it stores these costs, and gives back power limits of dead trainings"
-    try:
-        return "untold costs", _named(pending_places(AirflowVariables(), folder)), how
-    except StoreError as error:
-        return "untold costs", f"not known ({error})", how
+        return f"not known ({error})"
 
 
 def _log(conn_id: str) -> Step:
@@ -94,40 +93,3 @@ def _log(conn_id: str) -> Step:
         return "trial log", f"{file}{there}", f"{keep}; then rm -f {file} {file}-wal {file}-shm {file}-journal"
     tables = ", ".join([*(table.name for table in reversed(metadata.sorted_tables)), VERSION_TABLE])
     return "trial log", shown(parsed), f"{keep}; then DROP TABLE {tables};"
-
-
-def _variables() -> Step:
-    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
-
-    how = "airflow variables delete KEY"
-    try:
-        return "Variables", _named(AirflowVariables().keys("zeus-")), how
-    except StoreError as error:
-        return "Variables", f"not known ({error})", how
-
-
-def _folder(folder: Path) -> Step:
-    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-    where = f"{folder}, {len(files)} files" if folder.is_dir() else f"{folder}, not there"
-    return "state folder of this host", where, f"rm -r {folder}, on every host that trains, after 'airflow zeus reap'"
-
-
-def _models() -> Step:
-    from airflow.sdk import conf
-
-    root = conf.get("zeus", "attempt_root", fallback="").strip()
-    where = root or "folders zeus-attempt-... in the folder for temporary files of each host that trains"
-    return "kept models", where, "they are yours: remove those that no task reads any more"
-
-
-def _sidecar() -> Step:
-    from airflow.sdk import conf
-
-    socket = conf.get("zeus", "power_socket", fallback="").strip()
-    where = f"zeus-power-sidecar on hosts with GPUs, {f'socket {socket}' if socket else 'where it was set up'}"
-    how = "stop it, which gives back the limits that it set; then rm -r /run/zeus /run/zeus-limits"
-    return "power sidecar", where, how
-
-
-def _named(found: list[str]) -> str:
-    return ", ".join(found) or "none"

@@ -14,7 +14,7 @@ from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.optimizer.policy import fallback
 from airflow_provider_zeus.patience import bounded, retried, within
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.reports.job_remarks import KINDS, NEWEST, remarks
+from airflow_provider_zeus.reports.job_remarks import NEWEST, RemarkKind, remarks
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report, VariablePort
 from airflow_provider_zeus.store.live_settings import read_settings
 from airflow_provider_zeus.store.open import SETTINGS_S, open_store
@@ -71,7 +71,10 @@ def ask(
 
 
 def log_remarks(
-    opened: Callable[[], Store], trial: Trial, device: DeviceInfo | None = None, kinds: Collection[str] = KINDS
+    opened: Callable[[], Store],
+    trial: Trial,
+    device: DeviceInfo | None = None,
+    kinds: Collection[RemarkKind] = tuple(RemarkKind),
 ) -> None:
     """Log what this run of a task shows of its job: two jobs under one id, a new target, a new device. Raises nothing.
 

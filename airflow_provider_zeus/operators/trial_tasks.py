@@ -28,7 +28,7 @@ from airflow_provider_zeus.operators.recurrence import (
 )
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.reports.job_remarks import DEVICE
+from airflow_provider_zeus.reports.job_remarks import RemarkKind
 from airflow_provider_zeus.signals.hours import HourPrices, own_signals, read_signal
 from airflow_provider_zeus.signals.reading import followed
 from airflow_provider_zeus.signals.series import Series
@@ -182,7 +182,7 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     reason = None if starts else _why_no_result(training, folder, value)
     number = None if folder else newest_start(starts)
     report_all(starts, reporter, plan, starts_seen=number, no_start_reason=reason, folder=folder)
-    log_remarks(reopen, first, kinds=(DEVICE,))  # which was not known when the batch size was asked for
+    log_remarks(reopen, first, kinds=(RemarkKind.DEVICE,))  # which was not known when the batch size was asked for
     training.report(training.context, reporter, reopen)
     return reporter.kept_end, plan.job
 

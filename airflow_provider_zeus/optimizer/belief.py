@@ -13,14 +13,14 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from airflow_provider_zeus.model.cost import Rates
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Where
-from airflow_provider_zeus.optimizer.changepoint import Change, Surprise
+from airflow_provider_zeus.optimizer.drift import Change, Surprise
+from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.optimizer.slices import Slice, SliceRun, add, grouped, hopeless
-from airflow_provider_zeus.optimizer.strikes import STRUCK_FOR, Failure, struck
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
@@ -29,10 +29,21 @@ if TYPE_CHECKING:
 VERSION = "10"  # of learn(); checkpoints of another version are not read
 RECURRENCES_KEPT = 64  # newest recurrences that are told apart: later tries of them are no further ones
 RATES_KEPT = 16  # newest trials whose rates are averaged, per batch size and device
+STRUCK_FOR = 10  # recurrences for which a struck size is not tried
 TARGET_IS_NEW = 8  # ended runs after a change of the target during which decisions name it
 UNKNOWN = ""  # device model of a trial that ended before it reported its device
 
 Run = tuple[int, int, float]  # trial number, batch size, epochs
+
+
+class Failure(NamedTuple):
+    """An attempt that raised an error; ``followed``: another attempt of its decision was to run after it."""
+
+    number: int
+    batch_size: int
+    ti_id: str
+    attempt: int
+    followed: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +97,16 @@ class Belief:
 
     @cached_property
     def struck(self) -> frozenset[int]:
-        """Batch sizes that raised an error lately, where the attempt after them raised none."""
-        return struck(self.failures, [number for number, _ in self.started[-STRUCK_FOR:]])
+        """Batch sizes that raised an error lately, where the attempt after them raised none.
+
+        Where another attempt of the same decision follows, an attempt may fail and the recurrence still ends with a
+        model. Such a failure is a strike against its batch size: code that divides by it, a metric that is not a
+        number. Where the following attempt raises an error too, the batch size is not the cause.
+        """
+        since = self.started[-STRUCK_FOR][0] if len(self.started) >= STRUCK_FOR else 0
+        failed = {(f.ti_id, f.attempt) for f in self.failures}
+        strikes = [f for f in self.failures if f.followed and f.number >= since]
+        return frozenset(f.batch_size for f in strikes if (f.ti_id, f.attempt + 1) not in failed)
 
     def barred(self, model: str, sizes: Iterable[int]) -> frozenset[int]:
         """Batch sizes that may not run on this device model.
@@ -199,8 +218,7 @@ class Belief:
         after, earlier = self.retargeted
         if not after or sum(run[0] > after for run in (*self.converged, *self.stopped)) >= TARGET_IS_NEW:
             return None
-        change = f"after trial {after}, from {earlier} to {self.job.target}"
-        return f"The target changed {change}: runs to another target teach what an epoch costs, not how many it takes."
+        return Why.NEW_TARGET.of(number=after, earlier=earlier, target=self.job.target)
 
     def to_json(self) -> str:
         """One JSON document for a checkpoint. It does not hold the job; :func:`belief_tag` stands for it."""

@@ -6,6 +6,7 @@ import math
 from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import takewhile
 from typing import TypeVar
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -13,14 +14,14 @@ from airflow_provider_zeus.model.cost import Rates
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import Phase, State, Trial
-from airflow_provider_zeus.optimizer.belief import RATES_KEPT, RECURRENCES_KEPT, UNKNOWN, Belief, Run
-from airflow_provider_zeus.optimizer.changepoint import SURPRISES, Change, Surprise, change_among
+from airflow_provider_zeus.optimizer.belief import RATES_KEPT, RECURRENCES_KEPT, UNKNOWN, Belief, Failure, Run
+from airflow_provider_zeus.optimizer.drift import SURPRISES, Change, Surprise, change_among
 from airflow_provider_zeus.optimizer.slices import most_epochs, short, slice_name
-from airflow_provider_zeus.optimizer.strikes import FAILURES_KEPT, failure_of
 
 V = TypeVar("V")
 
 _MOST_TARGET = 100  # characters of an earlier target in a sentence
+FAILURES_KEPT = 32  # more than ten recurrences have, unless many fail at once
 KNOWN_RUNS = 2  # converged runs of a batch size before another one may show a change of Epochs
 
 
@@ -102,14 +103,15 @@ def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) ->
     A death is an abandoned run, or an error in an exploratory attempt. Errors at the default size and in other attempts
     are not caused by the batch size. After a death the next run takes the incumbent, so between two deaths of a size
     another size has run. An error in an attempt that another attempt of the same decision follows is a strike, which is
-    forgotten sooner than a death (``strikes.py``).
+    forgotten sooner than a death (:attr:`Belief.struck`).
     """
-    b, model, failure = trial.batch_size, trial.observation.device_model or UNKNOWN, failure_of(trial)
-    unproven = trial.planned.phase.exploring and b != belief.job.default_batch_size
-    strike = failure is not None and failure.followed
-    death = trial.state is State.ABANDONED or (trial.state is State.FAILED and unproven and not strike)
-    if failure is not None:
+    b, model, strike = trial.batch_size, trial.observation.device_model or UNKNOWN, False
+    if trial.state is State.FAILED and not trial.observation.out_of_memory:
+        strike = b in [planned.batch_size for planned in trial.decision.attempts[:-1]]
+        failure = Failure(trial.number, b, trial.key.ti_id, trial.key.attempt, strike)
         changes["failures"] = _newest(belief.failures, failure, FAILURES_KEPT)
+    unproven = trial.planned.phase.exploring and b != belief.job.default_batch_size
+    death = trial.state is State.ABANDONED or (trial.state is State.FAILED and unproven and not strike)
     if trial.planned.phase is Phase.AUDIT:
         changes["audits"] = (belief.audits[0] + 1, max(belief.audits[1], trial.number))
     ends = belief.ends.get((b, model), ())
@@ -202,7 +204,8 @@ def _change(
 ) -> tuple[tuple[Change, ...], tuple[Surprise, ...]]:
     """(changes, surprises) with the run: compared with its prediction, where its batch size is known well."""
     (n, b, epochs), unchanged = run, (belief.changes, belief.surprises)
-    if not _is_known(belief, b):
+    recent = list(takewhile(lambda known: known[0] >= belief.era, reversed(belief.converged)))
+    if sum(size == b for _, size, _ in recent) < KNOWN_RUNS:
         return unchanged
     same_slice = belief.by_slice[-1].name == slices.get(n)
     if same_slice and not reached and belief.surprises and not belief.surprises[-1].reached:
@@ -214,16 +217,6 @@ def _change(
     surprises = (*belief.surprises, Surprise(n, deviation, variance, reached))[-SURPRISES:]
     change = change_among(surprises)
     return (belief.changes, surprises) if change is None else ((*belief.changes, change), ())
-
-
-def _is_known(belief: Belief, b: int) -> bool:
-    """Whether at least :data:`KNOWN_RUNS` runs of this size converged since the last change."""
-    found = 0
-    for n, size, _ in reversed(belief.converged):
-        if n < belief.era or found == KNOWN_RUNS:
-            break
-        found += size == b
-    return found >= KNOWN_RUNS
 
 
 def _newest(entries: tuple[V, ...], entry: V, keep: int) -> tuple[V, ...]:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.optimizer.arms import arms_of, translated
 from airflow_provider_zeus.optimizer.belief import Belief
-from airflow_provider_zeus.optimizer.thompson.arms import arms_of, translated
 
 NEVER = "no run of it that teaches has reached the target within the window"
 NOWHERE = "its EpochCost was not measured on any device"

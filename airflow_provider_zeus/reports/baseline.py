@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from airflow_provider_zeus.model.cost import Rates, Weights, hurried
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAttempt, State
+from airflow_provider_zeus.optimizer.arms import run_variance
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, Belief
-from airflow_provider_zeus.optimizer.thompson.arms import run_variance
 from airflow_provider_zeus.reports.dataset import Dataset, RunId, RunTrials, total
 from airflow_provider_zeus.reports.limit_profiles import RATIO_SD, SAME_W, LimitProfiles
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimates, slice_epochs

@@ -11,9 +11,9 @@ from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State, Trial, Where
+from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
 from airflow_provider_zeus.optimizer.posterior import Posterior, posteriors
-from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.reports.dataset import Dataset, RunId, as_dataset
 from airflow_provider_zeus.reports.next_run import NextDecision
 
@@ -149,6 +149,6 @@ def in_reach(sizes: Sequence[int], known: Collection[int], policy: str) -> set[i
     if policy == "zeus":  # Algorithm 3 walks over neighbours
         places = [i for i, b in enumerate(sizes) if b in known]
         return {sizes[j] for i in places for j in (i - 1, i, i + 1) if 0 <= j < len(sizes)}
-    from airflow_provider_zeus.optimizer.knowledge_gradient.candidates import candidates
+    from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import candidates
 
     return {b for b, near in zip(sizes, candidates(tuple(sizes), frozenset(known)), strict=True) if near}

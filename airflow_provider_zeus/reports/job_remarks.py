@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
@@ -15,29 +16,34 @@ from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import State, Trial, Where
 
 NEWEST = 30  # trials looked at
-TWO_JOBS = "two jobs"  # certain: their runs alternate
-OTHER_TASK = "other task"  # two jobs, or one whose task was renamed
-TARGET, DEVICE = "target", "device"
-UNIT = "unit"  # one of metric and target is a share, the other one per cent
-EASY = "easy"  # the first report reaches the target, in each of the newest runs
 FEW = 10  # trials of a job that counts as new
-KINDS = (TWO_JOBS, OTHER_TASK, TARGET, DEVICE, UNIT, EASY)
 
 _Task = tuple[str, str, int]  # DAG, task, map index
 
 
+class RemarkKind(StrEnum):
+    """What a remark is about."""
+
+    TWO_JOBS = "two jobs"  # certain: their runs alternate
+    OTHER_TASK = "other task"  # two jobs, or one whose task was renamed
+    TARGET = "target"
+    DEVICE = "device"
+    UNIT = "unit"  # one of metric and target is a share, the other one per cent
+    EASY = "easy"  # the first report reaches the target, in each of the newest runs
+
+
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """One remark. ``number``: of the trial that shows it; ``kind``: one of the constants above."""
+    """One remark. ``number``: of the trial that shows it."""
 
-    kind: str
+    kind: RemarkKind
     number: int
     text: str
 
     @property
     def is_warning(self) -> bool:
         """Whether something has to be mended; other remarks are notes."""
-        return self.kind in (TWO_JOBS, UNIT)
+        return self.kind in (RemarkKind.TWO_JOBS, RemarkKind.UNIT)
 
 
 def remarks(trials: Sequence[Trial], *, device: Where | None = None, reader: str | None = None) -> list[Remark]:
@@ -76,11 +82,11 @@ def _other_job(trials: Sequence[Trial], reader: str | None) -> Remark | None:
     described = f"{_named(newest, reader)}; {_named(other, reader)}"
     if since < other.number:
         text = f"Two jobs share job_id {newest.job_id!r}, and each learns from the other's runs: {described}. "
-        return Remark(TWO_JOBS, newest.number, f"{text}Give each its own job_id.")
+        return Remark(RemarkKind.TWO_JOBS, newest.number, f"{text}Give each its own job_id.")
     if _task(other)[:2] == mine[:2]:  # of a mapped task whose job has changed
         return None
     text = f"Another task ran under job_id {newest.job_id!r} up to trial {other.number}: {described}. "
-    return Remark(OTHER_TASK, since, f"{text}Where both still run, give each its own job_id.")
+    return Remark(RemarkKind.OTHER_TASK, since, f"{text}Where both still run, give each its own job_id.")
 
 
 def _new_target(trials: Sequence[Trial], reader: str | None) -> Remark | None:
@@ -93,7 +99,7 @@ def _new_target(trials: Sequence[Trial], reader: str | None) -> Remark | None:
         if _target(last.spec) != _target(trial.spec) and reader in (None, trial.origin.dag_id):
             change = f"from {last.spec.get('target')} to {trial.spec.get('target')}"
             text = f"The target changed at trial {trial.number} {change}: runs to another target teach no epochs."
-            found = Remark(TARGET, trial.number, text)
+            found = Remark(RemarkKind.TARGET, trial.number, text)
     return found
 
 
@@ -109,7 +115,7 @@ def _new_device(trials: Sequence[Trial], device: Where | None) -> Remark | None:
     number, old, new = changes[-1]
     change = f"from {_device(old)} to {_device(new)}"
     text = f"The device changed at trial {number} {change}: energy and time of the two are not compared."
-    return Remark(DEVICE, number, text)
+    return Remark(RemarkKind.DEVICE, number, text)
 
 
 def _unit(trials: Sequence[Trial]) -> Remark | None:
@@ -121,7 +127,8 @@ def _unit(trials: Sequence[Trial]) -> Remark | None:
     doubt = replace(target, value=newest.observation.target_value or target.value).doubt(newest.observation.metric)
     if not doubt:
         return None
-    return Remark(UNIT, newest.number, f"{doubt[0].upper()}{doubt[1:]}. Report it in the unit of the target.")
+    text = f"{doubt[0].upper()}{doubt[1:]}. Report it in the unit of the target."
+    return Remark(RemarkKind.UNIT, newest.number, text)
 
 
 def _easy(trials: Sequence[Trial], runs: int = 3) -> Remark | None:
@@ -133,7 +140,7 @@ def _easy(trials: Sequence[Trial], runs: int = 3) -> Remark | None:
         f"Each of the newest {runs} runs reached {newest[-1].spec.get('target')} at its first report, so that no "
         "batch size can need fewer epochs. Is the target too easy, or in another unit?"
     )
-    return Remark(EASY, newest[-1].number, text)
+    return Remark(RemarkKind.EASY, newest[-1].number, text)
 
 
 def _task(trial: Trial) -> _Task:

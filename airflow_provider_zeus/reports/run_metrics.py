@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from airflow_provider_zeus.model.budget import BudgetUse
 from airflow_provider_zeus.model.cost import Weights, observed_cost, weights_of
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Trial
+from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.optimizer.posterior import posteriors
-from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.printable import plain_name
 from airflow_provider_zeus.reports.run_figures import RunFigures
 

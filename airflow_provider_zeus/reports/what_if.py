@@ -13,8 +13,8 @@ from airflow_provider_zeus.model.cost import Weights, hurried, observed_cost
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, Where
+from airflow_provider_zeus.optimizer.arms import epoch_costs, run_variance
 from airflow_provider_zeus.optimizer.posterior import posteriors
-from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, run_variance
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.reports.limit_profiles import RATE_SD, SAME_W, LimitProfiles
 from airflow_provider_zeus.reports.next_run import NextDecision, settled

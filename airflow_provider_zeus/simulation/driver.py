@@ -1,8 +1,9 @@
-"""Replay of recurrences through the product's own ``prior``, ``learn`` and ``choose``."""
+"""Replay of recurrences through the product's own ``prior``, ``learn`` and ``choose``, or by the paper's baselines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,9 +19,9 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
-from airflow_provider_zeus.simulation.environment import Environment, Run
-from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.environment import Environment, Log, Run
 from airflow_provider_zeus.simulation.scenario import SOURCE, Scenario
+from airflow_provider_zeus.simulation.traces import PowerMeasurement
 
 SLICE = 1_000_000  # samples per epoch
 
@@ -126,3 +127,58 @@ class Writer:
             energy_source=SOURCE,
         )
         return replace(trial, state=state, observation=seen)
+
+
+# ------------------------------------------------------------------ the paper's baselines (section 6.1)
+Config = tuple[int, PowerMeasurement]
+
+
+def default(scenario: Scenario, recurrences: int, seed: int = 0) -> Log:
+    """Replay the default batch size at full power."""
+    env, log = Environment(scenario, seed), Log()
+    b = scenario.pair.default_batch_size
+    point = scenario.full_power(b)
+    for _ in range(recurrences):
+        log.add(scenario, [env.train_at(b, point)])
+    return log
+
+
+def grid_search(scenario: Scenario, recurrences: int, seed: int = 0, sizes: Sequence[int] | None = None) -> Log:
+    """Replay one configuration per recurrence, then the cheapest one found. Drops batch sizes that miss the target.
+
+    A recurrence whose configuration misses continues with the next one, so that it ends with a model.
+
+    :param sizes: batch sizes in the order in which they are searched; default: all, ascending.
+    """
+    env, log = Environment(scenario, seed), Log()
+    dropped: set[int] = set()
+    todo = grid(scenario, dropped, sizes)
+    best: Config = (scenario.pair.default_batch_size, scenario.full_power(scenario.pair.default_batch_size))
+    best_cost = math.inf
+    for _ in range(recurrences):
+        runs: list[Run] = []
+        exploring = True
+        while exploring:
+            config = next(todo, None)
+            exploring = config is not None
+            b, point = config or best
+            run = env.train_at(b, point)
+            runs.append(run)
+            if run.reached:
+                if exploring and run.cost < best_cost:
+                    best, best_cost = (b, point), run.cost
+                break
+            dropped.add(b)
+        log.add(scenario, runs, final=not exploring)
+    return log
+
+
+def grid(scenario: Scenario, dropped: set[int], sizes: Sequence[int] | None = None) -> Iterator[Config]:
+    """Yield ``sizes`` in their order (default: ascending), each with its limits in descending order.
+
+    Skips the ``dropped`` ones.
+    """
+    for b in scenario.pair.batch_sizes if sizes is None else sizes:
+        for point in reversed(scenario.pair.points[b]):
+            if b not in dropped:
+                yield b, point

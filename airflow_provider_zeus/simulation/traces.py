@@ -8,16 +8,17 @@ every workload in the folder is found by listing it. An average power above its 
 
 from __future__ import annotations
 
+import csv
+import lzma
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.simulation.rows import rows_of
 
 TRAIN = "summary_train.csv"
 POWER = "summary_power_{}.csv"
@@ -134,7 +135,13 @@ class Traces:
         here = set(self._runs)
         found = [w for w in WORKLOADS if (w.training, w.target) in here]
         known = {w.training[:2] for w in found}  # their other optimizers and targets are left out
-        found += [self._other(*key) for key in sorted(here) if key[0][:2] not in known]
+        for training, target in sorted(key for key in here if key[0][:2] not in known):
+            # a workload outside of Table 1, by the rules of section 6.1: its default is the largest safest size
+            runs = self._runs[training, target]
+            default = max(runs, key=lambda b: (sum(map(math.isfinite, runs[b])) / len(runs[b]), b))
+            longest = max((e for epochs in runs.values() for e in epochs if math.isfinite(e)), default=50.0)
+            name = f"{'-'.join(training)}@{target:g}".replace("/", "-")
+            found.append(Workload(name, training, target, default, math.ceil(2 * longest)))
         named = {w.name: w for w in found}
         if len(named) < len(found):
             twice = next(w.name for w in found if named[w.name] is not w)
@@ -198,14 +205,6 @@ class Traces:
         measured = sorted((b, points) for (what, b), points in self.power(gpu).items() if what == w.training)
         return {b: tuple(sorted(points)) for b, points in measured if b in trained}
 
-    def _other(self, training: Training, target: float) -> Workload:
-        """A workload outside of Table 1, by the rules of section 6.1: its default is the largest safest size."""
-        runs = self._runs[training, target]
-        default = max(runs, key=lambda b: (sum(map(math.isfinite, runs[b])) / len(runs[b]), b))
-        longest = max((e for epochs in runs.values() for e in epochs if math.isfinite(e)), default=50.0)
-        name = f"{'-'.join(training)}@{target:g}".replace("/", "-")
-        return Workload(name, training, target, default, math.ceil(2 * longest))
-
     @cached_property
     def _runs(self) -> Mapping[tuple[Training, float], Mapping[int, list[float]]]:
         found: dict[tuple[Training, float], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -227,3 +226,67 @@ class Traces:
             training = Training(row.text("dataset"), row.text("network"), row.text("optimizer"))
             found[training, row.whole("batch_size")].append(PowerMeasurement(*figures))
         return found
+
+
+# ------------------------------------------------------------------ rows of CSV files that users supply
+@dataclass(frozen=True, slots=True)
+class CsvRow:
+    """One line of a file."""
+
+    path: Path
+    line: int
+    cells: Mapping[str, str | None]
+
+    def text(self, name: str) -> str:
+        """Return a cell. Raises JobSpecError where the line is too short to have it."""
+        value = self.cells[name]
+        if value is None:
+            raise self.wrong(name, "is missing")
+        return value
+
+    def number(self, name: str, *, positive: bool = True) -> float:
+        """Return a cell as a number from 1e-9 to 1e15, or from -1e15 if not ``positive``. Raises JobSpecError."""
+        try:
+            value = float(self.cells[name] or "")
+        except ValueError:
+            value = math.nan
+        if (1e-9 if positive else -1e15) <= value <= 1e15:
+            return value
+        kind = "positive number" if positive else "number"
+        beyond = f" from {1e-9 if positive else -1e15:g} to {1e15:g}" if math.isfinite(value) and value else ""
+        raise self.wrong(name, f"is not a {kind}{beyond}")
+
+    def whole(self, name: str) -> int:
+        """Return a cell as a positive whole number. Raises JobSpecError."""
+        value = self.number(name)
+        if value != int(value):
+            raise self.wrong(name, "is not a whole number")
+        return int(value)
+
+    def wrong(self, name: str, problem: str) -> JobSpecError:
+        """Return the error about a cell."""
+        return JobSpecError.of(
+            name, self.cells[name], f"in line {self.line} of {self.path} {problem}", "Correct or remove that line"
+        )
+
+
+def rows_of(field: str, path: Path, columns: Sequence[str], remedy: str) -> Iterator[CsvRow]:
+    """Yield the rows of a file, which may be packed by xz. Raises JobSpecError about ``field`` if it is no CSV file."""
+    try:
+        packed, encoding = path.suffix == ".xz", "utf-8-sig"  # spreadsheets begin a file with a byte order mark
+        with (
+            lzma.open(path, "rt", newline="", encoding=encoding)
+            if packed
+            else path.open(newline="", encoding=encoding) as file
+        ):
+            reader = csv.DictReader(file)
+            missing = [c for c in columns if c not in (reader.fieldnames or ())]
+            if missing:
+                said = f"lacks the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+                raise JobSpecError.of(field, str(path), said, remedy)
+            for cells in reader:
+                yield CsvRow(path, reader.line_num, cells)
+    except OSError as error:
+        raise JobSpecError.of(field, str(path), f"cannot be read ({error.strerror or error})", remedy) from None
+    except (UnicodeDecodeError, csv.Error, lzma.LZMAError, EOFError):
+        raise JobSpecError.of(field, str(path), "is not a CSV file in UTF-8, nor one packed by xz", remedy) from None

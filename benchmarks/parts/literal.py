@@ -13,8 +13,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple, Self
 
 from airflow_provider_zeus.optimizer.policy import decision_seed
-from airflow_provider_zeus.simulation.environment import Environment, Run
-from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.environment import Environment, Log, Run
 from airflow_provider_zeus.simulation.scenario import Scenario
 
 TRIES = 20  # of one recurrence, then upstream gives up

@@ -14,8 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from airflow_provider_zeus.simulation.environment import Environment, Run
-from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.environment import Environment, Log, Run
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import PowerMeasurement
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.simulation.scenario import Scenario
+from benchmarks.group_shape import Group, Submission
 from benchmarks.plots import POLICY, name_of, panels, save
 from benchmarks.quality.overlap import Going, Player
-from benchmarks.quality.submission_groups import Group, Submission
 from benchmarks.report import table
 
 SIZES = {"1 to 4": 5, "5 to 19": 20, "20 to 99": 100, "100 and more": math.inf}  # jobs of a group: below which number

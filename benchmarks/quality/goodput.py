@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.simulation.environment import NOTHING, Environment, Run
-from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.environment import NOTHING, Environment, Log, Run
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement, Traces
 

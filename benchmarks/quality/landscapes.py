@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.environment import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.plots import CYCLE, POLICY, name_of, panels, save
 from benchmarks.quality.tradeoff import units

@@ -11,11 +11,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.simulation.baselines import grid_search
+from airflow_provider_zeus.simulation.driver import grid_search
 from airflow_provider_zeus.simulation.environment import Run
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import chosen_traces
+from benchmarks.group_shape import draw_groups
 from benchmarks.groups import ALL, run_groups, scenarios_of
 from benchmarks.groups import report_of as groups_report
 from benchmarks.paper import EXAMPLE, report_of
@@ -23,7 +24,6 @@ from benchmarks.quality import sweeps
 from benchmarks.quality.scenario_sets import reaching
 from benchmarks.quality.slice_tables import TABLE, read, weeks_of
 from benchmarks.quality.slice_trainings import replay as replay_weeks
-from benchmarks.quality.submission_groups import draw_groups
 from benchmarks.quality.weather_measure import example_job
 from benchmarks.replays import UPSTREAM, Replays, Task, run_tasks
 from benchmarks.report import mean_ci, ratio_of

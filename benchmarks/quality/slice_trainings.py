@@ -16,8 +16,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample
 from airflow_provider_zeus.simulation import driver
-from airflow_provider_zeus.simulation.environment import CHECK_S, Environment, Run
-from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.environment import CHECK_S, Environment, Log, Run
 from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
 from airflow_provider_zeus.simulation.traces import PowerMeasurement
 from airflow_provider_zeus.training.profiling.measurement_windows import SETTLE_S

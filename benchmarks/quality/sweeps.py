@@ -7,8 +7,7 @@ from typing import Any
 
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.traces import Pair
-from benchmarks.parts.ablations import OURS, OURS_WITHOUT
-from benchmarks.replays import ABLATIONS, UPSTREAM, Replays, Task
+from benchmarks.replays import ABLATIONS, OURS, OURS_WITHOUT, UPSTREAM, Replays, Task
 from benchmarks.report import Ratio, geomean_of, ratio_of
 
 ETAS = (0.0, 0.25, 0.5, 0.75, 1.0)

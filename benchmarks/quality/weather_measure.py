@@ -21,7 +21,7 @@ from airflow_provider_zeus.power.factory import open_device
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
-from benchmarks.cores import progress
+from benchmarks.command import progress
 from benchmarks.quality.slice_tables import BATCH_SIZES, SEEDS, Cell, Row, read, row_of, write
 
 DAGS = Path(__file__).resolve().parents[2] / "dags"

@@ -50,7 +50,7 @@ def own_loader(run: Any) -> int:
             torch.nn.functional.mse_loss(model(x), y).backward()
             optimizer.step()
             optimizer.zero_grad()
-        run.report(accuracy=0.3 * (epoch + 1))
+        run.report(accuracy=min(1.0, 0.3 * (epoch + 1)))
     return int(run.batch_size)
 
 

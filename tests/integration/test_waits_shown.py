@@ -10,7 +10,7 @@ from airflow.sdk import DAG, task
 from airflow_provider_zeus.operators.mixins import WAIT
 from airflow_provider_zeus.operators.waiting import PlannedWait as Planned
 from airflow_provider_zeus.plugin.api.reading import waits
-from airflow_provider_zeus.plugin.text.run_notes import Wait
+from airflow_provider_zeus.plugin.text.run_notes import StartWait
 
 UNTIL_S = 1_800_000_000.0
 PLANNED = Planned(signal="carbon", why="It waits until then: 24 % less.", until_s=UNTIL_S, saves=0.24)
@@ -29,5 +29,5 @@ def test_the_waits_of_a_run_by_the_task_that_trains(run_dag: Any) -> None:
     run = run_dag(dag)
     found = waits("zeus_waits_shown", run.run_id)
     assert found.keys() == {("train", -1), ("inside", -1)}
-    assert found["inside", -1] == Wait(UNTIL_S, PLANNED.why, "inside")
+    assert found["inside", -1] == StartWait(UNTIL_S, PLANNED.why, "inside")
     assert waits("zeus_waits_shown", "another run") == {}

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -28,6 +29,8 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProces
 
 HORIZON = 30.0  # recurrences that will use the answer of an experiment, where so many are left
 LOSS_AVERSION = 6.0  # how many joules saved make up for one lost beyond the allowance
+OCTAVES = 1.0  # distance of a candidate from a batch size that has converged; its neighbours in the list always count
+BEYOND_FACTOR = 1.4  # factor on the believed cost of a batch size that becomes available only after one more run
 CAUTION = 0.7  # sd of a size's difference from the default that count against it
 BISECTION_WIDTH, BISECTION_STEPS = 2.0, 6  # of dearest_epoch: log EpochCost on each side, and halvings
 
@@ -243,3 +246,44 @@ def dearest_epoch(predictions: Predictions, incumbent: int, tried: int) -> float
         net, _ = net_value(predictions, incumbent, candidate, supposed, np.zeros(1))
         low, high = (middle, high) if net[0] > own[0] else (low, middle)
     return math.exp((low + high) / 2)
+
+
+# ------------------------------------------------------------------ which batch sizes may be tried
+def candidates(sizes: tuple[int, ...], converged: frozenset[int]) -> tuple[bool, ...]:
+    """Whether each batch size is in reach of one that converged. Eq. KG-19 of docs/knowledge-gradient.md.
+
+    :param sizes: ascending.
+    """
+    near, last = [False] * len(sizes), len(sizes) - 1
+    factor = 2.0**OCTAVES * (1 + 1e-9)
+    for i, b in enumerate(sizes):
+        if b in converged:
+            for j in range(max(i - 1, 0), min(i + 1, last) + 1):
+                near[j] = True
+            for j, other in enumerate(sizes):
+                if b <= other * factor and other <= b * factor:
+                    near[j] = True
+    return tuple(near)
+
+
+@lru_cache(maxsize=256)
+def in_reach(sizes: tuple[int, ...], feasible: frozenset[int], converged: frozenset[int]) -> tuple[bool, ...]:
+    """Whether each batch size may be tried next. Infeasible ones are removed first, so that they block no neighbour."""
+    fitting = tuple(b for b in sizes if b in feasible)
+    near = dict(zip(fitting, candidates(fitting, converged), strict=True))
+    return tuple(near.get(b, False) for b in sizes)
+
+
+@lru_cache(maxsize=256)
+def log_factors_after(sizes: tuple[int, ...], feasible: frozenset[int], converged: frozenset[int]) -> Vector:
+    """Log factor on the cost of each size after another has converged. Eq. KG-20 of docs/knowledge-gradient.md.
+
+    Shape (size, the size that converged). Shared: do not modify.
+    """
+    factors = np.full((len(sizes), len(sizes)), np.inf)
+    for i, b in enumerate(sizes):
+        if b not in converged:
+            factors[np.array(in_reach(sizes, feasible, frozenset({b}))), i] = math.log(BEYOND_FACTOR)
+        factors[i, i] = 0.0
+    factors[[b in converged for b in sizes]] = 0.0
+    return factors

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -13,36 +12,31 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Z
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample
-from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
-from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import CAUTION, HORIZON, Choice, Predictions
-from airflow_provider_zeus.optimizer.knowledge_gradient.candidates import in_reach, log_factors_after
-from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
-from airflow_provider_zeus.optimizer.knowledge_gradient.gp import P_FAIL, Vector
-from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
-from airflow_provider_zeus.optimizer.thompson.arms import (
+from airflow_provider_zeus.optimizer.arms import (
     epoch_cost_variance,
     epoch_costs,
     epoch_costs_elsewhere,
     loads,
     profiled_epoch_costs,
 )
-from airflow_provider_zeus.optimizer.thompson.pruning import start_at
+from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
+from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import (
+    CAUTION,
+    HORIZON,
+    Choice,
+    Predictions,
+    in_reach,
+    log_factors_after,
+)
+from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import P_FAIL, Vector
+from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
+from airflow_provider_zeus.optimizer.reasons import Why
+from airflow_provider_zeus.optimizer.thompson import start_at
 
 RELIABILITY_RUNS = 5  # newest complete runs whose share of successes counts
 AUDIT_GAP = 5  # recurrences between two audits, at least
 EXTRA_SHARE = 0.02  # what tries may cost besides what was saved: share of the runs of the default
-
-
-@lru_cache(maxsize=256)
-def _trusted_and_success(
-    sizes: tuple[int, ...], trusted: frozenset[int], reached: frozenset[int]
-) -> tuple[tuple[bool, ...], Vector]:
-    """(whether each size may be the incumbent, its probability of success where no complete run missed the target).
-
-    Shared: do not modify.
-    """
-    success = np.array([1.0 if b in reached else 1.0 - P_FAIL for b in sizes])
-    return tuple(b in trusted for b in sizes), success
 
 
 class DecisionContext(NamedTuple):
@@ -128,12 +122,12 @@ class DecisionContext(NamedTuple):
         :param incumbent: its index.
         """
         fit = frozenset[int]() if self.times is None else self.times.fitting(self.converged)
-        adjective = "cheap" if fit or self.times is None else "fast"
-        known = f"known {'that is fast enough' if fit else 'to reach the target'}"
         costs = dict(zip(self.all_sizes, predictions.log_cost.tolist(), strict=True))
-        if min(costs[b] for b in fit or self.converged) < costs[self.all_sizes[incumbent]]:
-            return f"than which none {known} is surely {adjective}er"
-        return f"the {adjective}est {known}"
+        cheapest = min(costs[b] for b in fit or self.converged) >= costs[self.all_sizes[incumbent]]
+        return (Why.CHEAPEST if cheapest else Why.NONE_SURELY_CHEAPER).of(
+            adjective="cheap" if fit or self.times is None else "fast",
+            known="that is fast enough" if fit else "to reach the target",
+        )
 
     def predictions(self) -> Predictions | None:
         """Predictions for all sizes; None where no EpochCost is known on any device."""
@@ -145,29 +139,26 @@ class DecisionContext(NamedTuple):
         may_be_incumbent = self.converged - self.missed
         if self.times is not None:
             may_be_incumbent = self.times.fitting(may_be_incumbent) or may_be_incumbent
-        trusted, success = _trusted_and_success(self.all_sizes, may_be_incumbent, self.belief.reached)
+        caution: Vector = np.zeros(len(noise))
+        if default in may_be_incumbent:  # what counts against each size beside it where the incumbent is chosen
+            at, variance = self.all_sizes.index(default), costs[1] + noise
+            variance = self.belief.gp.difference_sd**2 + variance + variance[at]
+            variance[at] = 0.0
+            caution = CAUTION * np.sqrt(variance)
         return Predictions(
             gp=self.belief.gp,
             log_epoch_cost=costs[0],
             epoch_cost_variance=costs[1] + noise,
             unmeasured=costs[1] > 0,
             log_factors=log_factors_after(self.all_sizes, self.feasible, self.converged),
-            trusted=trusted,
-            success=self._success(success),
-            caution=self._caution(costs[1] + noise) if default in may_be_incumbent else np.zeros(len(noise)),
+            trusted=[b in may_be_incumbent for b in self.all_sizes],
+            success=self.success(),
+            caution=caution,
             max_epochs=self.belief.max_epochs,
             beta=self.job.beta,
             horizon=self.horizon,
             allowance=self._allowance(np.exp(costs[0])),
         )
-
-    def _caution(self, epoch_cost_variance: Vector) -> Vector:
-        """What counts against each size beside the default where the incumbent is chosen, in ln cost."""
-        default = self.all_sizes.index(self.job.default_batch_size)
-        variance = self.belief.gp.difference_sd**2 + epoch_cost_variance + epoch_cost_variance[default]
-        variance[default] = 0.0
-        caution: Vector = CAUTION * np.sqrt(variance)
-        return caution
 
     def _allowance(self, epoch_costs: Vector) -> float:
         """Expected cost [J] of a recurrence above which a try is a loss. Eq. KG-23 of docs/knowledge-gradient.md.
@@ -203,28 +194,18 @@ class DecisionContext(NamedTuple):
         undecided = 2 * Z * sd * estimated > abs(total - spent)
         return excess if excess > 0 and covered and undecided else None
 
-    def success_of_sizes(self) -> dict[int, float]:
-        """Probability that a complete run of each size reaches its target, hopeless slices included."""
-        success = np.array([1.0 if b in self.belief.reached else 1.0 - P_FAIL for b in self.all_sizes])
-        return dict(zip(self.all_sizes, self._success(success, skipped=frozenset()).tolist(), strict=True))
-
-    def _success(self, unmissed: Vector, skipped: frozenset[int] | None = None) -> Vector:
-        """Probability that a complete run reaches its target. Eq. KG-21 of docs/knowledge-gradient.md.
+    def success(self, skipped: frozenset[int] | None = None) -> Vector:
+        """Probability that a complete run of each size reaches its target. Eq. KG-21 of docs/knowledge-gradient.md.
 
         Of a size that has reached it, only the runs since the last change before its newest run count.
 
-        :param unmissed: the probability of each size where no complete run missed the target.
         :param skipped: numbers of the runs that do not count; default: those on hopeless slices.
         """
         belief = self.belief
-        if not belief.misses:
-            return unmissed
-        skipped = belief.hopeless if skipped is None else skipped
+        skipped = belief.hopeless if skipped is None and belief.misses else skipped or frozenset()
         missed = [(n, b, False) for n, b, _ in belief.misses if n not in skipped]
-        if not missed:
-            return unmissed
+        success = {b: 1.0 if b in belief.reached else 1.0 - P_FAIL for b in self.all_sizes}
         eras, reached = [0, *(change.since for change in belief.changes)], belief.reached
-        success = dict(zip(self.all_sizes, unmissed.tolist(), strict=True))
         for size in {b for _, b, _ in missed} & success.keys():
             runs = sorted(
                 (n, ok) for n, b, ok in [*((n, b, True) for n, b, _ in belief.converged), *missed] if b == size

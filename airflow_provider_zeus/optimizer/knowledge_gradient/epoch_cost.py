@@ -59,14 +59,15 @@ def predicted(
 
 
 def _expected_r(known: Mapping[int, float], default: int, loads: Mapping[int, float]) -> float:
-    """Batch size at which half of a step is expected to be overhead. Eq. KG-16 of docs/knowledge-gradient.md."""
-    logs = [math.log(b * (1 / _work_share(loads[b]) - 1)) for b in known if b in loads]
+    """Batch size at which half of a step is expected to be overhead, from the share of MAXPOWER drawn.
+
+    Eqs. KG-15 and KG-16 of docs/knowledge-gradient.md.
+    """
+    logs = []
+    for b in known.keys() & loads.keys():
+        work = min(max((loads[b] - IDLE_LOAD) / (FULL_LOAD - IDLE_LOAD), MIN_WORK), MAX_WORK)
+        logs.append(math.log(b * (1 / work - 1)))
     return math.exp(math.fsum(logs) / len(logs)) if logs else default * R_SHARE
-
-
-def _work_share(load: float) -> float:
-    """Share of a step that is work, from the share of MAXPOWER drawn. Eq. KG-15 of docs/knowledge-gradient.md."""
-    return min(max((load - IDLE_LOAD) / (FULL_LOAD - IDLE_LOAD), MIN_WORK), MAX_WORK)
 
 
 def _curve(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from airflow_provider_zeus.optimizer.changepoint import Change
+from airflow_provider_zeus.optimizer.drift import Change
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, GaussianProcess, Vector, prior
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
     State,

@@ -11,7 +11,7 @@ import numpy as np
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Phase, PlannedAttempt, ProfileSample
 from airflow_provider_zeus.optimizer.belief import Belief
-from airflow_provider_zeus.optimizer.changepoint import SURPRISES
+from airflow_provider_zeus.optimizer.drift import SURPRISES
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import (
     HORIZON,
     Choice,
@@ -21,11 +21,13 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import (
 )
 from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
+from airflow_provider_zeus.optimizer.reasons import Why
+from airflow_provider_zeus.optimizer.thompson import start_name
+from airflow_provider_zeus.units import counted
 
 HARD = 1.25  # x the usual epochs: a slice of the data that a decision calls hard
 
-Attempts = tuple[PlannedAttempt, ...]
-Recommended = tuple[Attempts, PlannedAttempt | None]
+Recommended = tuple[tuple[PlannedAttempt, ...], PlannedAttempt | None]
 
 
 def recommend(
@@ -45,7 +47,11 @@ def recommend(
     """
     (first, *after), second = _attempts(DecisionContext.of(job, belief, device, profiles, runs_left, times), held)
     if belief.changes and belief.age() <= SURPRISES:
-        first = replace(first, why=f"{first.why} {_last_change(belief)}")
+        change = belief.changes[-1]
+        trials, factor = change.shown_by, math.exp(change.jump)
+        shown_by = f"trial {trials[0]}" if len(trials) == 1 else f"trials {trials[0]} to {trials[-1]}"
+        drift = Why.DRIFT.of(since=change.since, shown_by=shown_by, factor=factor)
+        first = replace(first, why=f"{first.why} {drift}")
     return (first, *after), second
 
 
@@ -54,74 +60,55 @@ def _attempts(context: DecisionContext, held: str | None) -> Recommended:
     if not context.converged:
         return (_before_convergence(context, held),), None
     predictions = context.predictions()
-    if predictions is None:
-        return (_without_epoch_costs(context),), None
+    if predictions is None:  # the default where it converged, else the size that needed the fewest epochs
+        log_epochs, start = dict(zip(context.all_sizes, context.belief.gp.mean, strict=True)), context.start_size()
+        b = min(context.converged, key=lambda b: (b != start, log_epochs[b], b))
+        return (PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=Why.NO_EPOCH_COST.of(b=b)),), None
     index, second_index = predictions.incumbent([b in context.converged for b in context.all_sizes])
     b, second = context.all_sizes[index], None
     context, predictions = context.with_room_after(b, predictions)
     if second_index is not None and context.rescues > 0.5:
-        why = f"Where {b} misses the target or does not fit: the next best known to reach it."
-        second = PlannedAttempt(batch_size=context.all_sizes[second_index], phase=Phase.INCUMBENT, why=why)
+        size = context.all_sizes[second_index]
+        second = PlannedAttempt(batch_size=size, phase=Phase.INCUMBENT, why=Why.SECOND.of(b=b))
     standing = context.standing(predictions, index)
     if held is None and context.belief.newest[1]:
-        held = "The run before died or taught nothing"  # a retry has to end with a model
+        held = Why.DIED.of()  # a retry has to end with a model
     if held is None and not context.epoch_costs:  # another device's joules rank batch sizes, but bound no run
-        held = "No cost was measured on this device yet"
+        held = Why.UNMEASURED.of()
     if held is None and context.horizon < 1:
-        held = "No later run could use what a try would show"
+        held = Why.LAST_RUN.of()
     if held is None:
         choice = best(predictions, index, context.in_reach)
-        if choice.index != index:
-            return _then_incumbent(_exploratory(context, predictions, choice, b), b, standing), None
-        choice_again = context.returning(predictions, index)
-        if choice_again is not None:
-            return _then_incumbent(_returning(context, choice_again, b), b, standing), None
+        tried = _exploratory(context, predictions, choice, b) if choice.index != index else None
+        if tried is None and (choice_again := context.returning(predictions, index)) is not None:
+            tried = _returning(context, choice_again, b)
+        if tried is not None:
+            why = Why.AFTER_TRY.of(tried=tried.batch_size, b=b, standing=standing)
+            return (tried, PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why)), None
         excess = context.audit_excess(predictions, index)
         if excess is not None:
-            return (_audit(context, excess, b),), _second_after_audit(b)
-        held = "Knowledge gradient: no other batch size is worth a try now"
-    why = f"{held}; {b}, {standing}, runs."
+            return _audit(context, excess, b)
+        held = Why.NOT_WORTH_IT.of()
+    why = Why.RUNS.of(held=held, b=b, standing=standing)
     return (PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why),), second
-
-
-def _then_incumbent(attempt: PlannedAttempt, incumbent: int, standing: str) -> Attempts:
-    """A bounded attempt, and the incumbent that runs where it is given up."""
-    why = f"{attempt.batch_size} was given up; {incumbent}, {standing}, runs to the end."
-    return attempt, PlannedAttempt(batch_size=incumbent, phase=Phase.INCUMBENT, why=why)
 
 
 def _before_convergence(context: DecisionContext, held: str | None) -> PlannedAttempt:
     """The default, then the batch sizes nearest to it, each without a bound."""
     start = context.start_size()
     if held:
-        return PlannedAttempt(batch_size=start, phase=Phase.INCUMBENT, why=f"{held}; this run takes {start}.")
-    success = context.success_of_sizes()
+        return PlannedAttempt(batch_size=start, phase=Phase.INCUMBENT, why=Why.TAKES.of(held=held, b=start))
+    success = dict(zip(context.all_sizes, context.success(frozenset()).tolist(), strict=True))  # hopeless slices too
     b = min(context.feasible or {start}, key=lambda b: (-success[b], b != start, abs(math.log2(b / start)), b))
     if b == start and not context.belief.newest_runs:
-        default = b == context.job.default_batch_size
-        why = f"{b}, {'the default' if default else 'the nearest to the default that fits'}, comes first."
+        why = Why.COMES_FIRST.of(b=b, which=start_name(context.job, b))
     else:
-        why = f"{_why_none(context)}; {b} is the nearest to {start} of those that missed it least."
+        reached, here = context.belief.reached, context.belief.reached & context.feasible
+        none = Why.ALL_MISS_OR_BARRED if here < reached else Why.ALL_MISS
+        if not here:
+            none = Why.NONE_HERE if reached else Why.NONE_REACHED
+        why = Why.MISSED_LEAST.of(held=none.of(), b=b, start=start)
     return PlannedAttempt(batch_size=b, phase=Phase.EXPLORE, why=why)
-
-
-def _why_none(context: DecisionContext) -> str:
-    """Why no batch size counts as one that reaches the target."""
-    reached, here = context.belief.reached, context.belief.reached & context.feasible
-    if not reached:
-        return "No batch size has reached the target yet"
-    if not here:
-        return "No batch size that has reached the target may run here"
-    barred = " or may not run here" if here < reached else ""
-    return f"Every batch size that has reached the target misses it now{barred}"
-
-
-def _without_epoch_costs(context: DecisionContext) -> PlannedAttempt:
-    """The default where it converged, else the size that needed the fewest epochs."""
-    log_epochs, start = dict(zip(context.all_sizes, context.belief.gp.mean, strict=True)), context.start_size()
-    b = min(context.converged, key=lambda b: (b != start, log_epochs[b], b))
-    why = f"No EpochCost is known on any device; {b}, which reached the target, runs."
-    return PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why)
 
 
 def _exploratory(context: DecisionContext, predictions: Predictions, choice: Choice, incumbent: int) -> PlannedAttempt:
@@ -129,46 +116,34 @@ def _exploratory(context: DecisionContext, predictions: Predictions, choice: Cho
     text, cost = context.weights.text, np.exp(predictions.log_cost)
     b, index = context.all_sizes[choice.index], context.all_sizes.index(incumbent)
     runs = sum(n >= context.belief.era and size == b for n, size, _ in context.belief.converged)
-    source = f"from {runs} run{'s' if runs > 1 else ''}" if runs else "predicted from its neighbours"
-    why = (
-        f"Knowledge gradient: {b} is believed to cost {text(float(cost[choice.index]))} ({source}), {incumbent} "
-        f"{text(float(cost[index]))}; what it may save in the {_later_runs(context)} is worth the try; it "
-        f"is given up above {text(choice.give_up_at)}.{_hard_slice(context, b)}"
+    later = f"{context.horizon:g} run{'s' if context.horizon > 1 else ''}"
+    why = Why.WORTH_IT.of(
+        b=b,
+        cost=text(float(cost[choice.index])),
+        source=f"from {counted(runs, 'run')}" if runs else "predicted from its neighbours",
+        incumbent=incumbent,
+        incumbent_cost=text(float(cost[index])),
+        later=f"next {later}" if context.horizon >= HORIZON else f"{later} left",
+        bound=text(choice.give_up_at),
     )
+    why = f"{why} {_hard_slice(context, b)}".strip()
     attempt = PlannedAttempt(batch_size=b, phase=Phase.EXPLORE if not runs else Phase.SAMPLE, why=why)
     dearest = None if b in context.epoch_costs else dearest_epoch(predictions, index, choice.index)
     return _bounded(context, attempt, choice.give_up_at, dearest)
 
 
-def _later_runs(context: DecisionContext) -> str:
-    """The runs that will use the answer of a try, as a text."""
-    runs = f"{context.horizon:g} run{'s' if context.horizon > 1 else ''}"
-    return f"next {runs}" if context.horizon >= HORIZON else f"{runs} left"
-
-
-def _audit(context: DecisionContext, excess: float, incumbent: int) -> PlannedAttempt:
-    """The default, unbounded, so that what the job saves is measured."""
-    default = context.job.default_batch_size
-    why = (
-        f"Audit: {default}, the default, runs, so that what the job saves is measured and not only estimated. It is "
-        f"expected to cost {context.weights.text(excess)} more than {incumbent}; audits may take "
-        f"{100 * context.job.audit:g} % of what the job spends."
-    )
-    return PlannedAttempt(batch_size=default, phase=Phase.AUDIT, why=why)
-
-
-def _second_after_audit(incumbent: int) -> PlannedAttempt:
-    why = f"Where the default misses the target: {incumbent}, the best known to reach it."
-    return PlannedAttempt(batch_size=incumbent, phase=Phase.INCUMBENT, why=why)
+def _audit(context: DecisionContext, excess: float, incumbent: int) -> Recommended:
+    """The default, unbounded, so that what the job saves is measured; where it misses its target, the incumbent."""
+    default, percent = context.job.default_batch_size, 100 * context.job.audit
+    why = Why.AUDIT.of(b=default, excess=context.weights.text(excess), incumbent=incumbent, percent=percent)
+    attempt = PlannedAttempt(batch_size=default, phase=Phase.AUDIT, why=why)
+    return (attempt,), PlannedAttempt(batch_size=incumbent, phase=Phase.INCUMBENT, why=Why.AFTER_AUDIT.of(b=incumbent))
 
 
 def _returning(context: DecisionContext, choice: Choice, incumbent: int) -> PlannedAttempt:
     """An attempt of a batch size that has not run for a window: it may have become cheaper."""
-    b = context.all_sizes[choice.index]
-    why = (
-        f"{b} has had no run among the last {context.job.window} converged ones and is tried, in case it is cheaper "
-        f"than {incumbent}; it is given up above {context.weights.text(choice.give_up_at)}."
-    )
+    b, bound = context.all_sizes[choice.index], context.weights.text(choice.give_up_at)
+    why = Why.RETURNS.of(b=b, window=context.job.window, incumbent=incumbent, bound=bound)
     return _bounded(context, PlannedAttempt(batch_size=b, phase=Phase.RETURN, why=why), choice.give_up_at)
 
 
@@ -205,18 +180,4 @@ def _hard_slice(context: DecisionContext, b: int) -> str:
     factor = kept.epochs / math.exp(math.fsum(usual) / len(usual))
     if factor < HARD:
         return ""
-    return (
-        f" It was given up before on a hard slice of the data, where {kept.batch_size} took {factor:.2g} x its usual "
-        "epochs."
-    )
-
-
-def _last_change(belief: Belief) -> str:
-    """When the data changed last, and what was forgotten."""
-    change = belief.changes[-1]
-    trials = change.shown_by
-    runs = f"trial {trials[0]}" if len(trials) == 1 else f"trials {trials[0]} to {trials[-1]}"
-    return (
-        f"The data changed at trial {change.since}: {runs} needed {math.exp(change.jump):.2g} x the epochs predicted. "
-        "Earlier runs still show which batch sizes are better, but not how many epochs they need now."
-    )
+    return Why.HARD_SLICE.of(b=kept.batch_size, factor=factor)

@@ -19,15 +19,16 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.deadline import Z_SURE, InTime
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Decision, DeviceInfo, PlannedAttempt, ProfileSample
-from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
-from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
-from airflow_provider_zeus.optimizer.thompson.arms import (
+from airflow_provider_zeus.optimizer.arms import (
     epoch_cost_variance,
     epoch_costs,
     epoch_costs_elsewhere,
     loads,
     profiled_epoch_costs,
 )
+from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
+from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
+from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.units import time_text
 
 _TIME = Weights(0.0, 1.0, time_alone=True, objective="time")  # a cost is a time [s]
@@ -112,13 +113,17 @@ def in_time(decision: Decision, job: ZeusJob, times: RunTimes | None, finish_by_
     :param times: None where nothing is known of the time that a run takes.
     """
     last = decision.attempts[-1].batch_size
-
-    def timed(attempt: PlannedAttempt) -> PlannedAttempt:
-        return _timed(attempt, last, job, times, finish_by_s)
-
-    *tries, model = map(timed, decision.attempts)
-    model = replace(model, why=f"{model.why} {_sentence(model, times)}".strip())
-    stand_in = decision.stand_in and timed(decision.stand_in)
+    *tries, model = (_timed(attempt, last, job, times, finish_by_s) for attempt in decision.attempts)
+    stand_in = decision.stand_in and _timed(decision.stand_in, last, job, times, finish_by_s)
+    known = model.in_time
+    if times is None or known is None or known.time_95_s is None:
+        said = Why.TIME_UNKNOWN.of()
+    elif math.isinf(times.room_s):
+        said = ""
+    else:
+        most, left = time_text(known.time_95_s), time_text(max(times.room_s, 0.0))
+        said = (Why.LATE if known.hurry else Why.IN_TIME).of(most=most, left=left)
+    model = replace(model, why=f"{model.why} {said}".strip())
     return replace(decision, attempts=(*tries, model), stand_in=stand_in)
 
 
@@ -143,16 +148,3 @@ def _timed(
             time_95_s=times.most_s[b],
         ),
     )
-
-
-def _sentence(attempt: PlannedAttempt, times: RunTimes | None) -> str:
-    """What the deadline has to do with the attempt that ends with a model."""
-    if times is None or attempt.in_time is None or attempt.in_time.time_95_s is None:
-        return "It is not known yet how long a run takes."
-    if math.isinf(times.room_s):
-        return ""
-    ends = f"95 % of its runs end within {time_text(attempt.in_time.time_95_s)} at full power"
-    left = time_text(max(times.room_s, 0.0))
-    if not attempt.in_time.hurry:
-        return f"{ends}; until the deadline it is {left}."
-    return f"No known batch size ends in time: until the deadline it is {left}. {ends}; time alone decides."

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, HTTPException, Request  # noqa: TID253 -
 from fastapi.exceptions import RequestValidationError  # noqa: TID253
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from airflow_provider_zeus.airflow_compat import BaseUser
+from airflow_provider_zeus.airflow_compat import BaseUser, GetUserDep
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.plugin.api import auth, reading
@@ -90,7 +90,7 @@ def _changing(kind: type[BaseModel]) -> dict[str, Any]:
 
 @router.get("/settings")
 @answered
-def settings(dag_id: str, job_id: str, user: auth.GetUserDep) -> Controls:
+def settings(dag_id: str, job_id: str, user: GetUserDep) -> Controls:
     """Live settings of a job of a DAG, and whether this user may change them."""
     trials, sharing = _job_in(dag_id, job_id)
     return _controls(trials, may_edit=sharing <= auth.editable_dags(user))
@@ -98,9 +98,7 @@ def settings(dag_id: str, job_id: str, user: auth.GetUserDep) -> Controls:
 
 @router.post("/settings", **_changing(SettingChange))
 @answered
-def change(
-    dag_id: str, user: auth.GetUserDep, request: Annotated[SettingChange, Depends(_body(SettingChange))]
-) -> Controls:
+def change(dag_id: str, user: GetUserDep, request: Annotated[SettingChange, Depends(_body(SettingChange))]) -> Controls:
     """Pause or resume exploration, pin or unpin a batch size, measure the default. In force from the next run on."""
     trials = _editable(user, dag_id, request.job_id)
     current = _controls(trials, may_edit=True)
@@ -123,9 +121,7 @@ def change(
 
 @router.post("/alerts", **_changing(SilenceChange))
 @answered
-def silence(
-    dag_id: str, user: auth.GetUserDep, request: Annotated[SilenceChange, Depends(_body(SilenceChange))]
-) -> Alerts:
+def silence(dag_id: str, user: GetUserDep, request: Annotated[SilenceChange, Depends(_body(SilenceChange))]) -> Alerts:
     """Silence a kind of event of a job, or hear it again. In force from the next event on."""
     _editable(user, dag_id, request.job_id)
     by = Silence(by=user.get_name(), at_s=time.time()) if request.silenced else None

@@ -24,20 +24,6 @@ from airflow_provider_zeus.plugin.api import load
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-__all__ = [
-    "EVERYWHERE",
-    "FROM_OUR_PAGE",
-    "MAY_EDIT",
-    "MAY_READ_RUNS",
-    "GetUserDep",
-    "editable_dags",
-    "may_read_runs",
-    "readable_dags",
-    "sees_addresses",
-    "store_name",
-    "with_readable_runs",
-]
-
 
 async def _logged_in(user: GetUserDep) -> None:
     """401 without a login. Airflow's own ``requires_authenticated`` would use one of Airflow's threads."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response  # noqa: TID253 - see above
 
-from airflow_provider_zeus.airflow_compat import BaseUser
+from airflow_provider_zeus.airflow_compat import BaseUser, GetUserDep
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.config import next_of
 from airflow_provider_zeus.plugin.api import action_routes, auth, reading
@@ -39,7 +39,7 @@ _what_ifs: LruCache[Any] = LruCache(64)
 
 @router.get("/costs")
 @answered
-def dag_costs(user: auth.GetUserDep, dag_id: str, job_id: str | None = None, limit: Limit = 200, skip: Skip = 0) -> Any:
+def dag_costs(user: GetUserDep, dag_id: str, job_id: str | None = None, limit: Limit = 200, skip: Skip = 0) -> Any:
     """The runs of a Zeus job of a DAG, newest first, by default of its first job: the quick blocks of the tab."""
     store, jobs, job_id, note = _job(dag_id, job_id)
     answer = {"store": auth.store_name(user, store), "jobs": jobs, "job_id": None, "note": note, "left_out": ""}
@@ -77,7 +77,7 @@ def dag_costs(user: auth.GetUserDep, dag_id: str, job_id: str | None = None, lim
 
 @router.get("/charts")
 @answered
-def dag_charts(user: auth.GetUserDep, dag_id: str, job_id: str | None = None) -> Any:
+def dag_charts(user: GetUserDep, dag_id: str, job_id: str | None = None) -> Any:
     """Savings and charts of the newest runs: the slow blocks of the tab."""
 
     def make(store: Store, trials: list[Trial], analysis: JobAnalysis, factors: prices.Factors) -> Any:
@@ -91,7 +91,7 @@ def dag_charts(user: auth.GetUserDep, dag_id: str, job_id: str | None = None) ->
 @router.get("/what-if")
 @answered
 def dag_what_if_(
-    user: auth.GetUserDep,
+    user: GetUserDep,
     dag_id: str,
     job_id: str | None = None,
     eta: Annotated[float | None, Query(ge=0, le=1, allow_inf_nan=False)] = None,
@@ -113,7 +113,7 @@ def dag_what_if_(
 @router.get("/export")
 async def dag_export_(
     request: Request,
-    user: auth.GetUserDep,
+    user: GetUserDep,
     dag_id: str,
     kind: Literal["csv", "json"],
     job_id: str | None = None,

@@ -24,10 +24,7 @@ from airflow_provider_zeus.airflow_compat import BaseUser
 T = TypeVar("T")
 
 THREADS = 2  # with more, Airflow's threads would get a smaller share of Python's global lock
-SHARE = 0.5  # of its time that a thread may compute; it sleeps for the rest ...
-BURST_S = 2.0  # ... after it has computed for this long: a single page is never slowed down
-RETRY_S = 2  # Retry-After of a refused request
-BUSY = "Airflow is busy with other Zeus pages. Try again in a minute."
+SHARE = 0.5  # of its time that a thread may compute; it sleeps for the rest
 
 
 class RequestLimit:
@@ -46,7 +43,8 @@ class RequestLimit:
         with self._lock:
             own, free = self._under_way[name], self._most - self._under_way.total()
             if own >= self._most_each or 2 * own >= free:
-                raise HTTPException(429, BUSY, headers={"Retry-After": str(RETRY_S)})
+                busy = "Airflow is busy with other Zeus pages. Try again in a minute."
+                raise HTTPException(429, busy, headers={"Retry-After": "2"})
             self._under_way[name] += 1
 
         def leave() -> None:
@@ -121,7 +119,7 @@ def _submit(job: Callable[[], T]) -> Future[T]:
         until_s: float = getattr(_busy, "until_s", 0.0)
         time.sleep(max(0.0, until_s - time.monotonic()))
         start_s = time.thread_time()
-        until_s = max(until_s, time.monotonic() - BURST_S)
+        until_s = max(until_s, time.monotonic() - 2.0)  # a burst of 2 s: a single page is never slowed down
         try:
             return job()
         finally:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, HTTPException  # noqa: TID253 - see above
 
-from airflow_provider_zeus.airflow_compat import BaseUser
+from airflow_provider_zeus.airflow_compat import BaseUser, GetUserDep
 from airflow_provider_zeus.plugin.api import auth, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
@@ -25,7 +25,7 @@ _savings: LruCache[SavedDraws | str] = LruCache(600)
 
 @router.get("/jobs")
 @answered
-def jobs(user: auth.GetUserDep) -> Any:
+def jobs(user: GetUserDep) -> Any:
     """All jobs of the DAGs whose runs this user may read, with the state of their newest runs."""
     store = reading.open_log()
     missing = reading.missing_trials(lambda origin: True)
@@ -48,7 +48,7 @@ def jobs(user: auth.GetUserDep) -> Any:
 
 @router.get("/jobs/{dag_id}/saved", dependencies=[auth.MAY_READ_RUNS])
 @answered
-def job_saved(dag_id: str, job_id: str, user: auth.GetUserDep) -> Any:
+def job_saved(dag_id: str, job_id: str, user: GetUserDep) -> Any:
     """Savings of a job in a DAG so far. A route of its own, since it reads all trials of the job."""
     store = reading.open_log()
     trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS) if store and job_id in store.jobs(dag_id) else []
@@ -63,7 +63,7 @@ def job_saved(dag_id: str, job_id: str, user: auth.GetUserDep) -> Any:
 
 @router.get("/months")
 @answered
-def month(user: auth.GetUserDep, month: str | None = None) -> Any:
+def month(user: GetUserDep, month: str | None = None) -> Any:
     """What all jobs of the DAGs whose runs this user may read spent in a calendar month (UTC), and by month before."""
     months, store = _months(month), reading.open_log()
     sums = _readable(user, store, month_bounds(months[-1], len(months))) if store else []
@@ -72,7 +72,7 @@ def month(user: auth.GetUserDep, month: str | None = None) -> Any:
 
 @router.get("/months/saved")
 @answered
-def month_saved(user: auth.GetUserDep, month: str | None = None) -> Any:
+def month_saved(user: GetUserDep, month: str | None = None) -> Any:
     """What they saved in it; ask again until it is done.
 
     Fits jobs for :data:`WORK_S`; fits are kept while their sums stay as they are: the next request goes on.

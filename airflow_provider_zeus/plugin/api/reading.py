@@ -21,7 +21,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.operators.mixins import WAIT
 from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, learn, prior
-from airflow_provider_zeus.plugin.text.run_notes import Wait
+from airflow_provider_zeus.plugin.text.run_notes import StartWait
 from airflow_provider_zeus.plugin.views.overview_view import DagAbout, Live
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.signals.reading import CONNECTIONS, KEPT_S, ReadOnlyKeeper, signal_series
@@ -41,7 +41,6 @@ _Learned = tuple[tuple[_Version, ...], Belief]  # the trials that a belief was l
 
 log = logging.getLogger(__name__)
 
-MOST_PENDING = 200  # pending results read for one answer
 MOST_RUNS = 1000  # newest runs that sums, beliefs and charts of a job are made of
 
 
@@ -159,7 +158,7 @@ def present_dags(dag_ids: Collection[str]) -> set[str]:
         return set(dag_ids)
 
 
-def waits(dag_id: str, run_id: str) -> dict[tuple[str, int], Wait]:
+def waits(dag_id: str, run_id: str) -> dict[tuple[str, int], StartWait]:
     """The waits for a cheaper start in a run, by the task that trains and its map index; empty where none is known."""
     import sqlalchemy as sa
 
@@ -171,7 +170,7 @@ def waits(dag_id: str, run_id: str) -> dict[tuple[str, int], Wait]:
     except sa.exc.SQLAlchemyError:
         log.warning("The waits of a run cannot be read.", exc_info=True)
         return {}
-    found = ((task_id, index, Wait.read(value)) for task_id, index, value in rows)
+    found = ((task_id, index, StartWait.read(value)) for task_id, index, value in rows)
     return {(wait.trains or task_id, index): wait for task_id, index, wait in found if wait is not None}
 
 
@@ -212,11 +211,12 @@ def missing_trials(wanted: Callable[[Origin], bool]) -> dict[TrialKey, tuple[Tri
     :param wanted: whether trials of this origin are wanted.
     """
     texts: list[tuple[str, str | None]] = []
+    most = 200  # of each kind, for one answer
     try:
-        texts += [(f"Variable {name}", AirflowVariables().get(name)) for name in _pending_variables()[:MOST_PENDING]]
+        texts += [(f"Variable {name}", AirflowVariables().get(name)) for name in _pending_variables()[:most]]
     except StoreError as error:
         log.warning("Pending results in Variables cannot be read: %s", error)
-    for path in sorted(_pending_files())[:MOST_PENDING]:
+    for path in sorted(_pending_files())[:most]:
         with suppress(OSError, ValueError):  # removed since, or not a file of ours: the job's next run warns
             texts.append((_file_text(path), read_file(path)))
     found = {}

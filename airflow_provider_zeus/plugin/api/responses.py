@@ -27,10 +27,6 @@ log = logging.getLogger(__name__)
 
 CHUNK_TIMEOUT_S = 30.0  # until the browser has taken one chunk of a file; then the connection is closed
 FILE_TIMEOUT_S = 600.0  # until it has taken the whole file
-HIDDEN = (
-    "The trial log is not available. Users who may edit Airflow's Connections see the reason here; it is also in the "
-    "log of the api-server."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +89,11 @@ async def file(request: Request, user: BaseUser, make: Callable[[], File]) -> Re
 def _problem(user: BaseUser, error: ZeusError) -> Response:
     """503. The error may name the log's host, path and database, which only some users may see."""
     log.warning("The cost page cannot use the trial log: %s", error)
-    problem = str(error) if auth.sees_addresses(user) else HIDDEN
+    hidden = (
+        "The trial log is not available. Users who may edit Airflow's Connections see the reason here; it is also in "
+        "the log of the api-server."
+    )
+    problem = str(error) if auth.sees_addresses(user) else hidden
     return JSONResponse(Problem(problem=problem).model_dump(), status_code=503)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query  # noqa: TID253 - see above
 
+from airflow_provider_zeus.airflow_compat import GetUserDep
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.api import auth, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
@@ -27,7 +28,7 @@ _yardsticks: LruCache[Yardstick] = LruCache(4)  # of 1,000 runs: 33 MB each
 
 @router.get("/dags/{dag_id}/runs/{run_id}/costs", dependencies=[auth.MAY_READ_RUNS])
 @answered
-def run_costs(user: auth.GetUserDep, dag_id: str, run_id: str, job_id: str | None = None) -> Any:
+def run_costs(user: GetUserDep, dag_id: str, run_id: str, job_id: str | None = None) -> Any:
     """Costs of a run of a DAG by attempt, of all its Zeus jobs or of one: the quick blocks of each part of the tab."""
     store = reading.open_log()
     trials, pending = _trials(store, dag_id, run_id)
@@ -55,7 +56,7 @@ def run_costs(user: auth.GetUserDep, dag_id: str, run_id: str, job_id: str | Non
 
 @router.get("/dags/{dag_id}/runs/{run_id}/charts", dependencies=[auth.MAY_READ_RUNS])
 @answered
-def run_charts(user: auth.GetUserDep, dag_id: str, run_id: str, job_id: str, task_id: str, map_index: int = -1) -> Any:
+def run_charts(user: GetUserDep, dag_id: str, run_id: str, job_id: str, task_id: str, map_index: int = -1) -> Any:
     """The charts of one task of a run: the slow blocks of a part of the tab."""
     store = reading.open_log()
     own = run_view.parts_of(store.recurrence(dag_id, run_id) if store else []).get((job_id, task_id, map_index))
@@ -72,7 +73,7 @@ def run_charts(user: auth.GetUserDep, dag_id: str, run_id: str, job_id: str, tas
 
 @router.get("/compare")
 @answered
-def compare(user: auth.GetUserDep, dag_id: Names, run_id: Names, job_id: Names) -> Any:
+def compare(user: GetUserDep, dag_id: Names, run_id: Names, job_id: Names) -> Any:
     """Runs side by side; an empty ``run_id`` compares all runs of the job. The three lists go by position."""
     if not len(dag_id) == len(run_id) == len(job_id):
         raise HTTPException(422, "Give dag_id, run_id and job_id equally often; an empty run_id means the whole job.")

@@ -10,7 +10,6 @@ from airflow_provider_zeus.plugin.views.models import Chart, Table
 from airflow_provider_zeus.reports.belief_table import BatchSizeStatus
 from airflow_provider_zeus.reports.belief_table import BeliefTable as Beliefs
 
-TITLE = "Belief per batch size"
 BELIEVED, OBSERVED, INTERVAL = "believed", "observed", "90 % interval"
 STANDINGS = {
     BatchSizeStatus.INCUMBENT: "in use",
@@ -26,13 +25,14 @@ STANDINGS = {
 
 def belief_chart(beliefs: Beliefs) -> Chart:
     """Chart of cost by batch size: the believed cost with its interval, the observed cost of each run."""
-    table = _table(beliefs)
+    title = "Belief per batch size"
+    table = _table(title, beliefs)
     costs = [row.believed.cost for row in beliefs.lines]
     values = [v for row in beliefs.lines for v in row.typical] + [v for c in costs for v in (c.low, c.value, c.high)]
     ends = [v for v in values if v is not None and v > 0]
     if not ends:
         return Chart(
-            title=TITLE,
+            title=title,
             note="Nothing is believed yet: no run that reached the target has reported its cost.",
             table=table,
         )
@@ -78,7 +78,7 @@ def belief_chart(beliefs: Beliefs) -> Chart:
             scatter(BELIEVED, 13, {"color": COLOURS[0], "opacity": 1}, believed, symbol="diamond"),
         ],
     )
-    return Chart(title=TITLE, option=option, text=_summary(beliefs), note=note, table=table)
+    return Chart(title=title, option=option, text=_summary(beliefs), note=note, table=table)
 
 
 def between(estimate: Estimate, unit: str) -> str:
@@ -106,7 +106,7 @@ def _summary(beliefs: Beliefs) -> str:
     return f"{found} Believed cheaper{doubt}: {named}."
 
 
-def _table(beliefs: Beliefs) -> Table:
+def _table(title: str, beliefs: Beliefs) -> Table:
     def text(estimate: Estimate) -> str:
         return "–" if estimate.value is None else words.cost(estimate.value, beliefs.unit).text
 
@@ -126,4 +126,4 @@ def _table(beliefs: Beliefs) -> Table:
     ]
     columns = ["Batch size", "Standing", "Reached target", "Stopped", "Epochs", "Cost of an epoch", "Cost of a run"]
     columns += ["90 % interval", "Observed mean"]
-    return Table(caption=TITLE, columns=columns, numeric=[True, False, *[True] * 7], rows=rows)
+    return Table(caption=title, columns=columns, numeric=[True, False, *[True] * 7], rows=rows)

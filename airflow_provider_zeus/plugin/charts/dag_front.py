@@ -23,7 +23,6 @@ from airflow_provider_zeus.plugin.views.models import Chart, Table
 from airflow_provider_zeus.reports.limit_profiles import SAME_W
 from airflow_provider_zeus.reports.pareto import OperatingPoint, ParetoFront
 
-TITLE = "Energy against time"
 FRONT, RAN, PROFILED, CHOSEN = "Pareto front", "chosen by runs", "profiled only", "what runs at this eta"
 ROW_PX = 14  # height of a label
 
@@ -95,8 +94,9 @@ def front_chart(
         the cheapest of them.
     :param limit_w: the power limit [W] that it has; None: those that its runs had.
     """
+    title = "Energy against time"
     if not front.points:
-        return Chart(title=TITLE, note=front.reason or "")
+        return Chart(title=title, note=front.reason or "")
     plot = _Plot.of(front)
     points = plot.points
 
@@ -139,7 +139,7 @@ def front_chart(
             "which the policy, whose intervals the belief shows, does not take for sure, or have a limit that the job "
             "does not set."
         )
-    return Chart(title=TITLE, option=option, text=text, note=note, table=_table(points, weights))
+    return Chart(title=title, option=option, text=text, note=note, table=_table(title, points, weights))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def _limit(p: OperatingPoint) -> str:
     return "no limit" if p.limit_w is None else words.watts(p.limit_w).text
 
 
-def _table(points: Sequence[OperatingPoint], weights: Weights) -> Table:
+def _table(title: str, points: Sequence[OperatingPoint], weights: Weights) -> Table:
     rows = [
         [
             str(p.batch_size),
@@ -207,4 +207,4 @@ def _table(points: Sequence[OperatingPoint], weights: Weights) -> Table:
         for p in points
     ]
     columns = ["Batch size", "Limit", "Time", "Energy", f"Cost at eta {weights.eta:g}", "Runs", "On the front"]
-    return Table(caption=TITLE, columns=columns, numeric=[True, True, True, True, True, True, False], rows=rows)
+    return Table(caption=title, columns=columns, numeric=[True, True, True, True, True, True, False], rows=rows)

@@ -13,7 +13,6 @@ from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Table
 from airflow_provider_zeus.reports.savings import Savings
 from airflow_provider_zeus.units import cost_text
 
-TITLE = "Sum saved"
 SUM, BAND, EXPLORED = "saved so far", "90 % interval", "spent on exploration so far"
 
 
@@ -32,6 +31,15 @@ def saved_chart(saving: Savings, rows: Sequence[RunRow]) -> Chart:
 
     :param rows: newest first, all runs of ``saving`` among them.
     """
+    title, unit = "Sum saved", saving.cost.unit
+
+    def told(s: _Sum) -> str:
+        explored = "exploration not known" if s.explored is None else f"exploration {cost_text(s.explored, unit)}"
+        return f"{'saved' if s.saved >= 0 else 'lost'} {cost_text(abs(s.saved), unit)}, {explored}"
+
+    def cell(value: float | None) -> str:
+        return "–" if value is None else f"{'−' if value < 0 else ''}{cost_text(abs(value), unit)}"
+
     by_key, steps = {row_key(row): row for row in rows}, saving.steps
     parts = [step.exploration for step in steps]
     explored_so_far = [None] * len(parts) if None in parts else accumulate(part or 0.0 for part in parts)
@@ -42,15 +50,14 @@ def saved_chart(saving: Savings, rows: Sequence[RunRow]) -> Chart:
     ]
     if not sums or any(step.saved.value is None for step in steps):  # a sum without it would be wrong
         why = saving.cost.saved.reason or "a figure of one of the runs is not known"
-        return Chart(title=TITLE, note=f"What was saved is not known: {why}.")
-    unit = saving.cost.unit
+        return Chart(title=title, note=f"What was saved is not known: {why}.")
     drawn = [v for s in sums for v in (s.saved, s.low, s.high, s.explored) if v is not None]
     size, name = scale(max(abs(v) for v in drawn), unit)
     shown = [s.row for s in sums]
     saved = [
         {
             "value": [i, number(s.saved / size)],
-            "tip": plain(f"{label(s.row)}\n{_saved_text(s.saved, unit)}, {_explored_text(s, unit)}"),
+            "tip": plain(f"{label(s.row)}\n{told(s)}"),
         }
         for i, s in enumerate(sums)
     ]
@@ -66,23 +73,11 @@ def saved_chart(saving: Savings, rows: Sequence[RunRow]) -> Chart:
     option["tooltip"]["trigger"] = "axis"
     option["legend"]["data"] = [name for name in (SUM, BAND, EXPLORED) if any(s["name"] == name for s in series)]
     note = f"Against batch size {saving.default_batch_size}, the default, at full power on the same slices of the data."
-    last = f"{_saved_text(sums[-1].saved, unit)}, {_explored_text(sums[-1], unit)}"
-    text = f"Running total after the newest run: {last}."
-    return Chart(title=TITLE, option=option, text=text, note=note, table=_table(sums, unit))
-
-
-def _saved_text(value: float, unit: str) -> str:
-    return f"{'saved' if value >= 0 else 'lost'} {cost_text(abs(value), unit)}"
-
-
-def _explored_text(s: _Sum, unit: str) -> str:
-    return "exploration not known" if s.explored is None else f"exploration {cost_text(s.explored, unit)}"
-
-
-def _table(sums: Sequence[_Sum], unit: str) -> Table:
-    def text(value: float | None) -> str:
-        return "–" if value is None else f"{'−' if value < 0 else ''}{cost_text(abs(value), unit)}"
-
-    rows = [[label(s.row), text(s.saved), text(s.low), text(s.high), text(s.explored)] for s in reversed(sums)]
-    columns = ["Run", "Saved so far", "at least (5 %)", "at most (95 %)", "Exploration so far"]
-    return Table(caption=TITLE, columns=columns, numeric=[False, True, True, True, True], rows=rows)
+    table = Table(
+        caption=title,
+        columns=["Run", "Saved so far", "at least (5 %)", "at most (95 %)", "Exploration so far"],
+        numeric=[False, True, True, True, True],
+        rows=[[label(s.row), *(cell(v) for v in (s.saved, s.low, s.high, s.explored))] for s in reversed(sums)],
+    )
+    text = f"Running total after the newest run: {told(sums[-1])}."
+    return Chart(title=title, option=option, text=text, note=note, table=table)

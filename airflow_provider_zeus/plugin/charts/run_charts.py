@@ -68,7 +68,11 @@ def power(drawn: Sequence[tuple[Trial, Sequence[PowerPoint]]]) -> Chart:
     size, unit = scale(spans[-1].end_s, "s")
     last = {s.attempt: s.point for s in spans}
     limits = [s.limit_w for s in spans]
-    chosen = [_chosen_w(s, last[s.attempt]) for s in spans]
+    chosen: list[float | None] = []  # by profiling, of all GPUs together; None while it still runs
+    for s in spans:
+        limit_w, profiles = s.trial.observation.power_limit_w, last[s.attempt].phase == "profile"
+        still = s.trial.state is State.RUNNING and profiles
+        chosen.append(None if limit_w is None or still else limit_w * s.device_count)
     option = base(
         grid={"left": 60, "right": 24, "top": 28, "bottom": 66},
         legend={"bottom": 0, "data": [POWER, LIMIT, CHOSEN]},
@@ -97,13 +101,6 @@ def power(drawn: Sequence[tuple[Trial, Sequence[PowerPoint]]]) -> Chart:
         note=f"{shaded if windows else ''}Each step is a mean over its time.",
         table=_table(spans),
     )
-
-
-def _chosen_w(span: _Span, last: PowerPoint) -> float | None:
-    """The limit [W] of all GPUs that profiling chose; None while it still runs. ``last``: of the span's attempt."""
-    limit_w = span.trial.observation.power_limit_w
-    profiling = span.trial.state is State.RUNNING and last.phase == "profile"
-    return None if limit_w is None or profiling else limit_w * span.device_count
 
 
 def _steps(spans: Sequence[_Span], size: float, values: Sequence[float | None]) -> list[Option]:

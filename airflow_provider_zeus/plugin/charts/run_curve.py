@@ -11,8 +11,6 @@ from airflow_provider_zeus.plugin.views.models import Chart, Table
 from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitProfiles
 
 ROW_PX = 14  # height of a label
-FLAT = 0.2  # smallest range of an axis, as a share of its highest value
-SLACK = 0.05  # room below the lowest and above the highest value, as a share of that range
 
 
 def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, ran_w: float | None) -> Chart | None:
@@ -58,16 +56,16 @@ def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, r
 
 
 def _axis(name: str, values: Sequence[float], size: float, height: float) -> Option:
-    """An axis around the values. A small spread is not magnified: the axis spans at least :data:`FLAT`, and the values
+    """An axis around the values. A small spread is not magnified: the axis spans a fifth of the highest value, and they
     lie at ``height`` (0 to 1) of it, so that two flat lines do not overlap.
     """
     low, high = min(values) / size, max(values) / size
     axis = value_axis(name, 44, scale=True)
-    if high - low >= FLAT * high:
+    if high - low >= 0.2 * high:
         return axis
-    middle, span = (low + high) / 2, FLAT * high
+    middle, span = (low + high) / 2, 0.2 * high
     bottom, top = middle - height * span, middle + (1 - height) * span
-    ends = {"min": number(min(bottom, low - SLACK * span)), "max": number(max(top, high + SLACK * span))}
+    ends = {"min": number(min(bottom, low - 0.05 * span)), "max": number(max(top, high + 0.05 * span))}
     return {**axis, **ends, "axisLabel": {"showMinLabel": False, "showMaxLabel": False}}
 
 

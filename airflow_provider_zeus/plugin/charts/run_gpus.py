@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_provider_zeus.model.trial import Observation, State, Trial
+from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.plugin.charts.chart_parts import bars, base, number, plain, scale, value_axis
 from airflow_provider_zeus.plugin.text.words import energy, source
 from airflow_provider_zeus.plugin.views.models import LONGEST, Chart, Table
-
-TITLE = "Energy per GPU"
 
 _Known = tuple[int, Trial, dict[str, float]]  # attempt, its trial, joules by GPU
 
@@ -19,14 +17,20 @@ def gpus(trials: Sequence[Trial]) -> Chart | None:
 
     It shows the newest energy source only: figures of different sources are never added.
     """
+    title = "Energy per GPU"
     several = [(n, t) for n, t in enumerate(trials, 1) if (t.observation.device_count or 1) > 1]
-    known = [(n, t, each_of(t.observation)) for n, t in several]
-    found = [(n, t, each) for n, t, each in known if each]
+    found: list[_Known] = []
+    for n, trial in several:
+        each_j, names = trial.observation.gpu_energy_j or (), (trial.observation.gpu_uuid or "").split(",")
+        if len(set(names)) != len(each_j):
+            names = [f"number {i}" for i in range(1, len(each_j) + 1)]
+        if each_j:
+            found.append((n, trial, dict(zip(names, each_j, strict=True))))
     if not several:
         return None
     if not found:
         why = several[-1][1].observation.reasons.get("gpu_energy_j", "")[:LONGEST]
-        return Chart(title=TITLE, note=f"Not known: {why or 'the log holds no energy by GPU'}.")
+        return Chart(title=title, note=f"Not known: {why or 'the log holds no energy by GPU'}.")
     of = found[-1][1].observation.energy_source
     shown = [(n, t, each) for n, t, each in found if t.observation.energy_source == of]
     names = list(dict.fromkeys(name for *_, each in shown for name in each))
@@ -59,29 +63,20 @@ def gpus(trials: Sequence[Trial]) -> Chart | None:
     left_out = f" Not in it: {gaps} attempt{'s' * (gaps > 1)} whose figures are not known, or of another source."
     running = " An attempt still runs: its figures so far." if shown[-1][1].state is State.RUNNING else ""
     return Chart(
-        title=TITLE,
+        title=title,
         option=option,
         text=f"Energy of {len(names)} GPUs, {energy(min(sums)).text} to {energy(max(sums)).text} each. "
         "The table holds the same figures.",
         note=f"By attempt, {source(of)}.{running}{left_out if gaps else ''}",
-        table=_table(shown, names, sums),
+        table=_table(title, shown, names, sums),
     )
-
-
-def each_of(seen: Observation) -> dict[str, float]:
-    """Energy by GPU [J], in the training's order of GPUs; empty where it is not known."""
-    each = seen.gpu_energy_j or ()
-    names = (seen.gpu_uuid or "").split(",")
-    if len(set(names)) != len(each):
-        names = [f"number {n}" for n in range(1, len(each) + 1)]
-    return dict(zip(names, each, strict=True))
 
 
 def _attempt(n: int, trial: Trial) -> str:
     return f"{n}: batch size {trial.batch_size}"
 
 
-def _table(shown: Sequence[_Known], names: Sequence[str], sums: Sequence[float]) -> Table:
+def _table(title: str, shown: Sequence[_Known], names: Sequence[str], sums: Sequence[float]) -> Table:
     total = sum(sums)
     rows = [
         [
@@ -94,7 +89,7 @@ def _table(shown: Sequence[_Known], names: Sequence[str], sums: Sequence[float])
         for i, (name, total_j) in enumerate(zip(names, sums, strict=True), 1)
     ]
     return Table(
-        caption=TITLE,
+        caption=title,
         columns=["GPU", "Identity", *(_attempt(n, t) for n, t, _ in shown), "Total", "Share"],
         numeric=[False, False, *(True for _ in shown), True, True],
         rows=rows,

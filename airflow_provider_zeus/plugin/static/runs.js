@@ -16,7 +16,8 @@ export function runsTable(_, { title }, answer) {
     ["Run", "Data slice", "Batch size", "#Energy", "#Time", "#Cost", "Source", "State", "Choice", "#Limit", "#Epochs"]);
   runs.append(element("tfoot", null, { id: "totals" }));
   const link = (kind) => element("a", kind.toUpperCase(), { href: api("dags", dagId, "export", { kind, job_id: answer.job_id }), download: "download" });
-  const [choose, compare] = [element("button", "Compare runs", { type: "button", "aria-pressed": "false" }), element("a")];
+  const choose = element("button", "Compare runs", { type: "button", "aria-pressed": "false" });
+  const compare = element("a", null, { id: "compare" });
   updateComparison = offerComparison(runs, compare, choose, { what: "runs" });
   queueMicrotask(() => fillTable(answer)); // once it is on the page
   const box = section(title,

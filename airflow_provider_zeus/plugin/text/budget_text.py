@@ -9,11 +9,10 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Tile
-from airflow_provider_zeus.reports.budget_figures import BudgetFigures, Passed, budget_figures
+from airflow_provider_zeus.reports.budget_figures import BudgetFigures, budget_figures
 from airflow_provider_zeus.signals.prices import Prices
 
 BUDGET = "Budget"
-NO_FORECAST = "a forecast needs three runs whose figures are known"
 
 
 def budget_answers(
@@ -39,24 +38,22 @@ def budget_answers(
     return answers
 
 
-def _passed(passed: Passed, reader: str | None) -> str:
-    """When a share was passed, and by which run; a run of another DAG than the reader's is not named."""
-    origin, day = passed.trial.origin, f"{datetime.fromtimestamp(passed.trial.opened_at, UTC):%Y-%m-%d}"
-    run = f"run {origin.run_id}" if reader in (None, origin.dag_id) else "a run of another DAG"
-    return f"{words.share(passed.share).text} passed on {day} by {run}."
-
-
 def _answer(found: BudgetFigures, job: ZeusJob, until: str, reader: str | None) -> Answer:
     budget, used = found.use.allowance.budget, found.use
     share, source = used.spent / budget.amount, words.badge([found.source])
     spent = f"{budget.amount_text(used.spent)} ({words.share(share).text})"
     running = f"open runs are expected to take {budget.amount_text(used.committed)}" if used.committed else ""
-    forecast = Figure(exact=NO_FORECAST)
+    no_forecast = "a forecast needs three runs whose figures are known"
+    forecast = Figure(exact=no_forecast)
     if found.forecast is not None:
         exact = "what is spent, and the mean of the newest runs until the period ends"
         forecast = Figure(value=found.forecast, text=f"{budget.amount_text(found.forecast)}", exact=exact)
     over = found.forecast is not None and found.forecast > budget.amount
-    events = [_passed(p, reader) for p in found.passed]
+    events = []
+    for passed in found.passed:
+        origin, day = passed.trial.origin, f"{datetime.fromtimestamp(passed.trial.opened_at, UTC):%Y-%m-%d}"
+        run = f"run {origin.run_id}" if reader in (None, origin.dag_id) else "a run of another DAG"
+        events.append(f"{words.share(passed.share).text} passed on {day} by {run}.")
     if used.share >= 1 and job.on_budget == "incumbent":
         events.append(f"No other batch size is tried until {until}.")
     return Answer(
@@ -74,7 +71,7 @@ def _answer(found: BudgetFigures, job: ZeusJob, until: str, reader: str | None) 
             Tile(
                 name="Forecast",
                 figure=forecast,
-                note=NO_FORECAST if found.forecast is None else "more than the budget" if over else "",
+                note=no_forecast if found.forecast is None else "more than the budget" if over else "",
                 kind="warn" if over else "",
                 source=source,
             ),

@@ -39,17 +39,17 @@ def of_job(
     about = f"of {'' if all_of else 'the newest '}{count}"
     spent = factors.at_the_time(seen_in(runs))
     if not runs:
-        return [Answer(question=COST, note=NO_RUN), _next(upcoming, source, factors, gpus)]
+        return [Answer(question=COST, note=NO_RUN), _next_run(upcoming, source, factors, gpus)]
     energy_j, time_s = savings.energy.spent, savings.time.spent
     cost = Answer(question=COST, about=about, note=f"not known: {PART}")
     if time_s is not None:
         cost = Answer(question=COST, about=about, figures=spent_tiles(energy_j, time_s, source, spent, gpus))
-    return [cost, _saved(savings, runs, source, factors, gpus), _next(upcoming, source, spent, gpus)]
+    return [cost, _against_default(savings, runs, source, factors, gpus), _next_run(upcoming, source, spent, gpus)]
 
 
 def of_run(saving: RunSaving, source: Source, factors: Factors) -> Answer:
     """What a run saved."""
-    return _saved(saving, saving.runs, source, factors, saving.where[1])
+    return _against_default(saving, saving.runs, source, factors, saving.where[1])
 
 
 def seen_in(runs: Sequence[RunTrials]) -> list[Observation]:
@@ -75,7 +75,7 @@ def spent_tiles(
     ]
 
 
-def _saved(
+def _against_default(
     found: Savings | RunSaving, runs: Sequence[RunTrials], source: Source, factors: Factors, gpus: int
 ) -> Answer:
     """Savings and losses of energy, time and money against the default, each with its own interval."""
@@ -120,7 +120,7 @@ def saved_money(base: Baseline, runs: Sequence[RunTrials], factors: Factors, gpu
     return found.times(per_j + per_s)
 
 
-def _next(upcoming: Upcoming, source: Source, factors: Factors, gpus: int) -> Answer:
+def _next_run(upcoming: Upcoming, source: Source, factors: Factors, gpus: int) -> Answer:
     """What the next run does, as the log stands, and what a run of the size that is kept is expected to take."""
     first, *after = upcoming.attempts
     if after and first.phase is not Phase.AUDIT:

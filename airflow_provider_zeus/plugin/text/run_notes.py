@@ -119,7 +119,7 @@ def shared_job(trials: Iterable[Trial]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class StartWait:
     """Until when a task waits for a cheaper start, and why; or that it did not. By its XCom ``zeus_wait``.
 
     Any task of a DAG may push such an XCom: what is not of its form is left out.
@@ -152,7 +152,7 @@ class Wait:
         return f"The start was planned for {until}; it began at {began}. {self.why}"
 
 
-def waiting(waits: dict[tuple[str, int], Wait]) -> str:
+def waiting(waits: dict[tuple[str, int], StartWait]) -> str:
     """What a run waits for, of which no task has begun; empty where none waits."""
     named = [
         f"{task_id}{'' if index < 0 else f' [{index}]'}: {wait.why}" for (task_id, index), wait in sorted(waits.items())

@@ -44,16 +44,6 @@ SOURCES = {
     "simulated": "simulated",
     IMPORTED: "imported",
 }
-NO_SOURCE = "no source"
-MEANING = {
-    "source": "Measured by the hardware.",
-    "estimate": "No hardware measured this: processor time multiplied by the watts of [zeus] cpu_watts.",
-    IMPORTED: "A file told it, of a training from before Zeus. It is not added to what Zeus measured.",
-    "simulated": "No hardware drew this: a model computed it.",
-    "no-source": "Nothing measures energy there: the job is tuned on time alone. A GPU with NVML, a CPU with RAPL, or "
-    "[zeus] cpu_watts for an estimate gives it a source.",
-}
-NEWER = "unknown here"  # of a state or phase that a newer version wrote
 SIMULATED = "simulated"
 
 
@@ -106,17 +96,25 @@ def data_slice(name: str | None) -> str:
 
 def source(name: str | None) -> str:
     """The name of an energy source."""
-    return NO_SOURCE if name is None else SOURCES.get(name, name)
+    return "no source" if name is None else SOURCES.get(name, name)
 
 
 def badge(names: Sequence[str | None]) -> Source:
     """The badge of figures from these sources; its text is empty where nothing was measured yet."""
     if not names:
         return Source()
+    meaning = {
+        "source": "Measured by the hardware.",
+        "estimate": "No hardware measured this: processor time multiplied by the watts of [zeus] cpu_watts.",
+        IMPORTED: "From an imported file, of a training before Zeus. It is not added to what Zeus measured.",
+        "simulated": "No hardware drew this: a model computed it.",
+        "no-source": "Nothing measures energy there: the job is tuned on time alone. A GPU with NVML, a CPU with RAPL, "
+        "or [zeus] cpu_watts for an estimate gives it a source.",
+    }
     kinds = ["no-source" if n is None else n if n in ("estimate", SIMULATED, IMPORTED) else "source" for n in names]
     kind = next((k for k in ("simulated", "estimate", IMPORTED, "no-source") if k in kinds), "source")
     different = sorted({source(n) for n in names})
-    return Source(name=names[-1], text=" and ".join(different), kind=kind, why=MEANING[kind])
+    return Source(name=names[-1], text=" and ".join(different), kind=kind, why=meaning[kind])
 
 
 def badged(chart: Chart, source: Source) -> Chart:
@@ -160,12 +158,12 @@ def cost_rule(weights: Weights) -> str:
 
 def state(of: State) -> str:
     """The text of a state; a state that a newer version wrote keeps its own name."""
-    return STATES.get(of) or f"{of.value} ({NEWER})"
+    return STATES.get(of) or f"{of.value} (unknown here)"
 
 
 def phase(of: Phase) -> str:
     """The text of a phase; a phase that a newer version wrote keeps its own name."""
-    return PHASES.get(of) or f"{of.value} ({NEWER})"
+    return PHASES.get(of) or f"{of.value} (unknown here)"
 
 
 def left_out(damaged: Sequence[Unreadable]) -> str:

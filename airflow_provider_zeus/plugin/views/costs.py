@@ -33,7 +33,10 @@ def _row(run: Sequence[Trial], job: ZeusJob, pending: Collection[TrialKey]) -> R
     weights = [weights_of(job, t.observation) for t in measured]
     units = {"s" if w.time_alone else "J" for w in weights}
     sources = {t.observation.energy_source for t in measured}
-    mixed = _mixed(sources, units)
+    mixed = None  # why its attempts cannot be added
+    if len(sources) > 1 or len(units) > 1:
+        names = " and ".join(sorted(words.source(s) for s in sources))
+        mixed = f"Its attempts were measured in different ways ({names}); such figures are not added."
     unit = "s" if units == {"s"} else "J"
     costs = {t.key: observed_cost(t.observation, w) for t, w in zip(measured, weights, strict=True)}
     return RunRow(
@@ -68,14 +71,6 @@ def _state_text(trial: Trial, pending: Collection[TrialKey]) -> str:
     if waits:
         return NOT_STORED
     return words.state(trial.state) + ", imported" * (trial.observation.imported is not None)
-
-
-def _mixed(sources: Collection[str | None], units: Collection[str]) -> str | None:
-    """Why the attempts of a run cannot be added; None where they can."""
-    if len(sources) <= 1 and len(units) <= 1:
-        return None
-    names = " and ".join(sorted(words.source(s) for s in sources))
-    return f"Its attempts were measured in different ways ({names}); such figures are not added."
 
 
 def _one(trial: Trial, name: str, to_figure: ToFigure) -> Figure:

@@ -17,7 +17,6 @@ from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.what_if import Forecast, WhatIf, what_if
 
 MOST_PRICE, MOST_CARBON = 1e6, 1e5
-_PRICES = ("price_per_kwh", "price_per_gpu_hour", "g_co2e_per_kwh")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,8 @@ def answered(known: JobAnalysis, wish: Wish, configured: Factors) -> WhatIfAnswe
     log = known.log
     fit = known.saving.base.epochs
     found = what_if(log, log.job, eta=wish.eta, profiles=known.profiles, epochs=fit, decided=known.decided)
-    changed = {name: value for name in _PRICES if (value := getattr(wish, name)) is not None}
+    names = ("price_per_kwh", "price_per_gpu_hour", "g_co2e_per_kwh")
+    changed = {name: value for name in names if (value := getattr(wish, name)) is not None}
     factors, gpus = replace(configured, **changed), log.where[1] if log.where else 1
     weights = Weights.of(log.job if wish.eta is None else replace(log.job, eta=wish.eta), log.device)
     front = front_chart(known.front(), weights, found.then.batch_size, found.then.limit_w)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -60,10 +60,10 @@ def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Fact
         source = words.badge(sorted({s.source for s in (*now.get(kind, ()), *before.get(kind, ()))}, key=str))
         answers = []
         if kind in now:
-            answers.append(_spent("Spent", now[kind], source, factors))
+            answers.append(_spent_of_kind("Spent", now[kind], source, factors))
             answers.append(Answer(question="Saved", note="is being worked out …"))
         if kind in before:
-            answers.append(_spent("The month before", before[kind], source, factors))
+            answers.append(_spent_of_kind("The month before", before[kind], source, factors))
         shown.append(MonthKind(kind=kind, source=source, answers=answers))
     silent = [silent_text(s for s in sums if s.period == period) for period in (last, last - 1)]
     which = ("In no figure", "In no figure of the month before")
@@ -79,7 +79,7 @@ def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Fact
     }
 
 
-def _spent(question: str, sums: Sequence[PeriodSum], source: Source, factors: Factors) -> Answer:
+def _spent_of_kind(question: str, sums: Sequence[PeriodSum], source: Source, factors: Factors) -> Answer:
     spent = Spent.of(sums)
     factors, gpus = factors.at_the_time(spent.drawn), spent.gpu_s / spent.time_s if spent.time_s else 1.0
     tiles = spent_tiles(spent.energy_j, spent.time_s, source, factors, gpus)
@@ -99,7 +99,7 @@ def month_saved(
     kinds = by_kind(sums)
     known = [each for each in found if not isinstance(each, str)]
     answers = {
-        total.kind: _saved(
+        total.kind: _saved_of_kind(
             total,
             words.badge(sorted({s.source for s in kinds.get(total.kind, ())}, key=str)),
             factors,
@@ -118,7 +118,7 @@ def month_saved(
     return {"answers": answers, "done": done, "progress": progress}
 
 
-def _saved(found: SavedSum, source: Source, factors: Factors, drawn: Sequence[Observation]) -> Answer:
+def _saved_of_kind(found: SavedSum, source: Source, factors: Factors, drawn: Sequence[Observation]) -> Answer:
     """What the jobs of a kind saved at the prices of a start at once, and what waiting for another saved besides.
 
     :param drawn: by all their attempts in the month.
@@ -161,7 +161,11 @@ def months_chart(sums: Sequence[PeriodSum], months: Sequence[str], kind: str) ->
     for s in sums:
         months_of = of_job.setdefault(s.job_id, [0.0] * len(months))
         months_of[s.period] += (s.energy_j if energy else s.time_s) or 0.0
-    rows = _largest(of_job)
+    ordered = sorted(of_job, key=lambda job: (-sum(of_job[job]), job))
+    most = len(ordered) if len(ordered) <= JOBS + 1 else JOBS
+    rows = {job: of_job[job] for job in ordered[:most]}
+    if most < len(ordered):
+        rows[OTHERS] = [sum(column) for column in zip(*(of_job[job] for job in ordered[most:]), strict=True)]
     totals = [sum(column) for column in zip(*rows.values(), strict=True)]
     if not any(totals):
         return Chart(title=title, note="Nothing was spent yet.")
@@ -198,12 +202,3 @@ def months_chart(sums: Sequence[PeriodSum], months: Sequence[str], kind: str) ->
             rows=lines,
         ),
     )
-
-
-def _largest(of_job: Mapping[str, list[float]]) -> dict[str, list[float]]:
-    """The jobs that spent most, and the sum of the others."""
-    ordered = sorted(of_job, key=lambda job: (-sum(of_job[job]), job))
-    if len(ordered) <= JOBS + 1:
-        return {job: of_job[job] for job in ordered}
-    rest = [sum(column) for column in zip(*(of_job[job] for job in ordered[JOBS:]), strict=True)]
-    return {**{job: of_job[job] for job in ordered[:JOBS]}, OTHERS: rest}

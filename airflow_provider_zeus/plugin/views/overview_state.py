@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise, takewhile
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -34,7 +34,15 @@ def state_of(trials: Sequence[Trial], now: float) -> JobState:
     """
     runs = runs_of(trials)
     ended = [run for run in runs if run[-1].state is not State.RUNNING]
-    return _failing(ended) or _stale(runs, now) or _waiting(trials) or _exploring(trials)
+    if found := _failing(ended) or _stale(runs, now):
+        return found
+    try:
+        learn_from = trials[-1].job.learn_from
+    except JobSpecError:  # a newer version wrote it
+        learn_from = [t.origin.run_type for t in trials]
+    if not any(t.origin.run_type in learn_from for t in trials):
+        return JobState(name="waiting", why=run_notes.none_teaches(trials, learn_from))
+    return _exploring(trials, learn_from)
 
 
 def _failing(ended: Sequence[Sequence[Trial]]) -> JobState | None:
@@ -71,25 +79,8 @@ def _stale(runs: Sequence[Sequence[Trial]], now: float) -> JobState | None:
     return JobState(name="stale", why=f"{why}{rhythm}.")
 
 
-def _learn_from(trials: Sequence[Trial]) -> Sequence[str]:
-    """Run types that teach the job of the newest trial; every type where a newer version wrote it."""
-    try:
-        return trials[-1].job.learn_from
-    except JobSpecError:
-        return [t.origin.run_type for t in trials]
-
-
-def _waiting(trials: Sequence[Trial]) -> JobState | None:
-    """The state "waiting" where none of the newest runs teaches."""
-    learn_from = _learn_from(trials)
-    if any(t.origin.run_type in learn_from for t in trials):
-        return None
-    return JobState(name="waiting", why=run_notes.none_teaches(trials, learn_from))
-
-
-def _exploring(trials: Sequence[Trial]) -> JobState:
-    """The state by the runs that show what the policy does."""
-    learn_from = _learn_from(trials)
+def _exploring(trials: Sequence[Trial], learn_from: Collection[str]) -> JobState:
+    """The state by the runs that show what the policy does. ``learn_from``: types of runs that teach."""
     teaching = [run for run in runs_of(trials) if run[-1].origin.run_type in learn_from]
     runs = [run for run in teaching if run[-1].planned.phase is not Phase.FALLBACK]  # it could not use the log
     ended = [run for run in teaching if run[-1].state is not State.RUNNING]

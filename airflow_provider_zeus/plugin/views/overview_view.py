@@ -146,6 +146,9 @@ def controls(
         return None
     paused, pinned = bool(live.get("pause_exploration")), live.get("pin_batch_size")
     pinned = pinned if pinned in job.batch_sizes else None
+    after: Any = live.get("audit_after")  # where more trials followed than are known, it has begun
+    asked_for = after is not None and min(t.number for t in trials) <= after + 1
+    asked_for = asked_for and not any(t.planned.phase is Phase.AUDIT and t.number > after for t in trials)
     spent = "" if audit_cost is None else f", at a cost of about {audit_cost}"
     audit = (
         f"The next run trains batch size {job.default_batch_size}, the default{spent}. So its epochs on that slice of "
@@ -170,15 +173,7 @@ def controls(
         ),
         pin_text="The next run, and each one after it, trains with this batch size until it is unpinned, also "
         "where another one is cheaper. A run that trains now is not changed.",
-        audit_text="" if pinned or _audit_waits(trials, live) else audit,
+        audit_text="" if pinned or asked_for else audit,
         unpin_text="From the next run on Zeus chooses the batch size again. A run that trains now is not changed."
         + (" Exploration stays paused." if paused else ""),
     )
-
-
-def _audit_waits(trials: Sequence[Trial], live: Mapping[str, Any]) -> bool:
-    """Whether a run of the default was asked for and has not begun; not where more trials followed than are known."""
-    after = live.get("audit_after")
-    if after is None or min(t.number for t in trials) > after + 1:
-        return False
-    return not any(t.planned.phase is Phase.AUDIT and t.number > after for t in trials)

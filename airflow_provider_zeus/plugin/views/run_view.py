@@ -15,7 +15,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.charts import run_curve, run_gpus
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
-from airflow_provider_zeus.plugin.text.run_notes import Wait
+from airflow_provider_zeus.plugin.text.run_notes import StartWait
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.models import (
     UNKNOWN,
@@ -34,7 +34,6 @@ from airflow_provider_zeus.reports.run_figures import RunSaving
 
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
 NOT_ENDED = "the run has not ended"
-NO_DATA = "no optimizer step was made"
 WAITS = "its cost is not yet stored in the log"
 
 PartKey = tuple[str, str, int]  # job, task, map index
@@ -84,7 +83,7 @@ class RunPart:
     saving: RunSaving | None
     prices: Factors
     shared: str = ""
-    wait: Wait | None = None
+    wait: StartWait | None = None
 
     @cached_property
     def job(self) -> ZeusJob:
@@ -114,7 +113,7 @@ class RunPart:
             return NOT_ENDED
         if self.waiting:
             return WAITS
-        return NO_DATA if self.trials[-1].state is State.NO_DATA else "nothing of it was measured"
+        return "no optimizer step was made" if self.trials[-1].state is State.NO_DATA else "nothing of it was measured"
 
     @cached_property
     def ended(self) -> RunSaving | None:

@@ -12,13 +12,11 @@ import pytest
 from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks import choosing
-from benchmarks.parts.ablations import NeverStopped, OneLimitPerRun, without
 from benchmarks.parts.literal import Settled, literal
 from benchmarks.plots import name_of
-from benchmarks.quality import choosing_page
 from benchmarks.quality.choosers import FIXED_CAP, HINDSIGHT, PACKAGE, Package, cap_of, fixed_cap, hindsight, package
 from benchmarks.regimes import series_of
-from benchmarks.replays import Replays
+from benchmarks.replays import NeverStopped, OneLimitPerRun, Replays, without
 from benchmarks.report import percent, ratio_of
 from benchmarks.series import play, replayed
 from tests.unit.simulation.tiny import tiny, write
@@ -126,15 +124,15 @@ def replays(costs: list[float], kept: int = 3) -> Replays:
 
 def test_costs_of_the_first_runs_by_hand() -> None:
     found = replays([1.5, 2.0])
-    assert choosing_page.costs(found, 2) == [3.0, 4.0]
-    assert choosing_page.costs(found, 10) == [4.5, 6.0], "a job of three runs"
+    assert choosing.costs(found, 2) == [3.0, 4.0]
+    assert choosing.costs(found, 10) == [4.5, 6.0], "a job of three runs"
 
 
 def test_what_is_surely_dearer_is_among_the_losses() -> None:
-    of = {name: replays([1.0, 1.0]) for name in choosing_page.NAMES}
-    assert choosing_page.losses({"a/b": of}) == ["None."]
-    of[choosing_page.OURS] = replays([1.2, 1.2])
-    rows = choosing_page.losses({"a/b": of})[2:]
+    of = {name: replays([1.0, 1.0]) for name in choosing.NAMES}
+    assert choosing.losses({"a/b": of}) == ["None."]
+    of[choosing.OURS] = replays([1.2, 1.2])
+    rows = choosing.losses({"a/b": of})[2:]
     assert len(rows) == 3 * 4, "each horizon against each other way, but not against hindsight"
     assert all("+20.0 % [+20.0, +20.0]" in row for row in rows)
 
@@ -166,12 +164,12 @@ def test_the_page_in_the_tree_holds_what_no_seed_decides() -> None:
     if "ZEUS_TRACES" not in os.environ:
         pytest.skip("the paper's traces are not here: set ZEUS_TRACES to their folder")
     pairs = Traces(Path(os.environ["ZEUS_TRACES"])).pairs()
-    held = choosing.hold(Path(os.environ["ZEUS_TRACES"]), pairs, 1, 1, (FIXED_CAP, HINDSIGHT, choosing_page.DEFAULT))
-    cost = partial(choosing_page.costs, runs=None)
+    held = choosing.hold(Path(os.environ["ZEUS_TRACES"]), pairs, 1, 1, (FIXED_CAP, HINDSIGHT, choosing.DEFAULT))
+    cost = partial(choosing.costs, runs=None)
     text = PAGE.read_text()
     for pair, of in held.items():
         capped, best = (
-            percent(ratio_of(cost(of[c]), cost(of[choosing_page.DEFAULT])).to_json()) for c in (FIXED_CAP, HINDSIGHT)
+            percent(ratio_of(cost(of[c]), cost(of[choosing.DEFAULT])).to_json()) for c in (FIXED_CAP, HINDSIGHT)
         )
         workload, _, gpu = pair.partition("/")
         rows = [r for r in text.splitlines() if r.startswith(f"| {name_of(workload)}, {gpu.upper()} |")]

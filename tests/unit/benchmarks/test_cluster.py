@@ -15,11 +15,22 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks import groups as benchmark
-from benchmarks.group_shape import SHAPE, clusters_of, read_shape, share_in_large, spread_of, squad_mean, tail_of
+from benchmarks.group_shape import (
+    SHAPE,
+    Group,
+    Submission,
+    clusters_of,
+    draw_groups,
+    read_shape,
+    share_in_large,
+    spread_of,
+    squad_mean,
+    tail_of,
+    write_groups,
+)
 from benchmarks.groups import player_of
 from benchmarks.quality.cluster import Cluster, gpus_for, run_cluster, size_of
 from benchmarks.quality.overlap import Default, play
-from benchmarks.quality.submission_groups import Group, Submission, draw_groups, write_groups
 from tests.strategies import REPRODUCIBLE
 from tests.unit.simulation.tiny import scenarios, tiny, write
 

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from airflow_provider_zeus import optimizer
-from airflow_provider_zeus.optimizer import changepoint, learn
+from airflow_provider_zeus.optimizer import drift, learn
 from airflow_provider_zeus.optimizer.knowledge_gradient import (
     acquisition,
-    candidates,
     epoch_cost,
     gp,
     policy,
@@ -81,18 +80,18 @@ def test_a_patch_reaches_what_is_computed_at_import() -> None:
 
 
 def test_a_patch_is_undone_after_an_error() -> None:
-    with pytest.raises(ZeroDivisionError), patched(constant("changepoint", "SURPRISES"), 16):
+    with pytest.raises(ZeroDivisionError), patched(constant("drift", "SURPRISES"), 16):
         assert 1 / (learn.SURPRISES - 16)
-    assert (changepoint.SURPRISES, learn.SURPRISES) == (8, 8)
+    assert (drift.SURPRISES, learn.SURPRISES) == (8, 8)
 
 
 def test_a_patch_leaves_no_cached_figure_behind() -> None:
     sizes = (16, 32, 64)
     arguments = (sizes, frozenset(sizes), frozenset({16}))
-    before = candidates.log_factors_after(*arguments).copy()
-    with patched(constant("knowledge_gradient.candidates", "BEYOND_FACTOR"), 5.0):
-        assert candidates.log_factors_after(*arguments)[2, 1] == pytest.approx(np.log(5.0))
-    assert (candidates.log_factors_after(*arguments) == before).all()
+    before = acquisition.log_factors_after(*arguments).copy()
+    with patched(constant("knowledge_gradient.acquisition", "BEYOND_FACTOR"), 5.0):
+        assert acquisition.log_factors_after(*arguments)[2, 1] == pytest.approx(np.log(5.0))
+    assert (acquisition.log_factors_after(*arguments) == before).all()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,7 @@ def test_a_patch_leaves_no_cached_figure_behind() -> None:
         ("knowledge_gradient.acquisition", "HORIZON", 15.0, 60.0),
         ("knowledge_gradient.decision_context", "RELIABILITY_RUNS", 2, 10),
         ("knowledge_gradient.epoch_cost", "MAX_WORK", 0.475, 0.99),
-        ("thompson.pruning", "ROUNDS", 1, 4),
+        ("thompson", "ROUNDS", 1, 4),
     ],
 )
 def test_scaled_values(module: str, name: str, halved: float, doubled: float) -> None:
@@ -109,7 +108,7 @@ def test_scaled_values(module: str, name: str, halved: float, doubled: float) ->
 
 
 def test_an_integer_stays_at_least_one() -> None:
-    assert constant("thompson.pruning", "ROUNDS").scaled(0.1) == 1
+    assert constant("thompson", "ROUNDS").scaled(0.1) == 1
 
 
 def test_a_scaled_grid_has_its_own_probabilities() -> None:

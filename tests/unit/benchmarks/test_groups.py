@@ -21,17 +21,17 @@ from airflow_provider_zeus.model.trial import Observation, Phase, State, Trial
 from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks import groups as benchmark
-from benchmarks.group_shape import read_shape
-from benchmarks.quality import overlap
-from benchmarks.quality.overlap import Default, Going, GridSearch, Ledger, Zeus, play
-from benchmarks.quality.submission_groups import (
+from benchmarks.group_shape import (
     COLUMNS,
     Group,
     Submission,
     draw_groups,
     read_groups,
+    read_shape,
     write_groups,
 )
+from benchmarks.quality import overlap
+from benchmarks.quality.overlap import Default, Going, GridSearch, Ledger, Zeus, play
 from tests.strategies import REPRODUCIBLE
 from tests.unit.simulation.tiny import scenarios, tiny, write
 

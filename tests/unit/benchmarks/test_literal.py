@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.simulation.driver import replay
-from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.environment import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.parts.literal import TRIES, Parts, Settled, literal

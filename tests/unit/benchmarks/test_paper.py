@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import paper, upstream
-from benchmarks.cores import on_all_cores, progress
+from benchmarks.command import on_all_cores, progress
 from benchmarks.epoch_cost import Miss, known_sets, row_of
 from benchmarks.replays import NAMES, Replays
 from benchmarks.report import geomean, mean_ci

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.environment import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks import regimes
 from benchmarks.learn import job_with, log_of
 from benchmarks.quality.choosers import run_cost
 from benchmarks.quality.drifts import SHIFT, Drift
-from benchmarks.quality.regime_figures import found_silent, watched
 from benchmarks.quality.regime_set import BY_NAME, REGIMES, given_up_times, noisy
+from benchmarks.regimes import found_silent, watched
 from benchmarks.report import mean_and_worst, mean_of, ratio_of
 from tests.unit.benchmarks.test_scenarios import ONE, TWO, WHOLE, pair_of
 from tests.unit.simulation.tiny import write

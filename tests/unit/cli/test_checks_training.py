@@ -8,14 +8,14 @@ import pytest
 
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.cli.checks_training import batch_size, metric, steps
-from airflow_provider_zeus.cli.rehearsal import Ended, Outcome, other_size, plan_of
-from airflow_provider_zeus.training.protocol.plan import Rehearsal, RehearsalResult
+from airflow_provider_zeus.cli.rehearsal import Ended, Outcome, Stage
+from airflow_provider_zeus.training.protocol.plan import RehearsalResult
 
 JOB = ZeusJob(batch_sizes=[16, 32, 64], default_batch_size=32, target="loss <= 0.1", max_epochs=3)
 
 
 def outcome(**seen: object) -> Outcome:
-    plan = plan_of(JOB, Rehearsal(path="/nowhere"), state_dir=None)
+    plan = Stage().plan(JOB, Path("/nowhere"))
     return Outcome(plan=plan, ended=Ended(), seen=RehearsalResult(**seen))  # type: ignore[arg-type]
 
 
@@ -56,9 +56,13 @@ def test_a_loss_is_compared_with_its_target(found: float | None, status: str) ->
 
 def test_the_size_is_another_one_than_the_default() -> None:
     sizes = {"target": "a >= 1", "max_epochs": 1}
-    assert other_size(JOB) == 16
-    assert other_size(ZeusJob(batch_sizes=[32, 64, 128], default_batch_size=32, **sizes)) == 64  # type: ignore[arg-type]
-    assert other_size(ZeusJob(batch_sizes=[32], default_batch_size=32, **sizes)) == 32  # type: ignore[arg-type]
+
+    def size_of(job: ZeusJob) -> int:
+        return Stage().plan(job, Path("/nowhere")).attempts[0].batch_size
+
+    assert size_of(JOB) == 16
+    assert size_of(ZeusJob(batch_sizes=[32, 64, 128], default_batch_size=32, **sizes)) == 64  # type: ignore[arg-type]
+    assert size_of(ZeusJob(batch_sizes=[32], default_batch_size=32, **sizes)) == 32  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"v": 2}', '{"v": 1, "told": "x"}', '{"v": 1, "other": 1}'])

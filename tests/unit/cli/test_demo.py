@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
 from airflow_provider_zeus.airflow_compat import DagModel, DagRun, ParseImportError, create_session
-from airflow_provider_zeus.cli import demo, servers
+from airflow_provider_zeus.cli import demo
 from airflow_provider_zeus.cli.demo import DAG_ID, JOB_ID
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.store.sql.store import Store
@@ -199,8 +199,8 @@ def test_a_locked_database_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_address_is_that_of_the_configuration(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__API__PORT", "8123")
     monkeypatch.delenv("AIRFLOW__API__BASE_URL", raising=False)
-    assert servers.ui_url() == "http://127.0.0.1:8123"
+    assert demo.ui_url() == "http://127.0.0.1:8123"
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.org/a/")
-    assert servers.ui_url() == "https://airflow.example.org/a"
+    assert demo.ui_url() == "https://airflow.example.org/a"
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "http://127.0.0.1:9")
-    assert "api-server at http://127.0.0.1:9" in servers.not_running()
+    assert "api-server at http://127.0.0.1:9" in demo.not_running()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.cli import checks_device, checks_power, checks_store
+from airflow_provider_zeus.cli import checks_host, doctor
 from airflow_provider_zeus.cli.finding import Finding
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.trial import DeviceInfo, State
@@ -107,29 +107,29 @@ def test_people_read_a_line_per_check_and_its_remedy(zeus: Zeus, home: Path) -> 
     [("3.2.2", "ok"), ("3.3.2", "ok"), ("3.4.0", "warning"), ("3.1.8", "error"), ("4.0", "error")],
 )
 def test_versions_of_airflow(airflow: str, status: str) -> None:
-    assert checks_store.versions(airflow).status == status
+    assert doctor.versions(airflow).status == status
 
 
 def test_what_an_energy_counter_does(tmp_path: Path) -> None:
     gpu = open_simulated("simulated:v100/shufflenet", tmp_path)
     gpu.on_step(1000)
-    moving = checks_device.energy(gpu, lambda _: [gpu.on_step(1000) for _ in range(10)])
+    moving = checks_host.energy(gpu, lambda _: [gpu.on_step(1000) for _ in range(10)])
     assert moving.status == "ok"
     assert moving.finding.startswith("simulated works: ")
     waited: list[float] = []
-    still = checks_device.energy(gpu, waited.append)
+    still = checks_host.energy(gpu, waited.append)
     assert still.status == "warning"
     assert "stays at" in still.finding
     assert sum(waited) == pytest.approx(1.0)
-    assert checks_device.energy(NoneDevice(), waited.append).remedy == "see device"
+    assert checks_host.energy(NoneDevice(), waited.append).remedy == "see device"
 
 
 def test_what_a_device_is(tmp_path: Path) -> None:
-    found = checks_device.device(open_simulated("simulated:v100/shufflenet", tmp_path))
+    found = checks_host.device(open_simulated("simulated:v100/shufflenet", tmp_path))
     assert found.status == "ok"
     assert "1 x simulated V100" in found.finding
     assert "power limits 100 to 250 W" in found.finding
-    none = checks_device.device(NoneDevice(why="no libnvidia-ml.so"))
+    none = checks_host.device(NoneDevice(why="no libnvidia-ml.so"))
     assert (none.status, none.remedy) == ("warning", "no libnvidia-ml.so")
 
 
@@ -146,9 +146,9 @@ def gpu(**values: Any) -> Any:
 
 def test_a_gpu_whose_limits_may_not_be_set() -> None:
     shared = gpu(limit_range=lambda: None, missing={"limit_range": "shared with pid 7"})
-    found = checks_device.device(shared)
+    found = checks_host.device(shared)
     assert (found.status, found.remedy) == ("warning", "shared with pid 7")
-    assert checks_power.permission(shared, euid=1000).status == "ok"
+    assert checks_host.permission(shared, euid=1000).status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_a_gpu_whose_limits_may_not_be_set() -> None:
 def test_who_may_set_limits(tmp_path: Path, euid: int, caps: str, status: str) -> None:
     path = tmp_path / "status"
     path.write_text(f"Name:\tpython\nCapPrm:\t000001ffffffffff\nCapEff:\t{caps}\n")
-    found = checks_power.permission(gpu(), euid=euid, status=path)
+    found = checks_host.permission(gpu(), euid=euid, status=path)
     assert found.status == status
     assert ("mode='measure'" in (found.remedy or "")) is (status == "warning")
     for way in ("this user itself: ", "the sidecar at /run/zeus/power.sock: no", "zeusd at /run/zeusd/zeusd.sock: no"):
         assert way in found.finding
-    assert checks_power.permission(gpu(), euid=1000, status=tmp_path / "nowhere").status == "warning"
+    assert checks_host.permission(gpu(), euid=1000, status=tmp_path / "nowhere").status == "warning"
 
 
 @pytest.mark.parametrize("kind", ["", "zeusd:"])
@@ -180,13 +180,13 @@ def test_helpers_that_set_limits_are_named(tmp_path: Path, monkeypatch: pytest.M
     if kind:
         ways = {"environ": {"ZEUSD_SOCK_PATH": str(path)}}
     else:
-        monkeypatch.setattr(checks_power, "SIDECAR", str(path))
+        monkeypatch.setattr(checks_host, "SIDECAR", str(path))
         ways = {"environ": {}}
     here = {**ways, "euid": 1000, "status": tmp_path / "no", "ask": lambda at, uuids: asked.append(at)}
-    found = checks_power.permission(gpu(), **here)
+    found = checks_host.permission(gpu(), **here)
     assert (found.status, found.remedy) == ("warning", f"set [zeus] power_socket = {kind}{path}")
     assert asked == [f"{kind}{path}"]
-    found = checks_power.permission(gpu(), f"{kind}{path}", **here)
+    found = checks_host.permission(gpu(), f"{kind}{path}", **here)
     assert found.status == "ok"
     assert f"{path}, as [zeus] power_socket" in found.finding
 
@@ -197,7 +197,7 @@ def test_a_helper_that_will_not_is_named_with_its_reason(tmp_path: Path) -> None
     def refuse(at: str, uuids: list[str]) -> None:
         raise DeviceError("GPU-1 not served")
 
-    found = checks_power.permission(gpu(), str(tmp_path / "s"), euid=0, ask=refuse)
+    found = checks_host.permission(gpu(), str(tmp_path / "s"), euid=0, ask=refuse)
     assert found.status == "warning"
     assert "no, GPU-1 not served" in found.finding
     assert "power_socket empty" in str(found.remedy)
@@ -355,7 +355,7 @@ def test_a_check_that_fails_is_a_finding_too(zeus: Zeus, monkeypatch: pytest.Mon
     def fails(*_: object) -> Finding:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(checks_store, "executor", fails)
+    monkeypatch.setattr(doctor, "executor", fails)
     found = findings(zeus)
     assert found["executor"].status == "error"
     assert "RuntimeError: boom" in found["executor"].finding

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.cli.read_earlier import trials_of
+from airflow_provider_zeus.cli.import_log import trials_of
 from airflow_provider_zeus.cli.read_export import of_json
 from airflow_provider_zeus.cli.read_file import MOST_BYTES, document_of, table_of
 from airflow_provider_zeus.errors import JobSpecError

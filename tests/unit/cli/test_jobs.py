@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.trial import Phase, State, Trial
-from airflow_provider_zeus.plugin.api import live_settings
+from airflow_provider_zeus.plugin.api import reading
 from airflow_provider_zeus.store.live_settings import CHANGED, variable_key
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.pending import remember
@@ -121,7 +121,7 @@ def test_a_change_records_the_user_of_the_command_and_not_the_author_of_an_earli
     AirflowVariables().set(KEY, json.dumps({"eta": 0.9, CHANGED: by_the_page}))
     monkeypatch.setattr("getpass.getuser", lambda: "ann")
     assert zeus("jobs", *command).status == 0
-    live, change = live_settings.of("d.train")
+    live, change = reading.live_settings("d.train")
     assert (live["eta"], change["by"]) == (0.9, "cli: ann")
     assert change["what"].startswith(what)
     assert change["at"] > by_the_page["at"]
@@ -133,7 +133,7 @@ def test_the_removal_of_the_last_setting_leaves_only_its_record(zeus: Zeus, stor
     assert settings() == {"pause_exploration": True}
     assert zeus("jobs", "resume", "d.train").status == 0
     assert settings() == {}
-    assert live_settings.of("d.train")[1]["what"] == "exploration resumed"
+    assert reading.live_settings("d.train")[1]["what"] == "exploration resumed"
     assert zeus("jobs", "resume", "d.train").status == 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.airflow_compat import DagModel, create_session
-from airflow_provider_zeus.cli.plan_wait import may_wait
+from airflow_provider_zeus.cli.plan import may_wait
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.store.base import Report

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.cli.prune import seconds_of, size_text
+from airflow_provider_zeus.cli.upkeep import seconds_of, size_text
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.store.open import open_store
@@ -94,7 +94,7 @@ def test_what_is_too_young_or_used_stays_and_is_counted(zeus: Zeus, log: Store) 
 
 
 def test_long_work_tells_how_far_it_is(zeus: Zeus, log: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_zeus.cli.prune._SAY_EVERY", 1)
+    monkeypatch.setattr("airflow_provider_zeus.cli.upkeep._SAY_EVERY", 1)
     assert "d.train: 19 trials so far" in zeus("prune", "--older-than", "210d").err
     assert sql_prune.TRIALS_A_STEP > 1
 

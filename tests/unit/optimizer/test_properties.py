@@ -19,8 +19,8 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Decision, DeviceInfo, Observation, Phase, PlannedAttempt, State, Trial
 from airflow_provider_zeus.model.wire import decode
+from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
-from airflow_provider_zeus.optimizer.thompson.arms import Arm, arms_of, epoch_costs
 from tests.strategies import REPRODUCIBLE, V100, devices, jobs, jobs_and_logs, logs, make_trial, observations, profiles
 
 JobAndLog = tuple[ZeusJob, list[Trial]]

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.trial import Decision, Phase, State, Trial, TrialKey
-from airflow_provider_zeus.optimizer.belief import RECURRENCES_KEPT, Belief
+from airflow_provider_zeus.optimizer.belief import RECURRENCES_KEPT, STRUCK_FOR, Belief
+from airflow_provider_zeus.optimizer.learn import FAILURES_KEPT
 from airflow_provider_zeus.optimizer.policy import choose, learn, prior
-from airflow_provider_zeus.optimizer.strikes import FAILURES_KEPT, STRUCK_FOR
 from tests.strategies import REPRODUCIBLE, V100
 from tests.unit.optimizer.world import NEVER, World, job_of
 

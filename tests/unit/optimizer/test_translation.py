@@ -12,9 +12,9 @@ import pytest
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import Decision, PlannedAttempt, State
+from airflow_provider_zeus.optimizer.arms import epoch_costs, translated
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
 from airflow_provider_zeus.optimizer.posterior import posteriors
-from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, translated
 from airflow_provider_zeus.simulation.environment import Environment, Run
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces

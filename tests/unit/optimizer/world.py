@@ -11,8 +11,8 @@ from typing import Any
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Decision, DeviceInfo, Phase, PlannedAttempt, State, Trial
+from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
-from airflow_provider_zeus.optimizer.thompson.arms import Arm, arms_of, epoch_costs
 from tests.strategies import V100, make_trial
 
 SAMPLES = 1000.0

@@ -163,7 +163,7 @@ def test_what_runs_is_not_called_cheapest_where_another_size_is_believed_cheaper
     assert answer.belief is not None
     assert "In use (★): 64" in answer.belief.text
     assert "Believed cheaper, but not surely: 32 (" in answer.belief.text
-    assert "64, than which none known to reach the target is surely cheaper, runs" in found.decided.settled.why
+    assert "64, since no size known to reach the target is surely cheaper, runs" in found.decided.settled.why
     pinned = JobAnalysis.of(log, as_dataset(log, job), [], {"pin_batch_size": 64})
     answer = charts(log, pinned)
     assert answer.belief is not None

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.cli.export import rows_of_jobs
-from airflow_provider_zeus.cli.read_earlier import trials_of
+from airflow_provider_zeus.cli.import_log import trials_of
 from airflow_provider_zeus.cli.read_export import histories_of, of_json
 from airflow_provider_zeus.cli.read_file import document_of
 from airflow_provider_zeus.errors import SignalError

@@ -183,7 +183,7 @@ def test_a_run_without_data_is_no_part_of_a_trend() -> None:
 
 def test_a_change_of_the_data_is_told_while_it_is_new() -> None:
     from airflow_provider_zeus.optimizer.belief import Belief
-    from airflow_provider_zeus.optimizer.changepoint import Change
+    from airflow_provider_zeus.optimizer.drift import Change
 
     belief = Belief(job=JOB, changes=(Change(3, 0.6, (3, 4)),))
     found = overview_state.drifted(belief, log(C, C, C, C))

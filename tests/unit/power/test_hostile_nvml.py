@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.cli import checks_device, checks_power
+from airflow_provider_zeus.cli import checks_host
 from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.power.factory import open_device
 from airflow_provider_zeus.training.profiling import measurement_windows
@@ -111,8 +111,8 @@ def doctors(name: str, state_dir: Path) -> str:
     """What an error of ours says; empty where each finding that is not well has its remedy."""
     try:
         device = open_device(name, state_dir=state_dir, read_only=True)
-        findings = [checks_device.device(device), checks_device.energy(device, lambda _s: None)]
-        findings.append(checks_power.permission(device, ""))
+        findings = [checks_host.device(device), checks_host.energy(device, lambda _s: None)]
+        findings.append(checks_host.permission(device, ""))
         device.close()
     except ZeusError as error:
         return str(error)

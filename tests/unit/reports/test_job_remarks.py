@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.reports.job_remarks import DEVICE, EASY, OTHER_TASK, TARGET, TWO_JOBS, UNIT, remarks
+from airflow_provider_zeus.reports.job_remarks import RemarkKind, remarks
 from tests.unit.plugin.kit import JOB, trial
 
 OTHER = {"batch_sizes": [8, 16], "default_batch_size": 16}
@@ -36,15 +36,15 @@ B_LOSS, A_LOSS = ("e/train", {"target": "loss <= 1"}), ("d/train", {"target": "l
 @pytest.mark.parametrize("other", [B_OTHER, B_LOSS, ("d/again", OTHER)])
 def test_tasks_that_alternate_with_other_sizes_or_targets_are_two_jobs(other: Any) -> None:
     (remark,) = remarks(log(A, A, other, A))
-    assert (remark.kind, remark.number, remark.is_warning) == (TWO_JOBS, 4, True)
+    assert (remark.kind, remark.number, remark.is_warning) == (RemarkKind.TWO_JOBS, 4, True)
     name = other[0].replace("/", ".")
     assert all(part in remark.text for part in ("'d.train'", "d.train", name, "job_id"))
-    assert found(A, A, other, A, other) == [(TWO_JOBS, 5)], "each run of either says so"
+    assert found(A, A, other, A, other) == [(RemarkKind.TWO_JOBS, 5)], "each run of either says so"
 
 
 def test_a_task_that_comes_later_may_be_the_same_one_renamed() -> None:
-    assert found(A, A, B_OTHER) == [(OTHER_TASK, 3)]
-    assert found(A, A, B_OTHER, B_OTHER) == [(OTHER_TASK, 3)], "the run that saw it first"
+    assert found(A, A, B_OTHER) == [(RemarkKind.OTHER_TASK, 3)]
+    assert found(A, A, B_OTHER, B_OTHER) == [(RemarkKind.OTHER_TASK, 3)], "the run that saw it first"
     assert not remarks(log(A, A, B_OTHER))[0].is_warning
 
 
@@ -52,7 +52,7 @@ def test_tasks_that_share_a_job_on_purpose_are_no_two_jobs() -> None:
     assert found(A, B, A, B) == []
     assert found(A, B, A, ("e/train", {"target": "accuracy>=0.80"})) == [], "another notation"
     assert found(A, B, A_OTHER, B_OTHER) == [], "both were changed together"
-    assert (TWO_JOBS, 3) not in found(A, B, A_OTHER), "while the change is on its way"
+    assert (RemarkKind.TWO_JOBS, 3) not in found(A, B, A_OTHER), "while the change is on its way"
 
 
 def test_a_new_version_begins_anew() -> None:
@@ -65,12 +65,12 @@ def test_a_mapped_task_whose_job_is_changed_is_one_job() -> None:
     new = replace(trial(3, "run2", map_index=0), spec=replace(JOB, **OTHER).to_dict())  # type: ignore[arg-type]
     assert remarks([*old, new]) == []
     again = replace(old[1], number=4)
-    assert [remark.kind for remark in remarks([*old, new, again])] == [TWO_JOBS]
+    assert [remark.kind for remark in remarks([*old, new, again])] == [RemarkKind.TWO_JOBS]
 
 
 def test_a_new_target_is_a_note_of_the_run_that_has_it_first() -> None:
-    assert found(A, A, A_LOSS) == [(TARGET, 3)]
-    assert found(A, A, A_LOSS, A_LOSS) == [(TARGET, 3)]
+    assert found(A, A, A_LOSS) == [(RemarkKind.TARGET, 3)]
+    assert found(A, A, A_LOSS, A_LOSS) == [(RemarkKind.TARGET, 3)]
     assert found(A, A, ("d/train", {"target": "accuracy >= 0.80"})) == []
 
 
@@ -80,13 +80,13 @@ def on(*models: str | None) -> list[Trial]:
 
 def test_a_new_device_is_a_note() -> None:
     (remark,) = remarks(on("V100", None, "V100", "A40"))
-    assert (remark.kind, remark.number, remark.is_warning) == (DEVICE, 4, False)
+    assert (remark.kind, remark.number, remark.is_warning) == (RemarkKind.DEVICE, 4, False)
     assert "V100" in remark.text
     assert "A40" in remark.text
     assert [r.number for r in remarks(on("V100", None), device=("A40", 1, "simulated"))] == [2], "not yet reported"
     assert remarks(on("V100", None), device=("V100", 1, "simulated")) == []
     assert remarks(on("V100", None)) == []
-    assert [r.kind for r in remarks(log(A, energy_source="rapl") + on("V100", "V100")[1:])] == [DEVICE]
+    assert [r.kind for r in remarks(log(A, energy_source="rapl") + on("V100", "V100")[1:])] == [RemarkKind.DEVICE]
 
 
 def test_readers_of_one_dag_learn_nothing_of_another() -> None:
@@ -95,7 +95,7 @@ def test_readers_of_one_dag_learn_nothing_of_another() -> None:
         assert "e.train" not in remark.text
         assert "8, 16" not in remark.text
         assert "loss" not in remark.text
-    assert [r.kind for r in remarks(log(A, B, B_LOSS, A), reader="d")] == [TWO_JOBS]
+    assert [r.kind for r in remarks(log(A, B, B_LOSS, A), reader="d")] == [RemarkKind.TWO_JOBS]
 
 
 def test_of_no_trial_nothing_is_said() -> None:
@@ -116,7 +116,7 @@ def test_of_no_trial_nothing_is_said() -> None:
 )
 def test_a_share_against_per_cent(target: str, metric: float, said: bool) -> None:
     newest = log(("d/train", {"target": target}), metric=metric)
-    found = [r for r in remarks(newest) if r.kind == UNIT]
+    found = [r for r in remarks(newest) if r.kind == RemarkKind.UNIT]
     assert bool(found) is said
     assert all(r.is_warning and f"{metric:g}" in r.text for r in found)
 
@@ -124,6 +124,6 @@ def test_a_share_against_per_cent(target: str, metric: float, said: bool) -> Non
 def test_a_target_that_each_first_report_reaches() -> None:
     easy = log(*[A] * 3, epochs=1.0)
     (remark,) = remarks(easy)
-    assert (remark.kind, remark.number, remark.is_warning) == (EASY, 3, False)
+    assert (remark.kind, remark.number, remark.is_warning) == (RemarkKind.EASY, 3, False)
     assert remarks(easy[:2]) == []
     assert remarks([*easy[:2], log(*[A] * 3, epochs=2.0)[2]]) == []

@@ -15,10 +15,8 @@ from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import Decision, Phase, PlannedAttempt, State, Trial
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.simulation import driver
-from airflow_provider_zeus.simulation.baselines import default, grid_search
-from airflow_provider_zeus.simulation.driver import replay
-from airflow_provider_zeus.simulation.environment import Environment
-from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.driver import default, grid_search, replay
+from airflow_provider_zeus.simulation.environment import Environment, Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from tests.strategies import REPRODUCIBLE
 from tests.unit.simulation.tiny import scenarios, tiny

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.simulation.baselines import default, grid_search
-from airflow_provider_zeus.simulation.driver import replay
+from airflow_provider_zeus.simulation.driver import default, grid_search, replay
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import PowerMeasurement, Traces
 from tests.strategies import REPRODUCIBLE

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from airflow_provider_zeus.cli import checks_store
-from airflow_provider_zeus.cli.db import upgrade_tables
+from airflow_provider_zeus.cli import doctor
+from airflow_provider_zeus.cli.upkeep import upgrade_tables
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.store.open import open_store
@@ -29,7 +29,7 @@ WAYS_IN: list[Callable[[], object]] = [
     open_store,
     lambda: open_store(create=False),
     upgrade_tables,
-    lambda: checks_store.trials("zeus_default"),
+    lambda: doctor.trials("zeus_default"),
 ]
 
 
@@ -75,7 +75,7 @@ def test_every_way_in_refuses_it_and_leaves_it_as_it_is(other: Callable[[str], s
     for way_in in WAYS_IN:
         with pytest.raises(StoreError, match=rf"has schema {revision}\. This version knows {schema.HEAD}.*{REMEDY}"):
             way_in()
-    found = checks_store.schema("zeus_default")
+    found = doctor.schema("zeus_default")
     assert (found.status, found.finding) == ("error", f"{revision}; this version knows {schema.HEAD} alone")
     assert REMEDY in str(found.remedy)
     assert content(url) == before
@@ -101,7 +101,7 @@ def test_what_a_killed_writer_left_beside_the_file_stays_too(
     for way_in in WAYS_IN:
         with pytest.raises(StoreError, match="has schema 0009"):
             way_in()
-    assert checks_store.schema("zeus_default").status == "error"
+    assert doctor.schema("zeus_default").status == "error"
     assert content(url) == before
 
 

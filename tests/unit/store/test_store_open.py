@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.cli.db import upgrade_tables as upgrade
+from airflow_provider_zeus.cli.upkeep import upgrade_tables as upgrade
 from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError
 from airflow_provider_zeus.store import open as opening
 from airflow_provider_zeus.store.base import UPGRADE

@@ -19,7 +19,7 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from airflow_provider_zeus.cli.db import upgrade_tables as upgrade
+from airflow_provider_zeus.cli.upkeep import upgrade_tables as upgrade
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.store.open import open_store

@@ -252,7 +252,7 @@ def test_the_default_that_runs_though_another_size_is_believed_cheaper_is_not_ca
     for b, epochs in ((64, 20.0), (32, 18.0), (64, 20.0), (64, 21.0)):
         w.add(b, State.CONVERGED, epochs, energy_j=2000 * epochs, time_s=10 * epochs)
     (only,) = w.decide(settings={"pause_exploration": True}).attempts
-    assert "; 64, than which none known to reach the target is surely cheaper, runs." in only.why
+    assert "; 64, since no size known to reach the target is surely cheaper, runs." in only.why
     for _ in range(6):
         w.add(32, State.CONVERGED, 12.0, energy_j=24_000.0, time_s=120.0)
     (only,) = w.decide(settings={"pause_exploration": True}).attempts

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_zeus.optimizer.arms import loads
 from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
-from airflow_provider_zeus.optimizer.thompson.arms import loads
 from tests.strategies import REPRODUCIBLE, V100
 from tests.unit.optimizer.world import World, job_of
 

@@ -15,6 +15,11 @@ depends_on = None
 
 def upgrade() -> None:
     """Create the tables. Written out: later versions of ``schema`` must not change this revision."""
+    _jobs_and_trials()
+    _what_they_measured()
+
+
+def _jobs_and_trials() -> None:
     op.create_table(
         "zeus_job",
         sa.Column("job_id", sa.Text, primary_key=True),
@@ -89,6 +94,9 @@ def upgrade() -> None:
     op.create_index("ix_zeus_trial_dag", "zeus_trial", ["dag_id", "job_id", "run_id", "number"])
     op.create_index("ix_zeus_trial_size", "zeus_trial", ["job_id", "batch_size", "number"])
     op.create_index("ix_zeus_trial_told", "zeus_trial", ["job_id", "told_seq", "number"])
+
+
+def _what_they_measured() -> None:
     op.create_table(
         "zeus_trial_power",
         sa.Column("trial_id", sa.BigInteger, sa.ForeignKey("zeus_trial.id", ondelete="CASCADE"), primary_key=True),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from airflow_provider_zeus.model.trial import Phase, State
-from airflow_provider_zeus.optimizer.knowledge_gradient import candidates
+from airflow_provider_zeus.optimizer.knowledge_gradient import acquisition
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import Choice, best
 from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 from tests.strategies import V100
@@ -19,27 +19,27 @@ SIZES = (8, 16, 32, 64, 128)
 
 
 def test_candidates_lie_within_an_octave_or_next_in_the_list() -> None:
-    assert candidates.candidates((8, 32, 48, 64, 100, 512), frozenset({32})) == (True, True, True, True, False, False)
-    assert candidates.candidates((8, 32), frozenset()) == (False, False)
+    assert acquisition.candidates((8, 32, 48, 64, 100, 512), frozenset({32})) == (True, True, True, True, False, False)
+    assert acquisition.candidates((8, 32), frozenset()) == (False, False)
 
 
 def test_an_infeasible_size_blocks_no_neighbour() -> None:
     without = frozenset(SIZES) - {64}
-    assert candidates.in_reach(SIZES, without, frozenset({32})) == (False, True, True, False, True)
+    assert acquisition.in_reach(SIZES, without, frozenset({32})) == (False, True, True, False, True)
 
 
 def test_sizes_that_a_run_would_make_available_count_dearer() -> None:
-    factors = np.exp(candidates.log_factors_after(SIZES, frozenset(SIZES), frozenset({32})))
+    factors = np.exp(acquisition.log_factors_after(SIZES, frozenset(SIZES), frozenset({32})))
     known, never = 1.0, math.inf
     assert factors[:, 2].tolist() == [never, never, known, never, never], "32 has run: it makes nothing available"
-    assert factors[:, 1] == pytest.approx([candidates.BEYOND_FACTOR, known, known, never, never]), (
+    assert factors[:, 1] == pytest.approx([acquisition.BEYOND_FACTOR, known, known, never, never]), (
         "16 makes 8 available"
     )
-    assert factors[:, 3] == pytest.approx([never, never, known, known, candidates.BEYOND_FACTOR])
+    assert factors[:, 3] == pytest.approx([never, never, known, known, acquisition.BEYOND_FACTOR])
 
 
 def test_an_infeasible_size_never_becomes_available() -> None:
-    factors = candidates.log_factors_after(SIZES, frozenset(SIZES) - {8}, frozenset({32}))
+    factors = acquisition.log_factors_after(SIZES, frozenset(SIZES) - {8}, frozenset({32}))
     assert np.isinf(factors[0, 1:]).all()
 
 
@@ -60,14 +60,14 @@ def after_a_falling_trend() -> Choice:
 @pytest.fixture
 def clear_caches() -> Iterator[None]:
     yield
-    candidates.log_factors_after.cache_clear()
+    acquisition.log_factors_after.cache_clear()
 
 
 @pytest.mark.usefixtures("clear_caches")
 def test_a_size_is_worth_more_where_it_makes_others_available(monkeypatch: pytest.MonkeyPatch) -> None:
     available = after_a_falling_trend()
-    monkeypatch.setattr(candidates, "BEYOND_FACTOR", math.inf)
-    candidates.log_factors_after.cache_clear()
+    monkeypatch.setattr(acquisition, "BEYOND_FACTOR", math.inf)
+    acquisition.log_factors_after.cache_clear()
     alone = after_a_falling_trend()
     assert available.index == alone.index == 1, "128"
     assert available.net > alone.net

@@ -1,4 +1,4 @@
-"""Change detection over recurrences: has Epochs(b) changed by one factor for all batch sizes?
+"""Drift: have the data changed, so that every batch size needs more or fewer epochs, by one factor?
 
 Each run of a batch size that is known well is compared with its prediction. When a common factor explains the newest
 deviations better than chance, by a log Bayes factor (Basseville & Nikiforov, *Detection of Abrupt Changes*, chapter 2:
@@ -37,7 +37,7 @@ class Surprise(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A change of Epochs: trial number of the first run after it, and the logarithm of its factor."""
+    """A drift of the data, seen as a change of Epochs: number of the first trial after it, logarithm of its factor."""
 
     since: int
     jump: float

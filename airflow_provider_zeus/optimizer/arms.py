@@ -98,7 +98,9 @@ def epoch_costs(
         if best is not None:
             costs[b] = best[1] * (size or 0.0)
     for b, entries in here.items():
-        measured = _measured(entries if b in whole else _training_alone(entries), size, weights)
+        if b not in whole:  # without validation, where samples were counted: of less than an epoch its share is wrong
+            entries = tuple((n, r._replace(rest_j=None, rest_s=0.0) if r.s_per_sample else r) for n, r in entries)
+        measured = _measured(entries, size, weights)
         if measured is not None and measured.mean > 0:
             costs[b] = measured.mean
     uncounted = {b for b, entries in here.items() if not all(rates.s_per_sample for _, rates in entries)}
@@ -163,11 +165,6 @@ Entries = tuple[tuple[int, Rates], ...]  # of one batch size on one device: tria
 def _rates_here(belief: Belief, device: DeviceInfo | None) -> dict[int, Entries]:
     where = device.where if device else None
     return {b: entries for (b, measured_on), entries in belief.rates.items() if measured_on == where}
-
-
-def _training_alone(entries: Entries) -> Entries:
-    """The same without validation, where samples were counted: of less than an epoch it would be a wrong share."""
-    return tuple((n, r._replace(rest_j=None, rest_s=0.0) if r.s_per_sample else r) for n, r in entries)
 
 
 class _Measured(NamedTuple):

@@ -1,4 +1,4 @@
-"""``airflow zeus prune``: deletes power points and decisions of old trials. Their figures stay."""
+"""``airflow zeus db upgrade``, ``reap`` and ``prune``: migrate the tables, clean up after the dead, delete old rows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,80 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.cli.shell import command, known, opened, say
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, store_url
+from airflow_provider_zeus.units import counted
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.prune import Pruned
     from airflow_provider_zeus.store.sql.store import Store
 
-_SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+@command
+def upgrade(args: Namespace) -> None:
+    """Create or migrate the tables of the trial log."""
+    say(upgrade_tables(args.conn_id))
+
+
+def upgrade_tables(conn_id: str = DEFAULT_CONN_ID) -> str:
+    """Bring the database of a Connection (by default the embedded file) to this version's schema.
+
+    Returns a sentence that says what was done. Raises StoreError.
+    """
+    url = store_url(conn_id)
+    if url is None:
+        return f"Connection {conn_id!r} keeps the trial log in Airflow Variables: there is nothing to upgrade."
+    from airflow_provider_zeus.store.sql.engine import engine_of, forget, read_url, shown
+    from airflow_provider_zeus.store.sql.migrate import check, present_version
+    from airflow_provider_zeus.store.sql.schema import HEAD
+
+    parsed = read_url(url)
+    engine = engine_of(parsed)
+    try:
+        before = present_version(engine)
+        check(engine, create=True)
+    finally:
+        forget(engine)
+    if before == HEAD:
+        return f"The trial log at {shown(parsed)} is up to date: schema {HEAD}."
+    return f"The trial log at {shown(parsed)} now has schema {HEAD} ({f'was {before}' if before else 'new'})."
+
+
+@command
+def reap(args: Namespace) -> int:
+    """Restore power limits, store pending costs, close expired trials; exit status 1 where a cost is left."""
+    from airflow_provider_zeus.operators.config import ZeusConfig
+    from airflow_provider_zeus.power.limits.record import restore_orphans
+    from airflow_provider_zeus.store.open import store_url
+    from airflow_provider_zeus.store.pending import drain, pending_places
+    from airflow_provider_zeus.store.sql.migrate import missing_file
+    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+
+    state_dir = ZeusConfig.read().state_dir
+    restored = restore_orphans(state_dir)  # first: it needs no store
+    say(f"Power limits in {state_dir}: {counted(restored, 'orphaned record')} restored.")
+    url, variables = store_url(args.conn_id), AirflowVariables()
+    path = None if url is None else missing_file(url)
+    if path is not None:
+        say(f"There is no trial log yet at {path}, which the first run of a job creates: no trial is open.")
+        return _report_costs(0, str(path), pending_places(variables, state_dir))
+    with opened(args) as store:
+        stored = drain(store, variables, None, state_dir=state_dir)  # before the leases: a stored trial is not expired
+        status = _report_costs(stored, store.identity, pending_places(variables, state_dir))
+        closed = [trial for job_id in store.jobs() for trial in store.reap(job_id)]
+    say(f"Expired trials: {counted(len(closed), 'trial')} closed as abandoned.")
+    for trial in closed:
+        say(f"  {trial.job_id}: trial {trial.number} of run {trial.origin.run_id or '-'}")
+    return status
+
+
+def _report_costs(stored: int, identity: str, left: list[str]) -> int:
+    """Print how many pending costs were stored and which are left; return the exit status."""
+    say(f"Pending costs: {counted(stored, 'cost')} stored in {identity}, {len(left)} left.")
+    for where in left:
+        say(f"  left: {where}")
+    return 1 if left else 0
+
+
 _SAY_EVERY = 2000  # trials between two lines of progress
 
 
@@ -66,7 +134,7 @@ def seconds_of(text: str) -> float:
     found = re.fullmatch(r"([0-9]{1,6})([hdw])", text.strip())
     if found is None or int(found[1]) == 0:
         raise JobSpecError.of("--older-than", text, "not an age", "Write hours, days or weeks: 12h, 90d, 2w")
-    return int(found[1]) * _SECONDS[found[2]]
+    return int(found[1]) * {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}[found[2]]
 
 
 def size_text(size: int) -> str:

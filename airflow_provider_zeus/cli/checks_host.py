@@ -1,21 +1,94 @@
-"""Doctor's checks of the ways to set power limits, and ``--restore``. The checks set no limit."""
+"""Doctor's checks of this host: its device, limit records, ways to set power limits; and ``--restore``."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from airflow_provider_zeus.cli.checks_device import orphans
 from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.helpers import ZEUSD
+from airflow_provider_zeus.power.limits.record import candidates, is_record
+from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.untrusted_files import open_plain
+
+
+def device(device: Device) -> Finding:
+    """The device that ``device="auto"`` finds on this host."""
+    info, limits = device.info, device.limit_range()
+    finding = f"device='auto' is {info.count} x {info.model}, energy from {info.energy_source or 'no source'}"
+    if limits:
+        finding += f", power limits {limits.min_w:g} to {limits.max_w:g} W"
+    missing = device.missing
+    if info.energy_source is None:
+        remedy = missing.get("energy_j", "train on an NVIDIA GPU")
+        return warning("device", f"{finding}: batch sizes are tuned on time alone", remedy)
+    if limits is None and "limit_range" in missing:
+        return warning("device", f"{finding}, no power limit may be set", missing["limit_range"])
+    return ok("device", finding)
+
+
+def energy(device: Device, pause: Callable[[float], object] = time.sleep) -> Finding:
+    """Whether the energy counter can be read and increases. ``pause`` sleeps a number of seconds."""
+    source, first_j = device.info.energy_source, device.energy_j()
+    if source is None:
+        return warning("energy", "nothing to read", "see device")
+    if first_j is None:
+        return warning("energy", f"{source} gives no reading", device.missing.get("energy_j", "see the driver's log"))
+    for _ in range(10):
+        pause(0.1)  # GPUs update their counters every 20 to 100 ms
+        now_j = device.energy_j()
+        if now_j is not None and now_j != first_j:
+            return ok("energy", f"{source} works: {now_j - first_j:.3g} J while it was read")
+    return warning("energy", f"{source} stays at {first_j:g} J for 1 s", "check the driver's counter")
+
+
+def state(state_dir: Path) -> Finding:
+    """Whether limit records can be written, and whether one is orphaned: its training has died."""
+    folder = next((p for p in (state_dir, *state_dir.parents) if p.exists()), state_dir)
+    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        return Finding(
+            "state_dir",
+            "error",
+            f"{folder} is not a folder that this user can write to: power limits need a record there",
+            "make it writable for the workers, or set [zeus] state_dir to a path of the host",
+        )
+    records, invalid = orphans(state_dir)
+    if records:
+        finding = f"{state_dir} has limit records of dead trainings: {', '.join(records)}"
+        return warning("state_dir", finding, "run 'airflow zeus doctor --restore' on this host")
+    if invalid:
+        finding = f"{state_dir} has files that are named like limit records but are not: {', '.join(invalid)}"
+        return warning("state_dir", finding, "remove them: they are ignored")
+    return ok("state_dir", f"{state_dir} is writable" if folder == state_dir else f"{state_dir} is created when needed")
+
+
+def orphans(state_dir: Path) -> tuple[list[str], list[str]]:
+    """Names of the limit records whose lock no process holds, and of files that are not valid records.
+
+    The check takes each lock for a moment.
+    """
+    records: list[str] = []
+    invalid: list[str] = []
+    for path in candidates(state_dir):
+        try:
+            with open(open_plain(path), "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                (records if is_record(file.fileno()) else invalid).append(visible(Path(path).name))
+        except ValueError:
+            invalid.append(visible(Path(path).name))
+        except OSError:  # its guardian holds the lock, or it was removed just now
+            continue
+    return records, invalid
+
 
 SIDECAR, ZEUSD_SOCKET = "/run/zeus/power.sock", "/run/zeusd/zeusd.sock"  # where they listen by default
-_CAP_SYS_ADMIN = 21
 
 Ask = Callable[[str, list[str]], object]  # [zeus] power_socket, UUIDs; raises DeviceError
 
@@ -39,7 +112,15 @@ def permission(
     problems = {socket: _problem(socket, uuids, ask) for socket in sockets}
     ways = [f"this user itself: {privilege or 'no, neither root nor CAP_SYS_ADMIN'}"]
     ways += [f"{_named(socket)}: {problem or 'yes'}" for socket, problem in problems.items()]
-    finding, remedy = "; ".join(ways), _remedy(problems, privilege)
+    finding, usable = "; ".join(ways), next((socket for socket, problem in problems.items() if not problem), None)
+    remedy = (
+        "start zeus-power-sidecar as root and set [zeus] power_socket, or give the workers CAP_SYS_ADMIN; "
+        "mode='measure' works without"
+    )
+    if usable:
+        remedy = f"set [zeus] power_socket = {usable}"
+    elif privilege:
+        remedy = "leave [zeus] power_socket empty: this user may set limits itself"
     if power_socket:
         if not problems[power_socket]:
             return ok("permission", f"limits are set by {_named(power_socket)}, as [zeus] power_socket says. {finding}")
@@ -90,18 +171,6 @@ def restore(state_dir: Path) -> Finding:
     return warning("restore", finding, "see the log above; run it as the owner of the record")
 
 
-def _remedy(problems: Mapping[str, str], privilege: str) -> str:
-    usable = next((socket for socket, problem in problems.items() if not problem), None)
-    if usable:
-        return f"set [zeus] power_socket = {usable}"
-    if privilege:
-        return "leave [zeus] power_socket empty: this user may set limits itself"
-    return (
-        "start zeus-power-sidecar as root and set [zeus] power_socket, or give the workers CAP_SYS_ADMIN; "
-        "mode='measure' works without"
-    )
-
-
 def _problem(power_socket: str, uuids: list[str], ask: Ask | None) -> str:
     """Why the helper at a socket cannot set limits; empty where it can."""
     path = power_socket.removeprefix(ZEUSD)
@@ -130,4 +199,4 @@ def _privilege(euid: int, status: Path) -> str:
         capabilities = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
     except (OSError, ValueError, IndexError):  # not Linux
         return ""
-    return "CAP_SYS_ADMIN" if capabilities >> _CAP_SYS_ADMIN & 1 else ""
+    return "CAP_SYS_ADMIN" if capabilities >> 21 & 1 else ""

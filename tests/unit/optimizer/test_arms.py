@@ -9,14 +9,14 @@ import pytest
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample, State
-from airflow_provider_zeus.optimizer.belief import RATES_KEPT
-from airflow_provider_zeus.optimizer.thompson.arms import (
+from airflow_provider_zeus.optimizer.arms import (
     RELATIVE_SD,
     arms_of,
     epoch_cost_variance,
     epoch_costs,
     mean_epochs,
 )
+from airflow_provider_zeus.optimizer.belief import RATES_KEPT
 from tests.strategies import A40, V100
 from tests.unit.optimizer.world import World, job_of
 

@@ -1,0 +1,90 @@
+"""Every sentence in which a decision says why: ``Why.PINNED.of(b=32, by="a live setting")``.
+
+A sentence that ends without a full stop is the first half of another one, as ``held`` or ``standing``.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Why(Enum):
+    """A sentence for each reason, with the figures that it takes in braces."""
+
+    # of both policies
+    PINNED = "Batch size {b} is pinned by {by}."
+    SMALLER = "Where {b} does not fit into memory: the nearest smaller size."
+    SMALLER_KNOWN = "Where {b} does not fit into memory: the nearest smaller size that reached the target."
+    AUDIT_ASKED = "Audit, asked for on the page: {b}, the default, runs, so that what the job saves is measured."
+    COMES_FIRST = "{b}, {which}, comes first."
+    RUNS = "{held}; {b}, {standing}, runs."
+    TAKES = "{held}; this run takes {b}."
+    AFTER_TRY = "{tried} was given up; {b}, {standing}, runs to the end."
+    NEW_TARGET = (
+        "The target changed after trial {number}, from {earlier} to {target}: runs to another target teach what an "
+        "epoch costs, not how many it takes."
+    )
+
+    # why a size is the one that runs: `which`, `standing`
+    DEFAULT = "the default"
+    NEAREST = "the nearest to the default that fits"
+    CHEAPEST = "the {adjective}est known {known}"
+    NONE_SURELY_CHEAPER = "since no size known {known} is surely {adjective}er"
+
+    # why no other size may be tried: `held`
+    BUDGET = "A budget is used up: {spent}"
+    PAUSED = "Exploration is paused by a live setting"
+    RUN_TYPE = "A run of type {run_type} does not teach the bandit"
+    OTHER_RUN = "Another run of this job explores {b} now"
+    DIED = "The run before died or taught nothing"
+    UNMEASURED = "No cost was measured on this device yet"
+    LAST_RUN = "No later run could use what a try would show"
+    NOT_WORTH_IT = "Knowledge gradient: no other batch size is worth a try now"
+    NONE_REACHED = "No batch size has reached the target yet"
+    NONE_COSTED = "No batch size that reached the target has a known cost here"
+    NONE_HERE = "No batch size that has reached the target may run here"
+    ALL_MISS = "Every batch size that has reached the target misses it now"
+    ALL_MISS_OR_BARRED = "Every batch size that has reached the target misses it now or may not run here"
+
+    # of the policy "zeus"
+    NEXT_OF_ROUND = "Pruning exploration, round {round}: {b} is the next batch size."
+    FIRST_OF_ROUND = "Pruning exploration, round {round}: {b} was the cheapest of round {before} and comes first."
+    FIRST_OF_ALL = "Pruning exploration, round {round}: {b}, {which}, comes first."
+    ONCE_MORE = "{b} has no run on this device among the last {window} converged ones and is tried once."
+    DREW = "Thompson sampling: {b} drew {drawn}, the lowest of {arms} (believed {mean} from {runs})."
+    BOUNDED = "{why}; it is given up above {bound}, {beta:g} x what {incumbent} is believed to cost."
+
+    # of the policy "knowledge_gradient"
+    MISSED_LEAST = "{held}; {b} is the nearest to {start} of those that missed it least."
+    NO_EPOCH_COST = "No EpochCost is known on any device; {b}, which reached the target, runs."
+    WORTH_IT = (
+        "Knowledge gradient: {b} is believed to cost {cost} ({source}), {incumbent} {incumbent_cost}; what it may save "
+        "in the {later} is worth the try; it is given up above {bound}."
+    )
+    HARD_SLICE = "It was given up before on a hard slice of the data, where {b} took {factor:.2g} x its usual epochs."
+    RETURNS = (
+        "{b} has had no run among the last {window} converged ones and is tried, in case it is cheaper than "
+        "{incumbent}; it is given up above {bound}."
+    )
+    AUDIT = (
+        "Audit: {b}, the default, runs, so that what the job saves is measured and not only estimated. It is expected "
+        "to cost {excess} more than {incumbent}; audits may take {percent:g} % of what the job spends."
+    )
+    AFTER_AUDIT = "Where the default misses the target: {b}, the best known to reach it."
+    SECOND = "Where {b} misses the target or does not fit: the next best known to reach it."
+    DRIFT = (
+        "The data changed at trial {since}: {shown_by} needed {factor:.2g} x the epochs predicted. Earlier runs still "
+        "show which batch sizes are better, but not how many epochs they need now."
+    )
+
+    # of a job with a deadline
+    TIME_UNKNOWN = "It is not known yet how long a run takes."
+    IN_TIME = "95 % of its runs end within {most} at full power; until the deadline it is {left}."
+    LATE = (
+        "No known batch size ends in time: until the deadline it is {left}. 95 % of its runs end within {most} at full "
+        "power; time alone decides."
+    )
+
+    def of(self, **figures: object) -> str:
+        """The sentence with its figures."""
+        return self.value.format(**figures)
