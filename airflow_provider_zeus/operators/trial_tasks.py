@@ -188,7 +188,7 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
 
 
 def _not_told(starts: list[Start], reopen: Callable[[], Store], first: Trial, plan: Plan) -> list[Start]:
-    """The starts that no earlier trial of the run holds: a setup task that is cleared alone leaves the XCom as it was."""
+    """The starts that no earlier trial of the run holds: clearing the setup task alone leaves the XCom as it was."""
     own = {replace(first.key, attempt=plan.first_attempt + i) for i in range(len(plan.in_order))}
     try:
         trials = reopen().recurrence(first.origin.dag_id, first.origin.run_id)
