@@ -50,7 +50,7 @@ def _connection(kind: dict[str, Any]) -> str:
     return f"{title}\n{table(['field', 'label in the form', 'what to write, or an example'], rows)}"
 
 
-_CHANGES = [[code(name), "; ".join(words)] for name, words in live_settings._CHANGES.items()]
+_CHANGES = [[code(name), "; ".join(words)] for name, (_, *words) in live_settings._CHANGES.items()]
 LIVE = f"""A Variable `{live_settings.SETTINGS}:<job>` changes a job from its next run on, without a deployment. It
 holds a JSON object of these; the buttons of the page *Zeus* and `airflow zeus jobs` write the same Variable.
 

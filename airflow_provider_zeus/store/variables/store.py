@@ -27,7 +27,6 @@ from airflow_provider_zeus.store.reported_figures import finite, resolved
 from airflow_provider_zeus.store.rows import DAMAGE
 from airflow_provider_zeus.store.sql import measurements, schema
 from airflow_provider_zeus.store.sql import trials as sql_trials
-from airflow_provider_zeus.store.sql.engine import transaction
 from airflow_provider_zeus.store.sql.store import Scope, Series, Store
 from airflow_provider_zeus.store.variables import tables
 from airflow_provider_zeus.store.variables.document import Beat, LogDocument
@@ -139,7 +138,7 @@ class VariableStore(Store):
     @contextmanager
     def _transaction(self, of: Scope, *, write: bool = False) -> Iterator[sa.Connection]:
         jobs = self._names() if of is None else self._job_of(of) if isinstance(of, TrialKey) else of
-        with transaction(tables.database(), write=write) as connection:
+        with tables.empty_tables(write=write) as connection:
             if isinstance(of, Series):
                 with self._series(connection, variable_key("zeus-signal", of.name), of.name):
                     yield connection
@@ -148,7 +147,6 @@ class VariableStore(Store):
                 yield connection
                 if write:
                     self._save(connection, loaded)
-            connection.rollback()  # the next call finds empty tables
 
     @contextmanager
     def _series(self, connection: sa.Connection, key: str, name: str) -> Iterator[None]:

@@ -6,8 +6,8 @@ import json
 import logging
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -20,7 +20,7 @@ from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.reported_figures import usable
 from airflow_provider_zeus.store.rows import DAMAGE, points_from_lists, points_to_lists, read_row
 from airflow_provider_zeus.store.sql import measurements, schema
-from airflow_provider_zeus.store.sql.engine import new_engine
+from airflow_provider_zeus.store.sql.engine import new_engine, transaction
 from airflow_provider_zeus.store.sql.migrate import check
 from airflow_provider_zeus.store.variables.document import KEPT_POINTS, DeviceSamples, LogDocument, packed, position
 
@@ -77,12 +77,17 @@ Rows = dict[int, tuple[Any, Any]]  # id of a row -> the packed trial that it was
 log = logging.getLogger(__name__)
 
 
-@cache
-def database() -> sa.Engine:
-    """An engine each of whose connections is a database of its own in memory, with our tables and no row.
+@contextmanager
+def empty_tables(*, write: bool = False) -> Iterator[sa.Connection]:
+    """A transaction on tables in memory that are empty; nothing of it stays. Raises StoreError."""
+    with transaction(_database(), write=write) as connection:
+        yield connection
+        connection.rollback()  # the next one finds them empty again
 
-    They are used again, so a transaction must end with a rollback.
-    """
+
+@cache
+def _database() -> sa.Engine:
+    """An engine each of whose connections is a database of its own in memory, with our tables and no row."""
     url = sa.make_url("sqlite:///:memory:")
     migrated = new_engine(url)
     check(migrated, create=True)
@@ -97,7 +102,7 @@ def database() -> sa.Engine:
         empty.backup(connection)
         return connection
 
-    os.register_at_fork(after_in_child=database.cache_clear)
+    os.register_at_fork(after_in_child=_database.cache_clear)
     return new_engine(url, connect)
 
 

@@ -95,7 +95,7 @@ def test_evaluations_in_the_midst_of_an_epoch_end_none(hf: ModuleType, kit: Kit,
 
 
 def test_another_metric_is_named(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match=r"'acc'.*'eval_loss'.* 'f1'"):
+    with pytest.raises(ReportError, match=r"run.report\(f1=\.\.\.\) \(only acc, .*eval_loss, .* came\)"):
         kit.run(incumbent(16), target="f1 >= 0.9", **SIZES).train(hf.Training(tmp_path))
 
 

@@ -207,7 +207,7 @@ def test_a_second_fit_after_the_end_is_an_error(pl: ModuleType, kit: Kit, tmp_pa
 
 
 def test_a_metric_that_is_not_there(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match=r"\['acc', 'loss'\].* 'f1'"):
+    with pytest.raises(ReportError, match=r"run.report\(f1=\.\.\.\) \(only acc, loss came\)"):
         kit.run(incumbent(16), target="f1 >= 0.9", **SIZES).train(pl.Training(tmp_path))
 
 

@@ -135,8 +135,12 @@ def test_a_stricter_default_of_the_site_refuses_no_writer(database: str) -> None
 
 def test_limits_of_a_transaction_do_not_stay_with_the_session(store: SqlStore, database: str) -> None:
     store.ask(request(1))
-    with sql_engine.transaction(sql_engine.engine_of(sql_engine.read_url(database))) as connection:
-        assert connection.exec_driver_sql("SHOW lock_timeout").scalar() == "0"
+    with sql_engine.engine_of(sql_engine.read_url(database)).connect() as connection:
+        assert connection.exec_driver_sql("SHOW lock_timeout").scalar() == f"{sql_engine.LOCK_S:g}s"
+        connection.commit()
+        session = connection.connection.driver_connection.cursor()  # as another client of a pooler would get it
+        session.execute("SHOW lock_timeout")
+        assert session.fetchone() == ("0",)
 
 
 def test_a_connection_that_broke_is_made_anew(store: SqlStore, database: str) -> None:

@@ -29,7 +29,6 @@ from airflow_provider_zeus.store.rows import (
     trial_to_dict,
 )
 from airflow_provider_zeus.store.sql import measurements, trials
-from airflow_provider_zeus.store.sql.engine import transaction
 from airflow_provider_zeus.store.variables import tables
 from airflow_provider_zeus.store.variables.document import Beat, LogDocument
 from airflow_provider_zeus.training.protocol.events import ResultLine
@@ -152,7 +151,7 @@ LINES = (
 
 
 def document() -> LogDocument:
-    with transaction(tables.database(), write=True) as log:
+    with tables.empty_tables(write=True) as log:
         rows = tables.load(log, "d.train", replace(LogDocument.empty("d.train"), seq=6, newest=8))
         for trial in (FULL, SMALL):
             trials.insert(log, trial)
@@ -199,7 +198,7 @@ def test_every_text_of_an_earlier_version_is_read() -> None:
     assert decode(Report, json.loads(texts["report"])) == REPORT
     assert PendingResult.from_json(texts["pending result"]) == PENDING
     assert Beat.from_json(texts["beat"]) == BEAT
-    with transaction(tables.database(), write=True) as log:
+    with tables.empty_tables(write=True) as log:
         rows = tables.load(log, "d.train", LogDocument.from_json(texts["log"]))
         assert list(trials.log(log, "d.train")) == [FULL, SMALL]
         assert tables.dump(log, "d.train", rows, 0).to_json() == texts["log"]
