@@ -55,7 +55,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             (f"{_FAILING}::test_a_model_that_was_returned_is_kept_where_the_device_fails_at_the_end",),
         ),
         Promise(
-            "A try raises an error, or reports NaN or infinity",
+            "A try raises an error, or reports NaN or an infinity on the target's side",
             "the incumbent trains in the same task; the try is failed, with its reason",
             (
                 f"{_FAILING}::test_an_exploratory_attempt_that_raises_is_given_up_and_the_incumbent_trains",

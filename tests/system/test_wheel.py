@@ -114,9 +114,9 @@ def test_the_wheel_holds_what_is_needed_and_no_more(built: Built) -> None:
     assert len(migrations) == len(list((package / "store/sql/migrations/versions").glob("0*.py"))) > 0
     assert {
         *CHARTS,
-        *(STATIC + f"{name}.js" for name in ("page", "ui", "charts", "run", "dag", "overview")),
-        *(STATIC + f for f in ("page.html", "page.css")),
+        *(STATIC + p.name for end in ("js", "css", "html") for p in (package / "plugin/static").glob(f"*.{end}")),
         "airflow_provider_zeus/py.typed",
+        "airflow_provider_zeus/reports/month.html.jinja",
         "airflow_provider_zeus/schemas/1-0-0/ZeusRunFacet.json",
         "airflow_provider_zeus/store/sql/migrations/script.py.mako",
         EXAMPLES + ".airflowignore",

@@ -62,7 +62,7 @@ def test_each_check_of_a_change_has_its_job() -> None:
     called = {c.split()[1] for name, job in _jobs() if name.startswith("ci:") for c in _commands(job)}
     assert called == {"lint", "test", "test-lowest", "test-slow", "coverage", "release-check"}
     checked = {word for part in checks.CHECK for word in part.make.removeprefix("--jobs 2").split()}
-    assert checked <= called | {"install-lowest"}
+    assert checked <= called
 
 
 def test_the_matrix_is_every_python_and_airflow_that_is_claimed() -> None:
