@@ -45,7 +45,8 @@ BIN := $(VENV)/bin
 # Installed again only when one of the inputs has changed: the stamp's name holds their checksum.
 STATE := $(shell (cat pyproject.toml hatch_build.py package-lock.json $(CONSTRAINTS); echo '$(TORCH_INDEX)'; \
   $(PYTHON) -VV) 2>&1 | cksum | cut -d' ' -f1)
-PIP := @$(BIN)/python -m demo.install --disable-pip-version-check \
+# Python compiles what it imports; pip would compile all of 180 packages.
+PIP := @$(BIN)/python -m demo.install --disable-pip-version-check --no-compile \
   $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c $(CONSTRAINTS)
 # The installation brings the chart library (hatch_build.py) and goes on where npm's registry cannot be reached.
 CHARTS = test -f airflow_provider_zeus/plugin/static/echarts.common.min.js \

@@ -253,7 +253,7 @@ def test_the_dockerfile_is_for_an_airflow_that_is_tested() -> None:
     assert "FROM apache/airflow:${AIRFLOW}" in text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_dockerfiles_steps_run_in_a_clean_environment(tmp_path: Path) -> None:
     """The image's Airflow is stood for by the one of the tests; torch too, for the newest may bring several GB."""

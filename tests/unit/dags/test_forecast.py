@@ -64,7 +64,7 @@ def test_the_learning_rate_follows_the_batch_size(tmp_path: Path) -> None:
     assert end.observation.learning_rate == pytest.approx(2 * 2e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_every_slice_reaches_its_target_at_256(tmp_path: Path) -> None:
     missed = [key for key in slices.all_keys() if train(key, 256, tmp_path)[0].state is not State.CONVERGED]

@@ -54,7 +54,7 @@ JOB_ID = "d.train"
 LINES = [json.loads(line.to_json()) for line in WHOLE]
 
 
-@pytest.fixture(params=["sqlite", "variables"])
+@pytest.fixture(params=["sqlite", pytest.param("variables", marks=pytest.mark.nightly)])
 def store(request: pytest.FixtureRequest, tmp_path: Path, empty_log: Path) -> Iterator[Store]:
     """A log of a job with one trial told."""
     if request.param == "sqlite":

@@ -321,7 +321,7 @@ def test_without_a_job_it_says_how_to_start(viewer: Any, home: Any) -> None:
     assert list(home.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_of_500_jobs_with_400_runs_the_newest_alone_are_read(
     viewer: Any, store: Store, home: Any, known_dags: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from benchmarks import store_load
 from benchmarks.store_load import LOADS, Load
 
 
-@pytest.fixture(params=["sqlite_url", "database"])
+@pytest.fixture(params=["sqlite_url", pytest.param("database", marks=pytest.mark.nightly)])
 def url(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(request.param))
 
