@@ -79,7 +79,7 @@ test: $(VENV)/.dev-$(STATE)  ## all tests but the slow and the nightly ones, in 
 # Only files that hold such a test are imported.
 test-slow: PART ?= $(shell grep --recursive --files-with-matches --include='test_*.py' mark.slow tests)
 test-slow: $(VENV)/.browser  ## the slow tests, and how long each part took (PART=tests/...)
-	$(BIN)/python -m pytest -n $(JOBS) -m slow --junitxml=test-results/test-slow.xml \
+	$(BIN)/python -m pytest -n $(JOBS) -m "slow and not nightly" --junitxml=test-results/test-slow.xml \
 	  $(PART) || [ $$? -eq 5 ]  # 5: there are none
 
 test-nightly: $(VENV)/.browser install-lowest  ## what takes longest; adds its line to test-results/nightly.txt (PART=tests/...)

@@ -1,7 +1,7 @@
 """Which test process runs what, and what took long.
 
 A file's tests run in one process of pytest-xdist, so that what they share is made once; those of the browser are one
-part, since a browser and an api-server take longer to start than a page to test. ``pytest -m slow`` and ``nightly``
+part, since a browser and an api-server take longer to start than a page to test. ``make test-slow`` and ``nightly-tests``
 begin with what may take longest, and say at the end how long each part took, with its command.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 BROWSER = ("tests/ui/", "tests/docs/test_browser.py")
-LONG = {"slow": "test-slow", "nightly": "nightly-tests"}
+LONG = {"slow and not nightly": "test-slow", "nightly": "nightly-tests"}
 
 
 @pytest.hookimpl(optionalhook=True)  # where pytest-xdist is not installed nobody asks for it

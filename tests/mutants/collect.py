@@ -15,7 +15,7 @@ from coverage import Coverage
 from tests.mutants import contexts, scratch
 from tests.mutants.faults import Fault
 
-PARTS = {"quick": "not slow and not nightly", "slow": "slow"}
+PARTS = {"quick": "not slow and not nightly", "slow": "slow and not nightly"}
 _SETTINGS = """[run]
 parallel = true
 patch = subprocess, _exit
