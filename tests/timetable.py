@@ -1,8 +1,8 @@
 """Which test process runs what, and what took long.
 
 A file's tests run in one process of pytest-xdist, so that what they share is made once; those of the browser are one
-part, since a browser and an api-server take longer to start than a page to test. ``make test-slow`` and ``nightly-tests``
-begin with what may take longest, and say at the end how long each part took, with its command.
+part, since a browser and an api-server take longer to start than a page to test. ``make test-slow`` and
+``make nightly-tests`` begin with what may take longest, and say at the end how long each part took, with its command.
 """
 
 from __future__ import annotations
