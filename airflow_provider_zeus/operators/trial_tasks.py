@@ -178,7 +178,7 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     known = {start[0].start_id for start in starts}
     value = training.pull(training.trains, "return_value")
     starts += [start for start in starts_in_xcom(value, training.result_key) if start[0].start_id not in known]
-    starts = _not_told(starts, reopen, first, plan)
+    starts = _not_told(starts, reopen, first, plan) if starts else []
     reason = None if starts else _why_no_result(training, folder, value)
     number = None if folder else newest_start(starts)
     report_all(starts, reporter, plan, starts_seen=number, no_start_reason=reason, folder=folder)

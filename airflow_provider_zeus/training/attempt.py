@@ -145,14 +145,9 @@ class LiveAttempt:
         if self.reached or done >= self._max_epochs or (self.no_data and not self._adoptable):
             self.over = not self.no_data
             return None
-        if self._in_epoch and self._adoptable:
-            self._adoptable = False
-            self.reported_names.clear()
-            return done
-        if self._in_epoch:
+        if self._in_epoch and not self._adoptable:
             raise self._unreported_epoch(target, done)
-        self.reported_names.clear()
-        self._begin_epoch()
+        self._take_epoch()
         return done
 
     def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
@@ -202,8 +197,6 @@ class LiveAttempt:
         Raises AttemptOver when a bound or ``max_epochs`` is passed; JobSpecError where it had samples and no batch;
         ReportError: see :meth:`.ZeusRun.report`.
         """
-        raise_again(self.interrupt)
-        self._check_batches()
         metric = self._picked(target, metrics)
         if metric is None:
             return
@@ -313,6 +306,14 @@ class LiveAttempt:
         return self._sweep.take_unsent(), drain(self._meter.points)
 
     # ------------------------------------------------------------------ inside
+    def _take_epoch(self) -> None:
+        """Begin an epoch of ours; one that steps have begun is taken as it is."""
+        self.reported_names.clear()
+        if self._in_epoch:
+            self._adoptable = False
+        else:
+            self._begin_epoch()
+
     def _begin_epoch(self) -> None:
         self._in_epoch = True
         self._meter.start_epoch()
@@ -320,6 +321,8 @@ class LiveAttempt:
 
     def _picked(self, target: Target, metrics: Mapping[str, Any]) -> float | None:
         """The target's metric of a report; NaN where nothing was trained; None where other metrics came alone."""
+        raise_again(self.interrupt)
+        self._check_batches()
         if twice := sorted(self.reported_names.intersection(metrics)):
             raise ReportError(
                 f"run.report({twice[0]}=...) came twice in one epoch. Call it once at the end of each epoch, inside "

@@ -75,11 +75,7 @@ class DistributedAttempt(LiveAttempt):
         if done >= self._max_epochs:
             self._give_up(State.EXHAUSTED, self._exhausted)
         self._check_bound(at_end_of_epoch=True)
-        self.reported_names.clear()
-        if adopted:
-            self._adoptable = False
-        else:
-            self._begin_epoch()
+        self._take_epoch()
         return done
 
     def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
@@ -92,8 +88,6 @@ class DistributedAttempt(LiveAttempt):
 
     def report(self, target: Target, metrics: Mapping[str, Any]) -> None:
         """End an epoch. What follows is decided in :meth:`next_epoch`."""
-        raise_again(self.interrupt)
-        self._check_batches()
         metric = self._picked(target, metrics)
         if metric is None:
             return
