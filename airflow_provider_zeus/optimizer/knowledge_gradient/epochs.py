@@ -12,7 +12,6 @@ import numpy as np
 from airflow_provider_zeus.optimizer.drift import Change
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, GaussianProcess, Vector, prior
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
-    Mixed,
     State,
     after_jump,
     initial,
@@ -50,13 +49,13 @@ class Account(NamedTuple):
                 known += own[0] if own and run.batch_size != default else run.epochs
         return Account(self.slices + len(kept), trained, known, others)
 
-    def default_total(self, surely: Mapping[int, float]) -> float:
+    def default_total(self, log_epochs: Mapping[int, float], default: int) -> float:
         """Epochs of the default on all slices. Eq. KG-12 of docs/knowledge-gradient.md.
 
-        :param surely: by batch size: epochs of the default for one of its own. What a slice did to the size that ran,
-            it would have done to the default.
+        :param log_epochs: believed c(b). What a slice did to the size that ran, it would have done to the default.
         """
-        return self.default_epochs + math.fsum(epochs * surely[b] for b, epochs in self.others.items())
+        ratios = (epochs * math.exp(log_epochs[default] - log_epochs[b]) for b, epochs in self.others.items())
+        return self.default_epochs + math.fsum(ratios)
 
 
 class Folded(NamedTuple):
@@ -103,7 +102,7 @@ class EpochsModel:
             state = next_slice(state) if i else state
             for run in slices[i].runs:
                 if run.number in self._jumps:
-                    total = account.default_total(self._surely(mixed(state)))
+                    total = account.default_total(self._log_epochs(mixed(state)[0]), self._default)
                     account = account._replace(default_epochs=total, others={})
                     state = after_jump(state, self._shape, self._jumps[run.number])
                 if not skipped[i]:
@@ -111,22 +110,12 @@ class EpochsModel:
             account = account.after(slices[i], self._default, self._max_epochs)
         return Folded(max(begin, end), state, account)
 
-    def _difference_sd(self, cov: Vector) -> Vector:
-        """Standard deviation (size,) of c(b) - c(default)."""
-        curve, default = cov[:-1, :-1], self._index[self._default]
-        variance = curve.diagonal()
-        sd: Vector = np.sqrt(np.maximum(variance + variance[default] - 2 * curve[default], 0.0))
-        return sd
-
-    def _surely(self, now: Mixed) -> dict[int, float]:
-        """Epochs of the default for one of each batch size, one standard deviation below what is believed."""
-        mean, cov, _ = now
-        ratios = np.exp(mean[self._index[self._default]] - mean[:-1] - self._difference_sd(cov))
-        return dict(zip(self.sizes, ratios.tolist(), strict=True))
+    def _log_epochs(self, mean: Vector) -> dict[int, float]:
+        return dict(zip(self.sizes, mean.tolist(), strict=False))  # the last entry is the difficulty
 
     def default_total(self) -> float:
-        """Epochs that the default would surely have needed on all slices."""
-        return self.newest.account.default_total(self._surely(self._mixed))
+        """Epochs that the default would have needed on all slices."""
+        return self.newest.account.default_total(self._log_epochs(self._mixed[0]), self._default)
 
     def predicted(self, b: int, *, same_slice: bool) -> tuple[float, float]:
         """Mean and variance of log Epochs of a run of b on the newest slice, or on the next one."""
@@ -140,12 +129,13 @@ class EpochsModel:
     def gp(self) -> GaussianProcess:
         """Posterior of a run on the next slice."""
         mean, cov, noise = mixed_on_next_slice(self.newest.state, self._mixed) if self.newest.slices else self._mixed
-        curve, with_slice = cov[:-1, :-1], cov[:-1, -1]
+        curve, with_slice, default = cov[:-1, :-1], cov[:-1, -1], self._index[self._default]
+        variance = curve.diagonal()
         return GaussianProcess(
             self.sizes,
             mean[:-1] + mean[-1],
             curve + with_slice[:, None],
-            curve.diagonal() + 2 * with_slice + (cov[-1, -1] + noise),
-            self._difference_sd(cov),
+            variance + 2 * with_slice + (cov[-1, -1] + noise),
+            np.sqrt(np.maximum(variance + variance[default] - 2 * curve[default], 0.0)),
             noise,
         )
