@@ -143,6 +143,7 @@ def test_cells_by_hand() -> None:
     assert first[5:] == ["=", "=", "+0.50 ± 0.00", "-0.50 ± 0.98", "halved"]
 
 
+@pytest.mark.nightly
 def test_the_command_prints_one_row_per_constant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path)
     series = tmp_path / "series"

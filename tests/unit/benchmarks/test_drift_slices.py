@@ -37,6 +37,7 @@ def test_the_window_is_two_runs_for_each_batch_size() -> None:
     assert played == drift_slices.play("weather", None, ("zeus", 0)), "one seed, one replay"
 
 
+@pytest.mark.nightly
 def test_the_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [",".join(COLUMNS)]
     rows += [f"{slice_:02},{b},{seed},{4 + b // 32},0.5" for slice_ in range(16) for b in (16, 64) for seed in (0, 1)]

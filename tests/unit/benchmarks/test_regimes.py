@@ -132,6 +132,7 @@ def test_mean_and_worst_by_hand() -> None:
 HEAD = "slice,batch_size,seed,epochs,s_per_epoch\n"
 
 
+@pytest.mark.nightly
 def test_the_report_has_every_regime_and_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, out = tmp_path / "series", tmp_path / "out.json"
     folder.mkdir()

@@ -99,6 +99,7 @@ def test_what_is_given_up_is_charged_and_every_week_ends_with_a_model(policy: st
     assert paid == pytest.approx(10 * (2 * 1980 + 3 * 3960) + excess + math.fsum(run.cost for run in tries))
 
 
+@pytest.mark.slow
 def test_a_replayed_run_is_charged_what_the_same_real_run_was(tmp_path: Path) -> None:
     """The example's own training on its simulated GPU, profiling and all; within 5 %, as luck has it."""
     example, planned = weather_measure.example_job(), PlannedAttempt(batch_size=256, phase=Phase.EXPLORE, why="first")

@@ -82,6 +82,7 @@ def test_the_rows_of_each_series_are_dated_and_finite(bike: Path) -> None:
         series("bike")
 
 
+@pytest.mark.nightly
 def test_real_weeks() -> None:
     found = year("weather", None, 2, seed=0)
     assert all(1 <= epochs <= whether.MAX_EPOCHS for epochs in (*found.epochs, *found.warm_epochs))

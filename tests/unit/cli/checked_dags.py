@@ -169,14 +169,17 @@ with DAG("raises", schedule=None, start_date=datetime(2026, 1, 1)):
     def needs_a_gpu(run=None):
         return torch.nn.Linear(2, 1).to("cuda")
 
-    @task.zeus(JOB)
-    def hangs(run=None):
-        time.sleep(3600)
-
     broken()
     broken_by_a_made_up_date()
     needs_a_run()
     needs_a_gpu()
+
+with DAG("hangs", schedule=None, start_date=datetime(2026, 1, 1)):
+
+    @task.zeus(JOB)
+    def hangs(run=None):
+        time.sleep(3600)
+
     hangs()
 
 with DAG("commands", schedule=None, start_date=datetime(2026, 1, 1)):

@@ -85,7 +85,7 @@ def story(store: SqlStore, clock: Clock, recurrences: int, seed: int) -> None:
 
 
 @pytest.mark.usefixtures("often")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (1, 2))])
 def test_checkpoints_change_no_decision(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = []
     for name in ("kept", "none"):
