@@ -6,9 +6,11 @@ Airflow's public names only; ``ruff`` and ``tests/unit/test_airflow_compat.py`` 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -128,6 +130,11 @@ def masked(text: str) -> str:
     """
     masker = sys.modules.get("airflow.sdk._shared.secrets_masker")  # nothing is masked where nothing has imported it
     return text if masker is None else str(masker.redact(text))
+
+
+def airflow_home() -> Path:
+    """``$AIRFLOW_HOME``."""
+    return Path(os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow")).expanduser()
 
 
 def is_test_run() -> bool:

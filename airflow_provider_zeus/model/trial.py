@@ -191,6 +191,7 @@ class PowerPoint:
 
 BATCH_SIZE = "batch_size"  # key of ``Observation.reasons``: the chosen batch size was not used, as far as can be told
 IMPORTED = "imported"  # key of ``Observation.reasons``: which file another log brought the trial in, who and when
+LOST = "retried, result lost"  # reason of a try that another one followed, and whose result nothing kept
 LIMIT = "power_limit"  # key of ``Observation.reasons``: a power limit was to be set and is not in force
 TELL_STEPS = "use run.data_loader(data), or call run.step(samples) after each optimizer step"  # the remedy
 

@@ -21,7 +21,7 @@ from airflow_provider_zeus.model.trial import LIMIT, Origin, ProfileSample, Stat
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.budget_figures import budget_figures
-from airflow_provider_zeus.reports.dataset import Dataset, as_dataset, recurrences
+from airflow_provider_zeus.reports.dataset import Dataset, as_dataset, recurrences, runs_of
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import costs_as, time_text
@@ -66,10 +66,7 @@ def events(
         return []
     job = trials[-1].job
     teaching = [t for t in trials[-NEWEST:] if t.origin.run_type in job.learn_from]
-    runs: dict[tuple[str, ...], list[Trial]] = {}
-    for trial in teaching:
-        runs.setdefault(trial.recurrence, []).append(trial)
-    ended = [run for run in runs.values() if all(t.state is not State.RUNNING for t in run)]
+    ended = [run for run in runs_of(teaching) if all(t.state is not State.RUNNING for t in run)]
     log = as_dataset(trials[-NEWEST:], job).of_target()
     found = [_drifted(log, ended)]
     for dag_id in dict.fromkeys(t.origin.dag_id for t in teaching):
@@ -120,7 +117,7 @@ def deadline_at_risk(trial: Trial) -> Event | None:
 
 def _deadline(trials: Sequence[Trial]) -> Event | None:
     """The first of the open runs, or the run that ended last, whose deadline is at risk: runs may overlap."""
-    newest = {trial.recurrence: trial for trial in trials}.values()
+    newest = [run[-1] for run in runs_of(trials)]
     last = max((t for t in newest if t.state is not State.RUNNING), key=lambda t: t.closed_at or 0.0, default=None)
     looked_at = (deadline_at_risk(t) for t in newest if t.state is State.RUNNING or t is last)
     return next(filter(None, looked_at), None)

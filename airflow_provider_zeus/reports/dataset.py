@@ -14,7 +14,7 @@ from functools import cached_property, reduce
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Phase, State, Trial, Where
+from airflow_provider_zeus.model.trial import LOST, DeviceInfo, Observation, Phase, State, Trial, Where
 from airflow_provider_zeus.optimizer.belief import Belief, prior
 from airflow_provider_zeus.optimizer.learn import learn, same_target, with_rates
 
@@ -126,6 +126,18 @@ def _finite(o: Observation) -> Observation:
         and not (math.isfinite(value) and (value >= 0 or f.name in signed))
     }
     return replace(o, **gone) if gone else o  # type: ignore[arg-type]
+
+
+def runs_of(trials: Iterable[Trial]) -> list[list[Trial]]:
+    """The trials of each run, task and map index; runs in the order in which their first trial was opened.
+
+    Those of a run are in order of number, but for tries whose result was lost: they are written last, and come first
+    here. So what a run ends with is its last trial.
+    """
+    runs: dict[RunId, list[Trial]] = {}
+    for trial in sorted(trials, key=lambda t: t.number):
+        runs.setdefault((trial.job_id, *trial.recurrence), []).append(trial)
+    return [sorted(run, key=lambda t: t.reason != LOST) for run in runs.values()]
 
 
 ENERGY, TIME = Weights(1.0, 1.0), Weights(0.0, 1.0)  # a "cost" that is the energy [J] alone, the time [s] alone

@@ -20,13 +20,15 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.trial import Origin, State
+from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.printable import cell, text_of, visible
 from airflow_provider_zeus.reports.export_rows import csv_of, file_name, rows_of
 from airflow_provider_zeus.store.pending import remember
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.training.protocol.events import ResultLine
 from tests.unit.cli.conftest import Zeus, home, recur, store, zeus  # noqa: F401  fixtures
-from tests.unit.store.store_kit import DEVICE, report, request
+from tests.unit.store.store_kit import DEVICE, began_alone, report, request, seen
 
 CLEAR, BEL, CSI, BIDI, ISOLATE, LINE = "\x1b[2J\x1b[31m", "\x07", "\x9b31m", "\u202e", "\u2066", "\u2028"
 SHOWN = ("\\x1b[2J", "\\x07", "\\x9b31m", "\\u202e", "\\u2066", "\\u2028", "\\n")
@@ -180,6 +182,15 @@ def test_a_training_writes_no_log_line_of_its_own(
         zeus("reap")
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("airflow_provider_zeus")]
     assert [line for line in ours if controls(line, lines=False)] == []
+
+
+def test_a_cost_that_nothing_keeps_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").touch()
+    first = replace(began_alone(1, opened_at=0.0), job_id=f"d{HOSTILE}")
+    reporter = ResultReporter(None, None, first, lease_s=90, state_dir=tmp_path / "file" / "state")
+    reporter(ResultLine(kind="end", start_id="s", attempt=1, state=State.CONVERGED, observation=seen()))
+    (line,) = [record.getMessage() for record in caplog.records if "lost the cost" in record.getMessage()]
+    assert controls(line, lines=False) == set()
 
 
 # --- the file that export writes

@@ -13,6 +13,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import AttemptState, Detail, Figure, RunRow, Total
+from airflow_provider_zeus.reports.dataset import runs_of
 
 NOT_STORED = "not yet stored"
 ToFigure = Callable[[float], Figure]
@@ -20,11 +21,7 @@ ToFigure = Callable[[float], Figure]
 
 def rows_of(trials: Iterable[Trial], job: ZeusJob, pending: Collection[TrialKey] = ()) -> list[RunRow]:
     """One row per run (and map index), newest first. ``pending``: trials whose cost is not yet stored."""
-    runs: dict[tuple[str, str, int], list[Trial]] = {}
-    for trial in sorted(trials, key=lambda t: t.number):
-        origin = trial.origin
-        runs.setdefault((origin.run_id, origin.task_id, origin.map_index), []).append(trial)
-    return [_row(run, job, pending) for run in reversed(runs.values())]
+    return [_row(run, job, pending) for run in reversed(runs_of(trials))]
 
 
 def _row(run: Sequence[Trial], job: ZeusJob, pending: Collection[TrialKey]) -> RunRow:

@@ -14,7 +14,7 @@ from airflow_provider_zeus.plugin.text import saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.plugin.views import costs, overview_state
 from airflow_provider_zeus.plugin.views.models import Controls, Figure, JobRow, JobSaved, Source
-from airflow_provider_zeus.reports.dataset import Dataset
+from airflow_provider_zeus.reports.dataset import Dataset, runs_of
 from airflow_provider_zeus.reports.savings import saving
 
 NO_JOBS = (
@@ -70,7 +70,7 @@ def _row(trials: Sequence[Trial], settings: Mapping[str, Any], changed: str, now
     found = costs.rows_of(trials, job) if job else []
     ended = [r for r in found if r.state != State.RUNNING.value]
     why = "no run has ended yet" if job else "a newer version of the provider wrote this job"
-    last = overview_state.runs_of(trials)[-1]
+    last = runs_of(trials)[-1]
     return JobRow(
         dag_id=newest.origin.dag_id,
         job_id=newest.job_id,

@@ -260,6 +260,12 @@ def test_orphaned_limit_records_are_named_and_left(zeus: Zeus, home: Path) -> No
     os.close(held)
 
 
+def test_a_limit_record_with_an_odd_name_is_named_readably(tmp_path: Path) -> None:
+    os.close(record.create(str(tmp_path / "limit-\x1b[2J.json"), {"found_w": 250.0, "set_w": [150.0]}))
+    (tmp_path / "limit-\x1b[3J.json").write_text("{")
+    assert checks_host.orphans(tmp_path) == (["limit-\\x1b[2J.json"], ["limit-\\x1b[3J.json"])
+
+
 def test_a_state_folder_that_cannot_be_written(zeus: Zeus, home: Path) -> None:
     (home / "state").write_text("a file")
     done = zeus("doctor")

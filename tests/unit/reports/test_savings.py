@@ -245,6 +245,18 @@ def test_not_yet_is_projected_from_what_the_incumbent_saves() -> None:
     assert (found.break_even_run, found.break_even_in) == (None, math.ceil(-saved / saves))
 
 
+def test_what_may_save_nothing_projects_no_break_even() -> None:
+    world = World(JOB, NEEDS)
+    add(world, 32, 10.0)
+    add(world, 64, 8.0)
+    add(world, 16, 90.0, state=State.FAILED)
+    add(world, 64, 8.0)
+    found = answer(world)
+    assert (found.per_run.low or 0.0) < 0 < (found.per_run.value or 0.0)
+    assert (found.cost.saved.value or 0.0) < 0
+    assert (found.break_even_run, found.break_even_in) == (None, None)
+
+
 def test_a_sum_with_a_gap_has_no_break_even() -> None:
     world = World(JOB, NEEDS)
     add(world, 32, 10.0)

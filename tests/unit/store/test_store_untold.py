@@ -45,6 +45,19 @@ def test_what_is_remembered_is_told_in_full_and_deleted(store: SqlStore, port: D
     assert drain(store, port, "d.train") == 0
 
 
+def test_a_file_that_another_user_puts_there_meanwhile_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the moment between the removal of a half-written one and the new one."""
+    half = tmp_path / f"{pending_key(TrialKey('ti-1')).replace(':', '-')}.tmp"
+    half.write_text("theirs")
+    half.chmod(0o600)
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)
+    with pytest.raises(StoreError):
+        remember(None, TrialKey("ti-1"), State.CONVERGED, report(), "d.train", state_dir=tmp_path)
+    assert half.read_text() == "theirs"
+
+
 def test_a_crash_between_telling_and_deleting_tells_twice_harmlessly(store: SqlStore, port: DictPort) -> None:
     kept(store, port)
     text = dict(port.data)

@@ -162,6 +162,9 @@ def test_what_another_host_or_a_trap_left_is_let_be(tmp_path: Path) -> None:
     (tmp_path / "zeus-attempt-link.lock").symlink_to(kept / "model")
     os.mkfifo(tmp_path / "zeus-attempt-fifo.lock")
     (tmp_path / "zeus-attempt-folder.lock").mkdir()
+    (tmp_path / "ours").write_text(os.uname().nodename)  # what a marker of ours holds, behind a link
+    (tmp_path / "zeus-attempt-planted").mkdir()
+    (tmp_path / "zeus-attempt-planted.lock").symlink_to(tmp_path / "ours")
     assert remove_orphans(tmp_path) == 0
     (tmp_path / "zeus-attempt-link.lock").unlink()
     (tmp_path / "zeus-attempt-link.lock").write_text(os.uname().nodename)
