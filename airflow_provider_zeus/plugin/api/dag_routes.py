@@ -62,7 +62,7 @@ def dag_costs(user: GetUserDep, dag_id: str, job_id: str | None = None, limit: L
         pending=reading.pending(trials),
         limit=limit,
         alerts=action_routes.alerts_in(
-            job_id, dag_id, may_edit={t.origin.dag_id for t in newest} <= auth.editable_dags(user)
+            user, dag_id, job_id, may_edit={t.origin.dag_id for t in newest} <= auth.editable_dags(user)
         ),
         remarks=[
             *(short(remark.text) for remark in job_remarks.remarks(newest, reader=dag_id)),
