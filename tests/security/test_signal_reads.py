@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
@@ -21,10 +22,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from airflow_provider_zeus import untrusted_files
-from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.errors import JobSpecError, SignalError
 from airflow_provider_zeus.hooks.zeus_signal import ZeusSignalHook
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.signals import service as module
 from airflow_provider_zeus.signals.hours import read_signal
+from airflow_provider_zeus.signals.reading import followed
 from airflow_provider_zeus.signals.service import judged
 
 SECRET = "s3cret-of-another"
@@ -166,9 +169,22 @@ def test_a_file_of_the_folder_is_read_also_by_a_link_that_stays(
 
 def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "out").symlink_to(root.parent)
-    monkeypatch.setattr(untrusted_files.os.path, "realpath", os.path.abspath)  # it was no link when it was looked at
+    monkeypatch.setattr(os.path, "realpath", os.path.abspath)  # it was no link when it was looked at
     with pytest.raises(OSError, match="out"):
         untrusted_files.read_below(root, "out/secret", 1000)
+
+
+@pytest.mark.parametrize("extra", [{"file": "../secret"}, {"url": "http://169.254.169.254/"}])
+def test_a_run_trains_without_a_signal_that_is_refused(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, extra: dict[str, str]
+) -> None:
+    conn = {"conn_type": "zeus_signal", "extra": {**extra, **JSON}}
+    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_CARBON", json.dumps(conn))
+    job = ZeusJob(batch_sizes=[32], default_batch_size=32, target="acc >= 0.9", max_epochs=3, follow="carbon")
+    assert followed(job) is None
+    assert "docs/signals.md" in caplog.text
+    with pytest.raises(SignalError, match=r"not below the folder|link-local"):
+        followed(replace(job, strict=True))
 
 
 # --- what was read
