@@ -70,6 +70,7 @@ def write_month(store: Store, month: str, folder: Path) -> list[Path]:
     Raises JobSpecError: no month, or a folder that cannot be written to; StoreError.
     """
     from airflow_provider_zeus.errors import JobSpecError
+    from airflow_provider_zeus.model.trial import newest_here
     from airflow_provider_zeus.reports.dataset import as_dataset
     from airflow_provider_zeus.reports.month_report import as_csv, as_html, month_report
     from airflow_provider_zeus.reports.months import SavedDraws, month_bounds, saved_between
@@ -83,7 +84,7 @@ def write_month(store: Store, month: str, folder: Path) -> list[Path]:
     def saved(dag_id: str, job_id: str) -> SavedDraws | str:
         trials = store.runs(dag_id, job_id, last=1000)  # as many as the pages read
         try:
-            job = trials[-1].job.with_settings(store.settings(job_id))
+            job = newest_here(trials).job.with_settings(store.settings(job_id))
         except (JobSpecError, IndexError):
             return "no run of it can be read here"
         log = as_dataset(trials, job)

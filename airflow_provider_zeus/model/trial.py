@@ -7,7 +7,7 @@ says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Self
@@ -355,3 +355,8 @@ class Trial:
     def batch_size(self) -> int:
         """Batch size of this trial."""
         return self.planned.batch_size
+
+
+def newest_here(trials: Sequence[Trial]) -> Trial:
+    """The newest trial that ran here; of imported ones only where there are no others. ``trials``: by number, some."""
+    return next((t for t in reversed(trials) if t.observation.imported is None), trials[-1])

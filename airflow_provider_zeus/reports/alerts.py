@@ -17,7 +17,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
-from airflow_provider_zeus.model.trial import LIMIT, Origin, ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import LIMIT, Origin, ProfileSample, State, Trial, newest_here
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.budget_figures import budget_figures
@@ -64,8 +64,9 @@ def events(
     """
     if not trials:
         return []
-    job = trials[-1].job
-    teaching = [t for t in trials[-NEWEST:] if t.origin.run_type in job.learn_from]
+    job = newest_here(trials).job
+    here = [t for t in trials[-NEWEST:] if t.observation.imported is None]
+    teaching = [t for t in here if t.origin.run_type in job.learn_from]
     ended = [run for run in runs_of(teaching) if all(t.state is not State.RUNNING for t in run)]
     log = as_dataset(trials[-NEWEST:], job).of_target()
     found = [_drifted(log, ended)]

@@ -184,7 +184,10 @@ class RunTrials:
         return total(observed_cost(t.observation, weights) for t in self._trained)
 
     def exploration(self, weights: Weights) -> float | None:
-        """The part that left no model: attempts given up, below target or failed, and the excess of profiling."""
+        """The part that left no model: attempts given up, below target or failed, and the excess of profiling.
+
+        At least 0: below the chosen limit profiling may draw less than training would have, and that is no cost.
+        """
         parts: list[float | None] = []
         for trial in self._trained:
             o = trial.observation
@@ -195,7 +198,8 @@ class RunTrials:
             else:
                 known = weights.eta == 0 or o.excess_j is not None
                 parts.append(weights.cost(o.excess_j, o.excess_s or 0.0) if known else None)
-        return total(parts)
+        found = total(parts)
+        return None if found is None else max(found, 0.0)
 
     def _keeps(self, trial: Trial) -> bool:
         """Whether an attempt left a model: one below its target has left none where another attempt followed it."""

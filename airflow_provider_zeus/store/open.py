@@ -49,7 +49,7 @@ def open_store(
     if url is None:
         from airflow_provider_zeus.store.variables.store import VariableStore
 
-        return VariableStore(AirflowVariables(), overlap_possible=overlap_possible, now=now)
+        return VariableStore(AirflowVariables(), conn_id=conn_id, overlap_possible=overlap_possible, now=now)
     from airflow.sdk import conf
 
     from airflow_provider_zeus.store.sql.store import SqlStore

@@ -146,7 +146,7 @@ def _job(dag_id: str, job_id: str | None) -> tuple[Store | None, list[str], str 
     store = reading.open_log()
     jobs = store.jobs(dag_id) if store else []
     if not jobs:
-        return store, [], None, NO_JOB
+        return store, [], None, NO_JOB + reading.elsewhere(dag_id)
     if job_id is not None and job_id not in jobs:
         return store, jobs, None, f"This DAG has no trial of a job {job_id!r}."
     return store, jobs, job_id or jobs[0], None

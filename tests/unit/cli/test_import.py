@@ -21,8 +21,9 @@ from airflow_provider_zeus.cli.import_log import trials_of
 from airflow_provider_zeus.cli.read_export import of_json
 from airflow_provider_zeus.cli.read_file import MOST_BYTES, document_of, table_of
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.trial import IMPORTED, Origin, Phase, State, Trial
+from airflow_provider_zeus.model.trial import IMPORTED, Origin, Phase, State, Trial, newest_here
 from airflow_provider_zeus.optimizer.policy import learn, prior
+from airflow_provider_zeus.plugin.views import overview_state, overview_view
 from airflow_provider_zeus.reports.export_rows import COLUMNS, exact, json_of, row
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
@@ -168,6 +169,26 @@ def test_earlier_trainings_teach_epochs_once(zeus: Zeus, store: Store, home: Pat
     assert belief.device[1][0] == "V100"  # no device of an imported training
     answer = store.ask(request(9, ti_id="next"))
     assert answer.trial.number == 5
+
+
+def test_an_imported_training_is_not_the_last_run_of_its_job(
+    zeus: Zeus, store: Store, other: Store, home: Path
+) -> None:
+    """Not of the list, nor of the page of all jobs, which reads the newest trials alone."""
+    recur(store, 1, State.GIVEN_UP)
+    lines = "".join(f"16,{n},1200,30,2026-03-01,,,\n" for n in range(1, 1 + 2 * overview_state.NEWEST))
+    assert zeus("import", written(home, EARLIER + lines), "--job", "d.train").status == 0
+    (listed,) = json.loads(zeus("jobs", "list", "-o", "json").out)
+    assert (listed["last_state"], listed["last_batch_size"], listed["trials"]) == ("given_up", 32, 25)
+    newest = store.latest(last=overview_state.NEWEST)
+    (row,) = overview_view.rows(newest, {"d"}, {}, now=0.0)
+    assert (row.run_id, row.outcome, row.batch_size) == ("run1", "given_up", 32)
+
+    recur(other, 7, State.FAILED, job_id="d.train")  # and those of another log
+    log = zeus("export", "--format", "json").out
+    assert zeus("import", written(home, log, "log.json"), "--conn-id", "other").status == 0
+    assert newest_here(other.trials("d.train")).origin.run_id == "run7"
+    assert {t.origin.run_id for t in other.latest(last=3)} == {"run7"}
 
 
 def test_an_earlier_training_is_no_previous_run(zeus: Zeus, store: Store, home: Path) -> None:
