@@ -126,6 +126,9 @@ class ResultReporter:
             most_s = 0.0 if self.stopped else min(PRICED_S, self._left_s / 4)
             seen = self.prices.priced(line.observation, line.notes.get(ENDED_AT_S), most_s)
             return replace(line, observation=seen)
+        except Exception as error:  # its text may hold what a signal's service sent
+            log.warning("Zeus: the hours of this run could not be priced (%s).", type(error).__name__)
+            return line
         except BaseException:  # raised by a signal handler
             self.hurry()
             raise
