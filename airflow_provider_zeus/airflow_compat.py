@@ -6,9 +6,11 @@ Airflow's public names only; ``ruff`` and ``tests/unit/test_airflow_compat.py`` 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from airflow.dag_processing.bundles.manager import DagBundlesManager as DagBundlesManager
     from airflow.dag_processing.dagbag import BundleDagBag as BundleDagBag
     from airflow.models import Variable
+    from airflow.models.connection import Connection as Connection
     from airflow.models.dag import DagModel as DagModel
     from airflow.models.dag import DagTag as DagTag
     from airflow.models.dagrun import DagRun as DagRun
@@ -76,6 +79,7 @@ INTERNALS = {
     "get_auth_manager": "airflow.api_fastapi.app",
     # The server's database. Public way: airflow.sdk.Variable, once it lists and writes outside of a task.
     "ServerVariable": "airflow.models:Variable",
+    "Connection": "airflow.models.connection",  # public way: GET /api/v2/connections, which needs a token
     "MetastoreBackend": "airflow.secrets.metastore",
     **dict.fromkeys(("DagModel", "DagTag"), "airflow.models.dag"),  # public way: GET /api/v2/dags, which needs a token
     "Log": "airflow.models.log",  # public way: none yet for a plugin's audit lines
@@ -128,6 +132,11 @@ def masked(text: str) -> str:
     """
     masker = sys.modules.get("airflow.sdk._shared.secrets_masker")  # nothing is masked where nothing has imported it
     return text if masker is None else str(masker.redact(text))
+
+
+def airflow_home() -> Path:
+    """``$AIRFLOW_HOME``."""
+    return Path(os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow")).expanduser()
 
 
 def is_test_run() -> bool:

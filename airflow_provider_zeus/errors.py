@@ -39,6 +39,10 @@ class UndefinedConnectionError(StoreError):
     """A Connection other than the default one is not defined. The text names no address: every reader may see it."""
 
 
+class DamagedLogError(StoreError):
+    """The Variable of a job does not hold what this version writes."""
+
+
 class UnknownTrialError(StoreError):
     """The trial log does not hold this trial: the store was not asked for it, or the log was replaced."""
 

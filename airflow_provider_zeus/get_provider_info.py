@@ -184,6 +184,20 @@ def _training() -> dict[str, Any]:
             "and nodes have to share it.",
             "/mnt/models/zeus",
         ),
+        "signal_root": _option(
+            "string",
+            "",
+            "Folder that files of Connections of type Zeus signal lie in; no other file is read for one. "
+            "Empty: ``$AIRFLOW_HOME/signals``.",
+            "/srv/airflow/signals",
+        ),
+        "signal_allow_local": _option(
+            "boolean",
+            "False",
+            "Let Connections of type Zeus signal ask services of the worker's own host (loopback), such as a Carbon "
+            "Aware SDK beside it. Link-local addresses and metadata services are never asked.",
+            "True",
+        ),
         "heartbeat_s": _option("float", "15", "Seconds between two reports of a running trial.", "30"),
         "lease_s": _option("float", "90", "Seconds without a report after which a trial counts as dead.", "180"),
         "cpu_watts": _option(

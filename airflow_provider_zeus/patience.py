@@ -1,12 +1,14 @@
-"""Calls with a time limit, and calls that are retried."""
+"""Calls with a time limit, calls that are retried, and calls whose failure a training outlives."""
 
 from __future__ import annotations
 
 import contextvars
+import logging
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from airflow_provider_zeus.errors import StoreError
@@ -14,6 +16,8 @@ from airflow_provider_zeus.errors import StoreError
 _FIRST_S, _MOST_S = 0.1, 2.0  # pause after the first failure, and the longest one
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 def bounded(call: Callable[[], T], most_s: float | None) -> T:
@@ -47,6 +51,23 @@ def bounded(call: Callable[[], T], most_s: float | None) -> T:
     if not result:
         raise TimeoutError(f"no answer for {most_s:g} s")
     return result[0]
+
+
+@contextmanager
+def outlived(what: str, *, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """What has been trained outlives an error in here: it is logged, once, with its reason. Also a decorator.
+
+    Signals pass, since they are no ``Exception``.
+
+    :param what: could not be done, such as "close the device".
+    :param but: errors that are not of ours: they pass.
+    """
+    try:
+        yield
+    except but:
+        raise
+    except Exception as error:
+        log.exception("Zeus could not %s (%s). The training counts all the same.", what, type(error).__name__)
 
 
 def within(call: Callable[[str], T], most_s: float) -> Callable[[str], T]:

@@ -81,6 +81,26 @@ def read_all(descriptor: int, most_bytes: int) -> bytes:
     return data
 
 
+def read_below(root: str | os.PathLike[str], path: str, most_bytes: int) -> bytes:
+    """Read a regular file below a folder, by its path there or its whole one. Links that stay there are followed.
+
+    Raises OSError and ValueError as :func:`read_plain`, ValueError also for what is not below the folder.
+    """
+    top = os.path.realpath(root)
+    *folders, name = os.path.relpath(os.path.realpath(os.path.join(top, path)), top).split(os.sep)
+    if os.pardir in (*folders, name):
+        raise ValueError("not below the folder")
+    descriptor = os.open(top, _FOLDER)
+    try:
+        for folder in folders:  # one after the other: none may have become a link meanwhile
+            inner = os.open(folder, _FOLDER, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        return read_plain(name, most_bytes, folder=descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def opened_folder(path: str | os.PathLike[str]) -> Iterator[int]:
     """Open a folder that others may write; yields its descriptor.

@@ -11,31 +11,38 @@ from typing import Any
 
 from airflow_provider_zeus.cli.figures import cost_text
 from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, os_user, print_data, say, show
-from airflow_provider_zeus.errors import JobSpecError, StoreError
-from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.errors import DamagedLogError, JobSpecError, StoreError
+from airflow_provider_zeus.model.trial import Trial, newest_here
 from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import NEWEST, remarks
 from airflow_provider_zeus.store.live_settings import copy_settings, settings_key, write_settings
 
 
 @command
-def list_jobs(args: Namespace) -> None:
-    """List jobs with their newest trial."""
+def list_jobs(args: Namespace) -> int:
+    """List jobs with their newest trial; the status is 1 where one is left out, as its log is damaged."""
+    logs, status = {}, 0
     with opened(args) as store:
-        logs = {job_id: (store.trials(job_id), store.settings(job_id)) for job_id in store.jobs()}
+        for job_id in store.jobs():
+            try:
+                logs[job_id] = store.trials(job_id), store.settings(job_id)
+            except DamagedLogError as error:
+                say(f"{job_id} is left out: {error}", file=sys.stderr)
+                status = 1
         identity = store.identity
     if print_data([_figures(job_id, *each) for job_id, each in logs.items()], args.output):
-        return
+        return status
     plain = args.output == "plain"
     show([_cells(job_id, *each) for job_id, each in logs.items()], empty=f"No job in {identity} yet.", plain=plain)
     for job_id, (log, _) in logs.items():
         for remark in remarks(log[-NEWEST:]):
             said = f"{job_id}: {'warning: ' * remark.is_warning}{remark.text}"
             say(said, file=sys.stderr if plain else None)
+    return status
 
 
 def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[str, str]:
-    last = log[-1] if log else None
+    last = newest_here(log) if log else None
     return {
         "job": job_id,
         "trials": str(len(log)),
@@ -49,7 +56,7 @@ def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[
 
 
 def _figures(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[str, Any]:
-    last = log[-1] if log else None
+    last = newest_here(log) if log else None
     cost, unit = cost_of(last) if last else (None, None)
     return {
         "job": job_id,

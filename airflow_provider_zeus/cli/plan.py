@@ -15,7 +15,7 @@ from airflow_provider_zeus.cli.shell import command, known, opened, print_data, 
 from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Phase, State
+from airflow_provider_zeus.model.trial import Phase, State, newest_here
 from airflow_provider_zeus.operators.config import next_of
 from airflow_provider_zeus.operators.waiting import durations, trials_for_durations, window
 from airflow_provider_zeus.reports.budget_figures import budget_spent
@@ -60,7 +60,7 @@ def plan(args: Namespace) -> None:
 def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any], ZeusJob]:
     """The next decision, what it depends on besides the log, and the job as that run has it."""
     trials, live = store.trials(job_id, last=1000), store.settings(job_id)
-    job, switched = next_of(trials[-1].job.with_settings(live))
+    job, switched = next_of(newest_here(trials).job.with_settings(live))
     log = as_dataset(trials, job)
     profiles = [] if log.where is None else store.profile(job_id, log.where, job.job_version)
     prices = in_force()

@@ -7,7 +7,7 @@ says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Self
@@ -191,6 +191,7 @@ class PowerPoint:
 
 BATCH_SIZE = "batch_size"  # key of ``Observation.reasons``: the chosen batch size was not used, as far as can be told
 IMPORTED = "imported"  # key of ``Observation.reasons``: which file another log brought the trial in, who and when
+LOST = "retried, result lost"  # reason of a try that another one followed, and whose result nothing kept
 LIMIT = "power_limit"  # key of ``Observation.reasons``: a power limit was to be set and is not in force
 TELL_STEPS = "use run.data_loader(data), or call run.step(samples) after each optimizer step"  # the remedy
 
@@ -347,3 +348,8 @@ class Trial:
     def batch_size(self) -> int:
         """Batch size of this trial."""
         return self.planned.batch_size
+
+
+def newest_here(trials: Sequence[Trial]) -> Trial:
+    """The newest trial that ran here; of imported ones only where there are no others. ``trials``: by number, some."""
+    return next((t for t in reversed(trials) if t.observation.imported is None), trials[-1])

@@ -28,7 +28,7 @@ from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports import alerts
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
-from airflow_provider_zeus.reports.alerts import DEADLINE, KINDS, NEWEST, STORE, Event
+from airflow_provider_zeus.reports.alerts import KINDS, NEWEST, STORE, Event
 from airflow_provider_zeus.reports.budget_figures import trials_of_periods
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.store.alerts import change_book, claimed, keep_taken
@@ -197,8 +197,8 @@ class RunAlerts:
         return [event for event in found if event is not None]
 
     def at_the_decision(self) -> None:
-        """Keep and send what the decision shows. Raises nothing."""
-        self._look(lambda: (self.decided(), (DEADLINE,) if self.stored else (DEADLINE, STORE)))
+        """Keep and send what the decision shows; it ends no event of another run. Raises nothing."""
+        self._look(lambda: (self.decided(), ()))
 
     def at_the_end(self) -> None:
         """Keep and send what the job's log shows. Raises nothing."""
@@ -252,7 +252,8 @@ class RunAlerts:
         except JobSpecError as error:
             log.warning("Zeus sends no event: %s", error)
             notifiers = []
-        for record in book.due([named.name for named in notifiers]) if notifiers else []:
+        due = book.due([named.name for named in notifiers]) if notifiers else []
+        for record in (r for r in due if r.dag_id == origin.dag_id):  # runs of another DAG tell theirs
             self._send(port, record, [named for named in notifiers if named.name not in record.sent_to])
 
     def _send(self, port: VariablePort, record: Record, notifiers: Sequence[Named]) -> None:
@@ -270,7 +271,7 @@ class RunAlerts:
         with suppress(StoreError, TimeoutError):
             bounded(lambda: self._in_log(lambda store: keep_taken(store, job_id, record, taken)), CLAIM_S)
         try:
-            change_book(port, job_id, lambda b: b.noted(record.name, taken, "; ".join(problems.values()), time.time()))
+            change_book(port, job_id, lambda b: b.noted(record, taken, "; ".join(problems.values()), time.time()))
         except StoreError as error:
             log.warning("Zeus could not note that an event was sent: %s", error)
 

@@ -86,7 +86,7 @@ def log_remarks(
         newest = bounded(lambda: opened().trials(trial.job_id, last=NEWEST), 3.0)
         own = {t.number for t in newest if t.key.ti_id == trial.key.ti_id}
         known = [t for t in newest if t.number <= max(own, default=0)]
-        found = remarks(known, device=device.where if device else None)
+        found = remarks(known, device=device.where if device else None, reader=trial.origin.dag_id)
     except Exception:
         log.debug("Zeus could not read the newest trials of %s.", visible(trial.job_id), exc_info=True)
         return

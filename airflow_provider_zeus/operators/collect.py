@@ -16,18 +16,17 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, truncated
-from airflow_provider_zeus.model.trial import Observation, State
+from airflow_provider_zeus.model.trial import LOST, Observation, State
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.training.protocol.environment import with_memory_of_others
-from airflow_provider_zeus.training.protocol.events import MOST_LINES, ResultLine, read_lines
+from airflow_provider_zeus.training.protocol.events import MOST_LINES, ResultLine, read_lines, without_cost
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.protocol.sender import ResultSender, folded
 from airflow_provider_zeus.untrusted_files import names_in, open_plain, opened_folder
 
 Start = list[ResultLine]  # the lines of one start of the plan, in order
 
-LOST = "retried, result lost"
 NO_RESULT = "no result"
 MOST_STARTS = 100  # of one plan; each is a row of the log
 _MOST_KEPT = 1000  # lines of all starts of a result, heartbeats merged into the next line not counted
@@ -147,7 +146,7 @@ def report_all(
     :param no_start_reason: why there are no starts, if known.
     :param folder: of the result files, where a process other than rank 0 may have left that it ran out of memory.
     """
-    sender = ResultSender(reporter)
+    sender, first = ResultSender(reporter), (plan.first_attempt, plan.attempts[0].batch_size)
     for start in _within_limits(starts):
         for line in (known := LinesOfPlan(plan).known(start)):
             sender.put(line)
@@ -158,11 +157,11 @@ def report_all(
             end = with_memory_of_others(end, folder and f"{folder}/", plan.ti_id)
             sender.put(replace(end, profile=(), points=()))  # they went with the newest line
         if not open_ones and not any(line.kind == "end" for line in known):
-            sender.put(_end_without_cost(plan, start[0].start_id, "the process died before it trained"))
+            sender.put(without_cost(start[0].start_id, *first, "the process died before it trained"))
     if not starts:
-        sender.put(_end_without_cost(plan, "", no_start_reason or NO_RESULT))
+        sender.put(without_cost("", *first, no_start_reason or NO_RESULT))
     for number in range(len(starts), starts_seen or 0):
-        sender.put(_end_without_cost(plan, f"lost-{number}", LOST))
+        sender.put(without_cost(f"lost-{number}", *first, LOST))
 
 
 def newest_start(starts: Sequence[Start]) -> int | None:
@@ -232,15 +231,3 @@ def _within_limits(starts: Sequence[Start]) -> list[Start]:
             lines.append(line)
         kept.append(lines)
     return kept
-
-
-def _end_without_cost(plan: Plan, start_id: str, reason: str) -> ResultLine:
-    return ResultLine(
-        kind="end",
-        start_id=start_id,
-        attempt=plan.first_attempt,
-        batch_size=plan.attempts[0].batch_size,
-        state=State.FAILED,
-        reason=reason,
-        observation=Observation(reasons=dict.fromkeys(("energy_j", "time_s", "epochs"), reason)),
-    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.patience import bounded
+from airflow_provider_zeus.patience import bounded, outlived
 from airflow_provider_zeus.printable import plain_name
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class ReportsCost:
 
         return lineage_of(self._extra)
 
+    @outlived("report what this run cost, which the trial log holds")
     def report_cost(
         self,
         context: Any,
@@ -100,22 +101,19 @@ class ReportsCost:
         from airflow_provider_zeus.reports.closing import closing
         from airflow_provider_zeus.signals.prices import in_force
 
-        try:
-            cost = reporter.cost_xcom()
-            push(context, COST, cost, **({"most_s": STOPPED_S} if reporter.stopped else {}))
-            if decision and cost["not_needed"]:
-                push(context, DECISION, {**decision, "not_needed": True})
-            found = figures_of(cost, reporter, opened)
-            send_run(found)
-            if found.ended:
-                log.info("Zeus: %s.", closing(found.ended, found.saving.cost if found.saving else None))
-            openlineage = sys.modules.get("airflow.providers.openlineage.conf")  # its listener has loaded it
-            is_told = self.outlets or (openlineage is not None and not openlineage.is_disabled())
-            if is_told and enabled() != OFF:
-                self._extra = found.as_event(in_force())
-                into_outlets(self.outlets, context["outlet_events"], self._extra)
-        except Exception:
-            log.warning("Zeus could not report what this run cost; the trial log holds it.", exc_info=True)
+        cost = reporter.cost_xcom()
+        push(context, COST, cost, **({"most_s": STOPPED_S} if reporter.stopped else {}))
+        if decision and cost["not_needed"]:
+            push(context, DECISION, {**decision, "not_needed": True})
+        found = figures_of(cost, reporter, opened)
+        send_run(found)
+        if found.ended:
+            log.info("Zeus: %s.", closing(found.ended, found.saving.cost if found.saving else None))
+        openlineage = sys.modules.get("airflow.providers.openlineage.conf")  # its listener has loaded it
+        is_told = self.outlets or (openlineage is not None and not openlineage.is_disabled())
+        if is_told and enabled() != OFF:
+            self._extra = found.as_event(in_force())
+            into_outlets(self.outlets, context["outlet_events"], self._extra)
 
 
 def figures_of(

@@ -23,6 +23,7 @@ from airflow_provider_zeus.operators.metrics import send_budgets
 from airflow_provider_zeus.operators.mixins import DECISION, job_id_of, push
 from airflow_provider_zeus.operators.result_reporter import RUN_S, ResultReporter
 from airflow_provider_zeus.operators.schedule import finish_by_s, runs_left
+from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.factory import device_of
 from airflow_provider_zeus.power.limits.gpu_lock import held_here
@@ -138,12 +139,10 @@ class Recurrence:
         """Return the run handle of a training in this process; its result goes to the reporter."""
         return ZeusRun.from_plan(self.plan, sink=self.reporter, device=self.device)
 
+    @outlived("close the device")
     def close_device(self) -> None:
         """Close the device, where no run handle in this process does. Raises nothing."""
-        try:
-            self.device.close()
-        except Exception:
-            log.exception("Zeus could not close the device.")
+        self.device.close()
 
 
 def device_here(job: ZeusJob, config: ZeusConfig) -> Device:

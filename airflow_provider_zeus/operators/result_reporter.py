@@ -17,11 +17,12 @@ from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import Observation, State, Trial
 from airflow_provider_zeus.operators.result_writer import QueuedLine, ResultWriter, StoreThread, planned_of
 from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.signals.hours import HourPrices
 from airflow_provider_zeus.store.base import VariablePort
 from airflow_provider_zeus.store.pending import VARIABLE_S, remember
 from airflow_provider_zeus.training.interrupts import AttemptOver
-from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.events import ResultLine, without_cost
 from airflow_provider_zeus.training.protocol.sender import ENDED_AT_S
 
 if TYPE_CHECKING:
@@ -96,11 +97,8 @@ class ResultReporter:
             return
         from airflow_provider_zeus.training.attempt_loop import error_text
 
-        reason = f"nothing was trained: {error_text(error)}"
-        seen = Observation(reasons=dict.fromkeys(("energy_j", "time_s", "epochs", "samples"), "nothing was trained"))
-        first = self._first
-        end = ResultLine(kind="end", start_id="", attempt=first.key.attempt, batch_size=first.batch_size)
-        self(replace(end, state=State.FAILED, reason=reason, observation=seen))
+        reason, first = f"nothing was trained: {error_text(error)}", self._first
+        self(without_cost("", first.key.attempt, first.batch_size, reason))
 
     def hurry(self) -> None:
         """The task is being stopped: from now on wait a moment only, and for no API. Safe in a signal handler."""
@@ -128,6 +126,9 @@ class ResultReporter:
             most_s = 0.0 if self.stopped else min(PRICED_S, self._left_s / 4)
             seen = self.prices.priced(line.observation, line.notes.get(ENDED_AT_S), most_s)
             return replace(line, observation=seen)
+        except Exception as error:  # its text may hold what a signal's service sent
+            log.warning("Zeus: the hours of this run could not be priced (%s).", type(error).__name__)
+            return line
         except BaseException:  # raised by a signal handler
             self.hurry()
             raise
@@ -185,17 +186,19 @@ class ResultReporter:
 
     @property
     def ended(self) -> list[Trial]:
-        """The trials that have ended, in order, as their ends say."""
-        return [
+        """The trials that have ended, as their ends say, in the order of :func:`.runs_of`."""
+        ended = [
             replace(
                 self._first,
                 key=self._rows.key_of(line.attempt or self._first.key.attempt),
                 planned=planned_of(self._first, line),
                 state=line.state or State.FAILED,
+                reason=line.reason,
                 observation=line.observation or Observation(),
             )
             for line, _ in self._ends
         ]
+        return [trial for run in runs_of(ended) for trial in run]
 
     def cost_xcom(self) -> dict[str, Any]:
         """Value of XCom ``zeus_cost``: cost of this run and of each attempt, as plain JSON.

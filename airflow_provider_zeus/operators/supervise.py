@@ -17,6 +17,7 @@ from airflow_provider_zeus.model.trial import Observation, PowerPoint, State
 from airflow_provider_zeus.operators.collect import LinesOfPlan
 from airflow_provider_zeus.operators.external_meter import ExternalMeter, NoMeter, outcome_of
 from airflow_provider_zeus.operators.recurrence import Recurrence
+from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.training.process.child import Child, Follower
 from airflow_provider_zeus.training.protocol import environment
@@ -49,14 +50,27 @@ def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[s
             start = CommandStart(recurrence, plan, folder)
             log.info("Zeus: batch size %d. %s", plan.attempts[0].batch_size, plan.attempts[0].why)
             status, last_line = start.run(command, environ, cwd)
-            plan = start.next_plan(status)
+            plan = None
+            with outlived("find out whether the command runs again"):
+                plan = start.next_plan(status)
             if plan is not None:
                 log.info("Zeus: that attempt is over; the command is started again.")
+    with outlived("say how the command ended", but=(BelowTargetError, AirflowException)):
+        _judge(recurrence, start, status)
+    if status != 0:
+        raise AirflowException(f"The command {ended(status)}. Its last line: {last_line[:500]!r}")
+    return last_line
+
+
+def _judge(recurrence: Recurrence, start: CommandStart, status: int) -> None:
+    """Raise BelowTargetError where the job requires its target, AirflowException where nothing was trained."""
+    from airflow.sdk.exceptions import AirflowException
+
     kept = recurrence.reporter.kept_end
     if kept is not None and kept.state is State.EXHAUSTED and start.plan.job.require_target:
         raise BelowTargetError.of(kept.batch_size, kept.reason, start.plan.job.target)
     if status != 0:
-        raise AirflowException(f"The command {ended(status)}. Its last line: {last_line[:500]!r}")
+        return
     if start.start_id and not start.trained:
         raise AirflowException(
             "The command took its plan by ZeusRun.from_env() and trained nothing: call run.train(fn), or loop over "
@@ -66,7 +80,6 @@ def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[s
         log.warning("Zeus: %s", NO_RESULT)
     elif kept is None:
         log.warning("Zeus: the command ended well, but its result does not say that a model is kept.")
-    return last_line
 
 
 def _folder(recurrence: Recurrence, stack: ExitStack) -> Path | None:
@@ -143,10 +156,7 @@ class CommandStart:
                     self._beat_s = now_s
                     self._send_heartbeat()
             self._read_result()
-            if status == 0 and not self.start_id and not self._elsewhere:
-                self._end_by_output(child.last_line)
-            else:
-                self._end_open_attempt(f"the command {ended(status)} without a result")
+            self._end(status, child.last_line)
             return status, child.last_line
         except BaseException as error:  # raised by a signal handler: on_kill raises TrainingKilled
             child.stop()
@@ -154,7 +164,8 @@ class CommandStart:
             self._end_open_attempt(f"killed: {error or type(error).__name__}")
             raise
         finally:
-            child.close()
+            with outlived("close the pipes of the command"):
+                child.close()
 
     def next_plan(self, status: int) -> Plan | None:
         """The plan of the next start, after this one ended with ``status``; None where no start follows.
@@ -174,6 +185,7 @@ class CommandStart:
             return None
         return replace(self.plan, attempts=left, stand_in=None, first_attempt=last.attempt + 1)
 
+    @outlived("follow the result of the command")
     def _read_result(self) -> None:
         """Pass on the lines that the process has written since the last call, as far as the plan has their attempts."""
         if self._follower is None:
@@ -209,6 +221,7 @@ class CommandStart:
                 count,
             )
 
+    @outlived("send a heartbeat")
     def _send_heartbeat(self) -> None:
         """Renew the lease while the command writes no lines: it loads data, or does not use this package."""
         points: tuple[PowerPoint, ...] = ()
@@ -238,8 +251,15 @@ class CommandStart:
         if kind == "end":
             self._ends.append(line)
 
+    @outlived("write the end of the command")
+    def _end(self, status: int, last_line: str) -> None:
+        """End what is open of a command that has ended; one that wrote no result is known by its output."""
+        if status == 0 and not self.start_id and not self._elsewhere:
+            self._end_by_output(last_line)
+        else:
+            self._end_open_attempt(f"the command {ended(status)} without a result")
+
     def _end_by_output(self, last_line: str) -> None:
-        """End the attempt of a command that wrote no result, by the last line of its output."""
         state, reason, seen = outcome_of(self.plan.job, last_line, self._measured())
         if state is not State.CONVERGED:
             size = self.plan.attempts[0].batch_size

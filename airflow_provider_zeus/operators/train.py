@@ -13,6 +13,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, job_part
+from airflow_provider_zeus.patience import outlived
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -92,8 +93,9 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
         try:
             return self._run.train(lambda run: self.call(run, context))
         finally:
-            if not self._run.forked:
-                self.report_cost(context, recurrence.reporter, recurrence.opened, recurrence.decision)
+            with outlived("report what this run cost"):
+                if not self._run.forked:
+                    self.report_cost(context, recurrence.reporter, recurrence.opened, recurrence.decision)
 
     def on_kill(self) -> None:
         """Stop the training: raise TrainingKilled out of ``execute``, which Airflow itself does not interrupt."""

@@ -33,6 +33,18 @@ class Record:
     tries: int = 0  # to send it
     not_sent: str = ""  # why some notifier, or all, did not
 
+    @property
+    def identity(self) -> tuple[str, str, str, int | None]:
+        """What tells it from the other open events of its job."""
+        return self.name, self.dag_id, self.run_id, self.since
+
+    def is_of(self, event: Event, dag_id: str) -> bool:
+        """Whether this is the record of an event. ``dag_id``: of the run that looked, where no trial showed it."""
+        origin = event.origin
+        if self.name != event.name[:_MOST_NAME] or self.dag_id != (origin.dag_id if origin else dag_id):
+            return False
+        return origin is None or event.moves or self.run_id == origin.run_id
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
@@ -70,23 +82,23 @@ class AlertBook:
     ) -> Self:
         """The book after a look at the job: new events are open, those that no longer hold have ended.
 
-        An event that is open stays the same one; its sentence becomes the newest.
+        An event that is open stays the same one; its sentence becomes the newest. With another origin it is another
+        event: that of one DAG is never told as that of another.
 
-        :param dag_id, run_id: of the run that looked, for events that no trial showed.
+        :param dag_id, run_id: of the run that looked, for events that no trial showed: other DAGs do not end these.
         :param kinds: that were looked at; events of other kinds stay as they are.
         :param most: records kept: those that are open, and the newest others.
         """
-        now = {event.name[:_MOST_NAME]: event for event in events}
-        records = []
+        begun, records = list(events), []
         for r in self.records:
-            event = now.get(r.name)
-            if r.kind in kinds and r.ended_s is None and event is None:
-                r = replace(r, ended_s=now_s)
-            elif r.kind in kinds and r.ended_s is None and event is not None:
+            event = next((e for e in begun if r.ended_s is None and r.is_of(e, dag_id)), None)
+            if event is not None:
+                begun.remove(event)
                 r = replace(r, sentence=truncated(event.sentence, _MOST_SENTENCE), figures=dict(event.figures))
+            elif r.ended_s is None and r.kind in kinds and (r.since is not None or r.dag_id == dag_id):
+                r = replace(r, ended_s=now_s)
             records.append(r)
-        known = {r.name for r in records if r.ended_s is None}
-        records += [_begun(e, dag_id, run_id, now_s) for name, e in now.items() if name not in known]
+        records += [_begun(e, dag_id, run_id, now_s) for e in begun]
         ended = [r for r in records if r.ended_s is not None]
         gone = ended[: max(len(records) - most, 0)]
         return replace(self, records=tuple(r for r in records if r not in gone))
@@ -95,7 +107,7 @@ class AlertBook:
         """Open events that one of these notifiers has not taken yet, without silenced kinds."""
         return [r for r in self.open if r.kind not in self.silenced and not set(notifiers) <= {*r.sent_to}]
 
-    def noted(self, name: str, taken_by: Collection[str], not_sent: str, now_s: float) -> Self:
+    def noted(self, record: Record, taken_by: Collection[str], not_sent: str, now_s: float) -> Self:
         """The book after an attempt to send an open event.
 
         :param taken_by: the notifiers that took it now.
@@ -107,9 +119,8 @@ class AlertBook:
             sent_s = now_s if taken_by else r.sent_s
             return replace(r, sent_to=taken, sent_s=sent_s, not_sent=not_sent, tries=r.tries + 1)
 
-        return replace(
-            self, records=tuple(note(r) if r.name == name and r.ended_s is None else r for r in self.records)
-        )
+        is_it = [r.ended_s is None and r.identity == record.identity for r in self.records]
+        return replace(self, records=tuple(note(r) if it else r for r, it in zip(self.records, is_it, strict=True)))
 
     def with_silence(self, kind: str, silence: Silence | None) -> Self:
         """The book with a kind of event silenced, or (None) heard again."""

@@ -1,7 +1,8 @@
 """What somebody should hear of a job outside the page: the events that hold now, from its newest trials. Pure.
 
-An event has figures with their units, says which trial showed it first, and names a remedy. Runs whose type does not
-teach (``learn_from``), such as backfills, are no events; what they spend counts for the budgets.
+An event has figures with their units, says which trial showed it first, and names a remedy. It belongs to the DAG of
+that trial, and is read from the runs of this DAG where several share the job. Runs whose type does not teach
+(``learn_from``), such as backfills, are no events; what they spend counts for the budgets.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
-from airflow_provider_zeus.model.trial import LIMIT, Origin, ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import LIMIT, Origin, ProfileSample, State, Trial, newest_here
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.budget_figures import budget_figures
-from airflow_provider_zeus.reports.dataset import Dataset, as_dataset, recurrences
+from airflow_provider_zeus.reports.dataset import Dataset, as_dataset, recurrences, runs_of
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import costs_as, time_text
@@ -37,12 +38,16 @@ Run = Sequence[Trial]  # the trials of one scheduled run, by number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One condition that holds. ``name`` is the same while it lasts: the kind, for a budget with share and period."""
+    """One condition that holds. ``name`` is the same while it lasts: the kind, for a budget with share and period.
+
+    With another origin it is another event.
+    """
 
     kind: str
     name: str
     since: int | None = None  # trial that showed it first; None: none did
     origin: Origin | None = None  # of that trial
+    moves: bool = False  # its first trial is the oldest that is looked at, so that it moves on with each run
     sentence: str
     remedy: str
     figures: Mapping[str, float | str] = field(default_factory=dict)  # of the sentence, with their units in the names
@@ -59,21 +64,16 @@ def events(
     """
     if not trials:
         return []
-    job = trials[-1].job
-    teaching = [t for t in trials[-NEWEST:] if t.origin.run_type in job.learn_from]
-    runs: dict[tuple[str, ...], list[Trial]] = {}
-    for trial in teaching:
-        runs.setdefault(trial.recurrence, []).append(trial)
-    ended = [run for run in runs.values() if all(t.state is not State.RUNNING for t in run)]
+    job = newest_here(trials).job
+    here = [t for t in trials[-NEWEST:] if t.observation.imported is None]
+    teaching = [t for t in here if t.origin.run_type in job.learn_from]
+    ended = [run for run in runs_of(teaching) if all(t.state is not State.RUNNING for t in run)]
     log = as_dataset(trials[-NEWEST:], job).of_target()
-    found = [
-        _failing(ended) or _killed(ended),
-        _no_data(ended),
-        _limit(ended),
-        _drifted(log, ended),
-        _lost(log, profiles, prices),
-        _deadline(teaching),
-    ]
+    found = [_drifted(log, ended)]
+    for dag_id in dict.fromkeys(t.origin.dag_id for t in teaching):
+        own = [run for run in ended if run[0].origin.dag_id == dag_id]
+        found += [_failing(own) or _killed(own), _no_data(own), _limit(own), _lost(log, dag_id, profiles, prices)]
+        found.append(_deadline([t for t in teaching if t.origin.dag_id == dag_id]))
     return [event for event in found if event is not None] + _budgets(trials, job, prices, now_s)
 
 
@@ -118,7 +118,7 @@ def deadline_at_risk(trial: Trial) -> Event | None:
 
 def _deadline(trials: Sequence[Trial]) -> Event | None:
     """The first of the open runs, or the run that ended last, whose deadline is at risk: runs may overlap."""
-    newest = {trial.recurrence: trial for trial in trials}.values()
+    newest = [run[-1] for run in runs_of(trials)]
     last = max((t for t in newest if t.state is not State.RUNNING), key=lambda t: t.closed_at or 0.0, default=None)
     looked_at = (deadline_at_risk(t) for t in newest if t.state is State.RUNNING or t is last)
     return next(filter(None, looked_at), None)
@@ -130,10 +130,9 @@ def _failing(ended: Sequence[Run]) -> Event | None:
         return None
     last, first = failed[0][-1], failed[-1][0]
     which = "The newest run" if len(failed) == 1 else f"Each of the newest {len(failed)} runs"
-    reason = last.reason if last.origin.dag_id == first.origin.dag_id else None  # else it is of another DAG's run
-    text = f"{which} left no model{_since(first, failed)}{_because(reason)}."
+    text = f"{which} left no model{_since(first, failed)}{_because(last.reason)}."
     remedy = "See the log of the task; the tab of the run has what each attempt cost."
-    return _event(FAILING, first, text, remedy, {"runs": len(failed)})
+    return _event(FAILING, first, text, remedy, {"runs": len(failed)}, moves=len(failed) == len(ended))
 
 
 def _killed(ended: Sequence[Run]) -> Event | None:
@@ -157,7 +156,8 @@ def _no_data(ended: Sequence[Run]) -> Event | None:
     first = empty[-1][0]
     which = "The newest run" if len(empty) == 1 else f"Each of the newest {len(empty)} runs"
     text = f"{which} had no data{_since(first, empty)}: no batch came, and nothing was trained."
-    return _event(NO_DATA, first, text, "Check whether the data of this slice has arrived.", {"runs": len(empty)})
+    remedy = "Check whether the data of this slice has arrived."
+    return _event(NO_DATA, first, text, remedy, {"runs": len(empty)}, moves=len(empty) == len(ended))
 
 
 def _limit(ended: Sequence[Run]) -> Event | None:
@@ -167,13 +167,12 @@ def _limit(ended: Sequence[Run]) -> Event | None:
     last, first = unset[0][-1].observation, unset[-1][0]
     at = "" if last.power_limit_w is None else f" The newest one ended at {last.power_limit_w:,.0f} W."
     which = "the newest run" if len(unset) == 1 else f"each of the newest {len(unset)} runs"
-    why = _because(last.reasons[LIMIT]) if unset[0][-1].origin.dag_id == first.origin.dag_id else ""
-    text = f"A power limit could not be set in {which}{_since(first, unset)}{why}.{at}"
+    text = f"A power limit could not be set in {which}{_since(first, unset)}{_because(last.reasons[LIMIT])}.{at}"
     figures: dict[str, float | str] = {"runs": len(unset)}
     if last.power_limit_w is not None:
         figures["limit_w"] = last.power_limit_w
     remedy = "airflow zeus doctor says what is missing (docs/power.md)."
-    return _event(LIMITS, first, text, remedy, figures)
+    return _event(LIMITS, first, text, remedy, figures, moves=len(unset) == len(ended))
 
 
 def _drifted(log: Dataset, ended: Sequence[Run]) -> Event | None:
@@ -187,9 +186,9 @@ def _drifted(log: Dataset, ended: Sequence[Run]) -> Event | None:
     return Event(kind=DRIFTED, name=DRIFTED, since=since, origin=shown_by, sentence=text, remedy=remedy)
 
 
-def _lost(log: Dataset, profiles: Sequence[ProfileSample], prices: Prices) -> Event | None:
-    """The loss of the newest runs: in money where that is known, else in the cost of the job."""
-    ended = recurrences(log)[0]
+def _lost(log: Dataset, dag_id: str, profiles: Sequence[ProfileSample], prices: Prices) -> Event | None:
+    """The loss of the newest runs of a DAG: in money where that is known, else in the cost of the job."""
+    ended = [run for run in recurrences(log)[0] if run.trials[0].origin.dag_id == dag_id]
     runs = [run for run in ended if any(t.origin.run_type in log.job.learn_from for t in run.trials)][-LOST_RUNS:]
     if len(runs) < LOST_RUNS:
         return None
@@ -217,7 +216,7 @@ def _loss(first: Trial, saved: Estimate, unit: str, amount: Callable[[float], st
     )
     remedy = "Pause exploration or pin the default on the tab Zeus cost; see there what was tried, and why."
     figures: dict[str, float | str] = {"runs": LOST_RUNS, "lost": lost, "low": least, "high": most, "unit": unit}
-    return _event(LOST, first, text, remedy, figures)
+    return _event(LOST, first, text, remedy, figures, moves=True)
 
 
 def _budgets(trials: Sequence[Trial], job: ZeusJob, prices: Prices, now_s: float) -> list[Event]:
@@ -264,6 +263,10 @@ def _because(reason: str | None) -> str:
     return f": {visible(truncated(reason, 200)).rstrip('. ')}" if reason else ""
 
 
-def _event(kind: str, first: Trial, text: str, remedy: str, figures: Mapping[str, float | str]) -> Event:
-    origin = first.origin
-    return Event(kind=kind, name=kind, since=first.number, origin=origin, sentence=text, remedy=remedy, figures=figures)
+def _event(
+    kind: str, first: Trial, text: str, remedy: str, figures: Mapping[str, float | str], *, moves: bool = False
+) -> Event:
+    since, origin = first.number, first.origin
+    return Event(
+        kind=kind, name=kind, since=since, origin=origin, sentence=text, remedy=remedy, figures=figures, moves=moves
+    )

@@ -14,7 +14,7 @@ from functools import cached_property, reduce
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Phase, State, Trial, Where
+from airflow_provider_zeus.model.trial import LOST, DeviceInfo, Observation, Phase, State, Trial, Where
 from airflow_provider_zeus.optimizer.belief import Belief, prior
 from airflow_provider_zeus.optimizer.learn import learn, same_target, with_rates
 
@@ -128,6 +128,18 @@ def _finite(o: Observation) -> Observation:
     return replace(o, **gone) if gone else o  # type: ignore[arg-type]
 
 
+def runs_of(trials: Iterable[Trial]) -> list[list[Trial]]:
+    """The trials of each run, task and map index; runs in the order in which their first trial was opened.
+
+    Those of a run are in order of number, but for tries whose result was lost: they are written last, and come first
+    here. So what a run ends with is its last trial.
+    """
+    runs: dict[RunId, list[Trial]] = {}
+    for trial in sorted(trials, key=lambda t: t.number):
+        runs.setdefault((trial.job_id, *trial.recurrence), []).append(trial)
+    return [sorted(run, key=lambda t: t.reason != LOST) for run in runs.values()]
+
+
 ENERGY, TIME = Weights(1.0, 1.0), Weights(0.0, 1.0)  # a "cost" that is the energy [J] alone, the time [s] alone
 RUNNING = "of a run that has not ended"
 DIED = "that failed before they reported anything: what they spent is not known"
@@ -172,7 +184,10 @@ class RunTrials:
         return total(observed_cost(t.observation, weights) for t in self._trained)
 
     def exploration(self, weights: Weights) -> float | None:
-        """The part that left no model: attempts given up, below target or failed, and the excess of profiling."""
+        """The part that left no model: attempts given up, below target or failed, and the excess of profiling.
+
+        At least 0: below the chosen limit profiling may draw less than training would have, and that is no cost.
+        """
         parts: list[float | None] = []
         for trial in self._trained:
             o = trial.observation
@@ -183,7 +198,8 @@ class RunTrials:
             else:
                 known = weights.eta == 0 or o.excess_j is not None
                 parts.append(weights.cost(o.excess_j, o.excess_s or 0.0) if known else None)
-        return total(parts)
+        found = total(parts)
+        return None if found is None else max(found, 0.0)
 
     def _keeps(self, trial: Trial) -> bool:
         """Whether an attempt left a model: one below its target has left none where another attempt followed it."""

@@ -53,12 +53,15 @@ def remarks(trials: Sequence[Trial], *, device: Where | None = None, reader: str
 
     :param trials: the newest of one job, in order of number.
     :param device: that of the newest trial, while it has not reported it.
-    :param reader: DAG whose readers see the texts, which describe no task of another DAG; None: they describe all.
+    :param reader: DAG whose readers see the texts, which tell nothing of another DAG's runs; None: they tell of all.
     """
     if not trials:
         return []
-    own = [t for t in trials if t.spec.get("job_version") == trials[-1].spec.get("job_version")]
-    found = [_other_job(own, reader), _new_target(own, reader), _new_device(own, device), _unit(own), _easy(own)]
+    every = [t for t in trials if t.spec.get("job_version") == trials[-1].spec.get("job_version")]
+    own = [t for t in every if reader in (None, t.origin.dag_id)]
+    found = [_other_job(every, reader)]
+    if own:
+        found += [_new_target(own), _new_device(own, device), _unit(own), _easy(own)]
     return sorted((remark for remark in found if remark is not None), key=lambda remark: remark.number)
 
 
@@ -89,14 +92,14 @@ def _other_job(trials: Sequence[Trial], reader: str | None) -> Remark | None:
     return Remark(RemarkKind.OTHER_TASK, since, f"{text}Where both still run, give each its own job_id.")
 
 
-def _new_target(trials: Sequence[Trial], reader: str | None) -> Remark | None:
+def _new_target(trials: Sequence[Trial]) -> Remark | None:
     """The newest change of the target from one run of a task to its next."""
     before: dict[_Task, Trial] = {}
     found = None
     for trial in trials:
         last = before.get(_task(trial), trial)
         before[_task(trial)] = trial
-        if _target(last.spec) != _target(trial.spec) and reader in (None, trial.origin.dag_id):
+        if _target(last.spec) != _target(trial.spec):
             change = f"from {last.spec.get('target')} to {trial.spec.get('target')}"
             text = f"The target changed at trial {trial.number} {change}: runs to another target teach no epochs."
             found = Remark(RemarkKind.TARGET, trial.number, text)

@@ -21,6 +21,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.series import MOST_STEPS, Series, Step, Unit, is_number
 
 MOST_CHARACTERS = 8_000_000
+UNSAID = "..."  # in errors, for what was read: who names an address may not be one who may read there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +45,14 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "", most_
     an unknown unit, an answer for another zone, too long.
     """
     if len(text) > MOST_CHARACTERS:
-        raise JobSpecError.of("series", f"{len(text)} characters", "too long", "ask for a shorter span")
+        raise JobSpecError.of("series", f"over {MOST_CHARACTERS} characters", "too long", "ask for a shorter span")
     unit = Unit.parse(layout.unit)
     columns = _of_json(text, layout, zone) if layout.times.startswith("$") else _of_csv(text, layout)
     times, values, forecasts, ends, flags = columns
     if len(values or forecasts) != len(times) or any(len(each) not in (0, len(times)) for each in columns):
-        lengths = f"{len(times)} times, {len(values or forecasts)} values"
-        raise JobSpecError.of("series", lengths, "lists of different lengths", "correct the paths")
+        raise JobSpecError.of("series", UNSAID, "lists of different lengths", "correct the paths")
     if len(times) > MOST_STEPS:
-        raise JobSpecError.of("series", f"{len(times)} steps", "too long", "ask for a shorter span")
+        raise JobSpecError.of("series", f"over {MOST_STEPS} steps", "too long", "ask for a shorter span")
     starts_s = [_time_s(t) for t in times]
     known_s = sorted({s for s in starts_s if s is not None})
     usual_s = median([b - a for a, b in pairwise(known_s)]) if len(known_s) > 1 else None
@@ -76,11 +76,11 @@ def _of_json(text: str, layout: Layout, zone: str) -> tuple[Sequence[Any], ...]:
     try:
         answer = json.loads(text)
     except (ValueError, RecursionError):
-        raise JobSpecError.of("series", text[:80], "no JSON", "correct the URL or the file") from None
+        raise JobSpecError.of("series", UNSAID, "no JSON", "correct the URL or the file") from None
     if layout.zone_at:
         (said,) = _found(answer, layout.zone_at)[:1] or [None]
         if said != zone:
-            raise JobSpecError.of("zone", said, f"the answer is not for {zone!r}", "name the zone in the request")
+            raise JobSpecError.of("zone", zone, "the answer is for another one", "name the zone in the request")
     paths = (layout.times, layout.values, layout.forecasts, layout.ends, layout.estimated)
     return tuple(_found(answer, path) if path else [] for path in paths)
 
@@ -89,7 +89,7 @@ def _of_csv(text: str, layout: Layout) -> tuple[Sequence[Any], ...]:
     try:
         rows = list(csv.DictReader(io.StringIO(text)))
     except csv.Error:
-        raise JobSpecError.of("series", text[:80], "no CSV", "correct the URL or the file") from None
+        raise JobSpecError.of("series", UNSAID, "no CSV", "correct the URL or the file") from None
     names = (layout.times, layout.values, layout.forecasts, layout.ends, layout.estimated)
     for name in filter(None, names):
         if not rows or name not in rows[0]:
@@ -114,7 +114,7 @@ def _found(answer: object, path: str) -> list[Any]:
         else:
             found = [each.get(name) if isinstance(each, dict) else None for each in found]
         if len(found) > MOST_STEPS:
-            raise JobSpecError.of("series", f"{len(found)} steps", "too long", "ask for a shorter span")
+            raise JobSpecError.of("series", f"over {MOST_STEPS} steps", "too long", "ask for a shorter span")
     if len(found) == 1 and isinstance(found[0], list):
         return list(found[0])
     if found == [None] and "[*]" not in path:

@@ -4,11 +4,12 @@ The Connection's extra names one of them::
 
     {"preset": "energy-charts", "zone": "DE-LU"}
     {"url": "https://.../{zone}?from={start}", "times": "$.data[*].t", "values": "$.data[*].v", "unit": "g/kWh"}
-    {"file": "/data/carbon.csv", "times": "time", "values": "value", "unit": "g/kWh"}
+    {"file": "carbon.csv", "times": "time", "values": "value", "unit": "g/kWh"}
     {"tariff": {"timezone": "Europe/Berlin", "unit": "EUR/kWh", "default": 0.31, "rules": [...]}}
 
 A preset is a known service (``presets.py``), or a list of such: later ones count where two have a value. Its key is the
-Connection's password, and ``host`` replaces its host, for a mirror. ``key_header``: that of a URL's key.
+Connection's password, and ``host`` replaces its host, for a mirror. ``key_header``: that of a URL's key. A
+file lies below ``[zeus] signal_root``.
 
 The trial log keeps what services answered, for a week and more, so that one task asks for all.
 """
@@ -20,13 +21,14 @@ import json
 import logging
 import os
 import time
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import reduce
 from http.client import HTTPException
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
+from airflow_provider_zeus.airflow_compat import airflow_home
 from airflow_provider_zeus.errors import JobSpecError, NoSignalError, SignalError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.patience import bounded
@@ -35,14 +37,15 @@ from airflow_provider_zeus.signals.parse import MOST_CHARACTERS, Layout, parsed
 from airflow_provider_zeus.signals.presets import Preset, preset
 from airflow_provider_zeus.signals.prices import of_airflow
 from airflow_provider_zeus.signals.series import Series, is_number
+from airflow_provider_zeus.signals.service import answer_of
 from airflow_provider_zeus.signals.start import NO_FORECAST, NO_VALUES, Start, plan_start
 from airflow_provider_zeus.signals.tariff import Tariff
-from airflow_provider_zeus.untrusted_files import read_plain
+from airflow_provider_zeus.untrusted_files import read_below
 
 CONNECTIONS = {"price": "zeus_price", "carbon": "zeus_carbon"}
 BACK_S = 8 * 86_400.0  # a week to compare with, and a day more: series end late
 KEPT_S = 10 * 86_400.0  # of the past: a week to compare with, and what a service tells late
-ANSWER_S, ALL_S = 5.0, 12.0  # limits of one request; of all of them, names and a slow body included
+ALL_S = 12.0  # of all requests, names and a slow body included
 FAULTS = (OSError, ValueError, HTTPException, LookupError, TypeError, AttributeError)  # of a service or its Connection
 
 log = logging.getLogger(__name__)
@@ -246,35 +249,30 @@ def _series(extra: Mapping[str, Any], host: str, key: str, start_s: float, end_s
             raise JobSpecError.of(name, value, "no text", 'write a path or a column: "$.data[*].from"')
     layout = Layout(**{"unit": "", **named})
     if "file" in extra:
-        text = read_plain(str(extra["file"]), MOST_CHARACTERS).decode()
-        return parsed(text, layout, zone=zone, source=os.path.basename(str(extra["file"])))  # pages show it: no path
-    scheme, _, rest = str(extra.get("url", "")).partition("://")
-    address, slash, path = rest.partition("/")
+        name = str(extra["file"])
+        return parsed(_file(name), layout, zone=zone, source=os.path.basename(name))  # pages show it: no path
     key_header = str(extra.get("key_header", ""))
-    service = Preset(host=f"{scheme}://{address}", path=slash + path, layout=layout, key_header=key_header)
+    service = Preset(host="", path=str(extra.get("url", "")), layout=layout, key_header=key_header)
     return _asked(service, zone, "", key, start_s, end_s)
 
 
 def _asked(service: Preset, zone: str, host: str, key: str, start_s: float, end_s: float) -> Series:
-    """Ask a service once. Of its address, which may hold a key, an error repeats the scheme alone."""
+    """Ask a service once. Its source is its host alone: a key may stand in the rest of its address."""
     address = service.url(zone, start_s, end_s, host)
-    scheme, colon, _ = address.partition("://")
-    shown = scheme + "://..." if colon and scheme.isalpha() else "..."
-    if not address.startswith(("https://", "http://")):
-        raise JobSpecError.of("url", shown, "not http", 'write "https://..."')
-    if not address.isprintable() or " " in address:
-        raise JobSpecError.of("url", shown, "its address holds a space", 'write it as "%20"')
     headers = {"Accept": "application/json, text/csv", "User-Agent": "airflow-provider-zeus"}
     if service.key_header and key:
         headers[service.key_header] = key
-    request = urllib.request.Request(address, headers=headers)  # noqa: S310 - checked above
-    with urllib.request.build_opener(_NoRedirect).open(request, timeout=ANSWER_S) as answer:
-        text = answer.read(MOST_CHARACTERS + 1).decode("utf-8", "replace")
-    return parsed(text, service.layout, zone=zone, source=address.split("/")[2])
+    is_local = of_airflow("signal_allow_local").strip().lower() in ("true", "t", "1")
+    text = answer_of(address, headers, MOST_CHARACTERS, allow_local=is_local).decode("utf-8", "replace")
+    return parsed(text, service.layout, zone=zone, source=urlsplit(address).hostname or "")
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is an error: the key would go to another host."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """Follow none."""
+def _file(name: str) -> str:
+    """The text of a file below ``[zeus] signal_root``. Raises JobSpecError: it is elsewhere, or no plain file."""
+    root = of_airflow("signal_root").strip() or airflow_home() / "signals"
+    try:
+        data = read_below(root, name, MOST_CHARACTERS)
+    except ValueError as error:
+        remedy = "put it below [zeus] signal_root (empty: $AIRFLOW_HOME/signals), or set that to its folder"
+        raise JobSpecError.of("file", os.path.basename(name), str(error), remedy) from None
+    return data.decode()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
+from airflow_provider_zeus.airflow_compat import airflow_home, is_test_run, supervisor
 from airflow_provider_zeus.errors import ConnectionLookupError, StoreError, UndefinedConnectionError
 from airflow_provider_zeus.patience import within
 from airflow_provider_zeus.private_files import share_with
@@ -49,7 +49,7 @@ def open_store(
     if url is None:
         from airflow_provider_zeus.store.variables.store import VariableStore
 
-        return VariableStore(AirflowVariables(), overlap_possible=overlap_possible, now=now)
+        return VariableStore(AirflowVariables(), conn_id=conn_id, overlap_possible=overlap_possible, now=now)
     from airflow.sdk import conf
 
     from airflow_provider_zeus.store.sql.store import SqlStore
@@ -123,14 +123,14 @@ def _asked_again(conn_id: str) -> Any:
 
 def embedded_path() -> Path:
     """Path of the embedded file: ``$AIRFLOW_HOME/zeus.db``."""
-    return Path(os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow")).expanduser() / "zeus.db"
+    return airflow_home() / "zeus.db"
 
 
 def state_dir() -> Path:
     """``[zeus] state_dir``: the folder of locks, records of changed power limits, and pending results."""
     from airflow.sdk import conf
 
-    return Path(conf.get("zeus", "state_dir", fallback="") or embedded_path().parent / "zeus")
+    return Path(conf.get("zeus", "state_dir", fallback="") or airflow_home() / "zeus")
 
 
 def runs_here() -> bool:

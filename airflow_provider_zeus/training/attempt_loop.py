@@ -16,6 +16,7 @@ from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED
 from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled, raise_again, swallowing_except
 from airflow_provider_zeus.training.plan_progress import PlanProgress
@@ -87,8 +88,21 @@ def _run_attempt(run: PlanProgress, live: LiveAttempt, fn: Callable[[], T]) -> t
             raise
         drop_frames(error)
         return False, None
+    with outlived(f"write the end of attempt {live.number}", but=(ReportError, BelowTargetError)):
+        return _end_returned(run, live, value), value
+    raise_again(run.killed)
+    kept = live.interrupt is None
+    run.end_roughly(State.CONVERGED if live.reached else State.EXHAUSTED if kept else State.GIVEN_UP, kept=kept)
+    return kept, value
+
+
+def _end_returned(run: PlanProgress, live: LiveAttempt, value: object) -> bool:
+    """Write the end of an attempt whose function has returned; return whether its model is kept.
+
+    Raises TrainingKilled; ReportError, BelowTargetError: as :func:`train`.
+    """
     if run.forked:  # the parent's own call decides
-        return True, value
+        return True
     if run.killed is not None:
         run.end(State.FAILED, f"killed: {run.killed}")
         raise_again(run.killed)
@@ -100,7 +114,7 @@ def _run_attempt(run: PlanProgress, live: LiveAttempt, fn: Callable[[], T]) -> t
         )
         _end_given_up(run, live)
         drop_frames(live.interrupt)
-        return False, None
+        return False
     live.leave()
     if not live.epochs_done and not live.no_data and not live.not_needed:  # neither quality nor epochs are known
         others = f"; it reported {', '.join(sorted(live.reported_names))}" if live.reported_names else ""
@@ -111,9 +125,9 @@ def _run_attempt(run: PlanProgress, live: LiveAttempt, fn: Callable[[], T]) -> t
         if not _next_follows(run, live, unreported):
             run.finish(kept=False)
             raise unreported
-        return False, None
+        return False
     _keep(run, live, value)
-    return True, value
+    return True
 
 
 def _next_follows(run: PlanProgress, live: LiveAttempt, error: BaseException) -> bool:

@@ -54,7 +54,7 @@ class DistributedAttempt(LiveAttempt):
 
     # ------------------------------------------------------------------ the loop
     def next_epoch(self, target: Target) -> int | None:
-        """Begin the next epoch as in one process, once all agree. Raises RuntimeError where their epochs differ."""
+        """Begin the next epoch as in one process, once all agree. Raises ReportError where their epochs differ."""
         raise_again(self.interrupt)
         if self._finished:
             return None
@@ -99,7 +99,7 @@ class DistributedAttempt(LiveAttempt):
     def leave(self) -> None:
         """Exchange once more if the loop was left by ``break``; all processes must leave it in the same epoch.
 
-        If another process is gone by then, the model is kept. Raises RuntimeError: others go on.
+        If another process is gone by then, the model is kept. Raises ReportError: others go on.
         """
         if self._finished or self.interrupt is not None or not self._reports or not self._ranks.ready:
             return

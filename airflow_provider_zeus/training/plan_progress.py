@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, State
+from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.training.attempt import LiveAttempt
@@ -168,16 +170,28 @@ class PlanProgress:
         """Write the end of the present attempt, which must have begun. ``returned``: JSON of its function's value."""
         live = self.live
         assert live is not None
-        try:
+        with outlived(f"measure the end of attempt {live.number}"):  # the device may fail: the sums so far are kept
             live.stop()
-        except Exception:  # of the device: the sums so far are kept
-            log.exception("Zeus could not measure the end of attempt %d.", live.number)
         self.profile += live.measured
         observation = replace(live.snapshot, learning_rate=self.learning_rate)
         observation = replace(observation, out_of_memory=out_of_memory, returned=returned)
         self._send("end", live, state=state, reason=reason, observation=observation)
         if state.conclusive and self.killed is None:
             self.trackers.write(live, state, observation, self.job.parsed_target.metric)
+
+    def end_roughly(self, state: State, *, kept: bool) -> None:
+        """Write the end of the present attempt once more, after that has failed: with its sums so far and no more."""
+        live, self.finished, self._kept = self.live, kept, kept
+        assert live is not None
+        with suppress(Exception):  # which is logged already
+            if not live.ended:
+                end: dict[str, Any] = {"state": state, "reason": "its end could not be measured: see the task's log"}
+                end |= {"attempt": live.number, "batch_size": live.planned.batch_size, "observation": live.snapshot}
+                self._sender.send("end", **end)
+                live.ended = True
+            if kept:
+                self._sender.send("final", attempt=live.number)
+                self._keep_folder()
 
     def never_ran(self, index: int, reason: str) -> None:
         """Write that attempt ``index`` (from 0) of the plan does not run."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
-from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation
 
 _BY_TORCHRUN = "start the processes by torchrun, which sets it"
@@ -154,16 +154,16 @@ class RankReport(NamedTuple):
 
 
 def check_in_step(reports: Sequence[RankReport]) -> None:
-    """Raise RuntimeError where some processes have left the loop and others go on, or epochs differ."""
+    """Raise ReportError where some processes have left the loop and others go on, or epochs differ."""
     left = [rank for rank, report in enumerate(reports) if report.left]
     if left and len(left) < len(reports):
-        raise RuntimeError(
+        raise ReportError(
             f"rank {', '.join(map(str, left))} of {len(reports)} left the loop over run.epochs() early, and the "
             "others go on: leave it on every rank in the same epoch, or on none."
         )
     places = [(int(report.attempt), int(report.epochs)) for report in reports]
     if not left and len(set(places)) > 1:
-        raise RuntimeError(
+        raise ReportError(
             f"the ranks are in different epochs, (attempt, epochs done) = {places}: loop over run.epochs() on "
             "every rank, with equally many batches."
         )

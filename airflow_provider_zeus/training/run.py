@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
+from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.training import attempt_loop
@@ -276,11 +277,9 @@ class ZeusRun:
         self._in_train = True
         try:
             value = attempt_loop.train(self._progress, partial(fn, self, *args, **kwargs))
-            try:
+            with outlived("hand on what the training function returned"):
                 if not self.forked:
                     self._hand_over(value)
-            except Exception:  # the model is trained: losing its cost or its value must not fail the task
-                log.exception("Zeus could not store what the training function returned.")
             return value
         finally:
             self._in_train = False
@@ -301,19 +300,18 @@ class ZeusRun:
         else:
             self._close()
 
+    @outlived("release everything at the end of this run")
     def _close(self) -> None:
         if self.forked:
             return
         atexit.unregister(self._close)
-        if not self._progress.finished:
-            attempt_loop.end_unfinished(self._progress, error_before=self._error_before)
-        self._progress.drop_folder()
-        resources, self._resources = self._resources, ExitStack()
-        try:
-            resources.close()
-            self._progress.close()
-        except Exception:  # the training is over, and its value counts
-            log.exception("Zeus could not release everything at the end of this run.")
+        with ExitStack() as each:  # the last one first, whatever one of them raises
+            each.callback(self._progress.close)
+            each.callback(self._resources.close)
+            self._resources = ExitStack()
+            each.callback(self._progress.drop_folder)
+            if not self._progress.finished:
+                attempt_loop.end_unfinished(self._progress, error_before=self._error_before)
 
     # ------------------------------------------------------------------ for loaders and callbacks (Listener)
     def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
@@ -341,7 +339,8 @@ class ZeusRun:
         live = self._progress.present
         epoch = live.next_epoch(self._target)
         if epoch is None and self._progress.loop_only and not live.ended:
-            self._progress.end(*live.outcome)
-            self._progress.finish(kept=True)
+            with outlived("write the end of this run"):
+                self._progress.end(*live.outcome)
+                self._progress.finish(kept=True)
             self.close()
         return epoch

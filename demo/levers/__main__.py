@@ -30,7 +30,7 @@ HIGH, LOW = 450.0, 120.0  # [g CO2e/kWh]
 FALLS_IN_S, STEP_S, HOURS = 12.0, 20.0, 3
 RUN_TIMEOUT_S = 300.0
 HOME = STATE / "levers"
-CARBON = HOME / "carbon.csv"
+CARBON = HOME / "signals" / "carbon.csv"
 ABOUT = f"""\
 One job with all that a scheduler can decide: retrain New York's weather model only where the earlier one is no
 longer good, at the cleanest minute, done 15 minutes after its run was due, for at most 1.5 Wh a day. The trainings are
@@ -76,7 +76,7 @@ def _demo() -> int:
 
 def levers_env(port: int) -> dict[str, str]:
     """Environment of the demo's Airflow: a home of its own, and the signal ``carbon``."""
-    carbon = {"file": str(CARBON), "times": "time", "values": "g_per_kwh", "unit": "g/kWh"}
+    carbon = {"file": CARBON.name, "times": "time", "values": "g_per_kwh", "unit": "g/kWh"}
     path = os.pathsep.join(filter(None, [str(DAGS), os.environ.get("PYTHONPATH")]))
     return airflow_env(port) | {
         "AIRFLOW_HOME": str(HOME),
@@ -94,7 +94,7 @@ def write_carbon(now_g: float, then: float | None = None) -> None:
     for i in range(-3, round(HOURS * 3600 / STEP_S)):
         value = now_g if then is None or i < 0 else then
         rows.append(f"{datetime.fromtimestamp(falls_s + i * STEP_S, UTC).isoformat()},{value:g}")
-    HOME.mkdir(parents=True, exist_ok=True)
+    CARBON.parent.mkdir(parents=True, exist_ok=True)
     new = CARBON.with_suffix(".new")
     new.write_text("\n".join(rows) + "\n", encoding="utf-8")
     new.replace(CARBON)  # whole: a run may be reading

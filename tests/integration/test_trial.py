@@ -14,8 +14,9 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Variable, task, task_group
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.trial import LOST
 from airflow_provider_zeus.operators import asking, trial_tasks
-from airflow_provider_zeus.operators.collect import LOST, NO_RESULT
+from airflow_provider_zeus.operators.collect import NO_RESULT
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.pending import drain
@@ -259,7 +260,9 @@ def test_a_pod_that_dies_is_a_failed_trial_without_a_cost(run_dag: Any, pod: Pod
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by_files", [False, True], ids=["by XCom", "by files"])
-def test_earlier_starts_of_a_retried_operator(run_dag: Any, pod: Pod, by_files: bool) -> None:
+def test_earlier_starts_of_a_retried_operator(
+    run_dag: Any, pod: Pod, by_files: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """The first start dies in its third epoch; only files tell what it cost."""
     name = f"zeus_retried_{by_files}"
     code = TRAIN.replace("run.report(", "os.path.exists('died') or epoch < 2 or die()\n        run.report(")
@@ -271,8 +274,10 @@ def test_earlier_starts_of_a_retried_operator(run_dag: Any, pod: Pod, by_files: 
     path = str(pod.folder / "results") if by_files else None
     with DAG(name, schedule=None, start_date=START) as dag, ZeusTrial(job(), result_path=path) as trial:
         pod.operator(trial, retries=1, retry_delay=timedelta(0))
+    caplog.set_level("INFO")
     dag_run = run_dag(dag)
     assert dag_run.state == "success"
+    assert "Zeus: converged after" in caplog.text, "what was kept is the run"
     assert pod.saves() == [32]
     kept, lost = sorted(log_of(f"{name}.train"), key=lambda t: t.state.value)
     assert (kept.state.value, lost.state.value) == ("converged", "failed")

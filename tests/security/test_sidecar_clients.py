@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib
 import json
 import os
@@ -15,11 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_provider_zeus.power.limits.helpers import LimitHelper, SidecarClient, ZeusdClient
+from airflow_provider_zeus.power.limits.sidecar_server import AT_ONCE, PER_S, Sidecar
 from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import wait_for
 from tests.unit.power.limits.test_sidecar import Peer, Running, card, serve, set_to, sidecar, uuid  # noqa: F401
@@ -202,6 +205,74 @@ def test_a_log_that_is_not_read_any_more_ends_no_sidecar(card: Gpu, sidecar: Run
         wait_for(lambda: card.limit_w == 250.0, BUSY_S)
     sidecar.process.stderr = None  # which the fixture reads
     assert sidecar.end() == 0
+
+
+def test_a_log_that_nobody_reads_holds_nothing_up(card: Gpu, sidecar: Running) -> None:
+    """Its pipe is full after some twenty rounds; what no longer fits is counted."""
+    log, rounds = sidecar.process.stderr, 165
+    assert log is not None
+    fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, 4096)
+    for _ in range(rounds):
+        with Peer(sidecar.socket) as peer:
+            assert peer.ask(set_to(card, 150.0)) == {"ok": True}
+        wait_for(lambda: card.limit_w == 250.0, BUSY_S)
+    lines: list[str] = []
+    while not (lines and "dropped" in lines[-1]):
+        lines.append(log.readline())
+    dropped, _, said = lines.pop().partition(" ")
+    assert said == "lines of this log were dropped, since nobody read it\n"
+    assert len(lines) + int(dropped) == 2 * rounds, "who holds it, and what was restored"
+    assert sidecar.end() == 0
+
+
+def test_a_signal_ends_it_though_nobody_reads_its_log(card: Gpu, sidecar: Running) -> None:
+    log = sidecar.process.stderr
+    assert log is not None
+    fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, 4096)
+    with Peer(sidecar.socket) as peer:
+        for _ in range(30):
+            assert peer.ask({"do": "restore", "gpus": [uuid(card)]})["ok"]
+            assert peer.ask(set_to(card, 150.0))["ok"]
+        assert card.limit_w == 150.0
+        assert sidecar.end() == 0
+    assert card.limit_w == 250.0
+
+
+def test_an_error_of_its_own_gives_limits_back_before_it_ends() -> None:
+    restored: list[str] = []
+    limit: Any = SimpleNamespace(uuid="GPU-x", restore=lambda: restored.append("GPU-x"))
+    wake, woken = os.pipe()
+    with socket.socket(socket.AF_UNIX) as listener:
+        server = Sidecar([limit], listener, wake, woken)
+        turn, turns = server._turn, iter([MemoryError("of any kind")])
+
+        def fails_once() -> None:
+            for error in turns:
+                raise error
+            turn()
+
+        server._turn = fails_once  # type: ignore[method-assign]
+        assert server.run() == 1
+    assert restored == ["GPU-x"]
+    os.close(wake)
+    os.close(woken)
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["one connection", "a new one each time"])
+def test_a_process_that_asks_without_end_waits_and_no_other_does(
+    card: Gpu, sidecar: Running, run: Callable[..., Process], is_new: bool
+) -> None:
+    begun_s, asked = time.monotonic(), AT_ONCE + 20
+    with Peer(sidecar.socket) as flood:
+        for _ in range(asked):
+            assert (sidecar.ask({"do": "limits"}) if is_new else flood.ask({"do": "limits"}))["ok"], "late, not refused"
+        assert time.monotonic() - begun_s > 19 / PER_S
+        flood.connection.sendall(b'{"do": "limits"}\n' * 3000)  # for a minute
+        assert run(sidecar.socket, ask=set_to(card, 150.0)).answer == {"ok": True}
+        flood.connection.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            asked += flood.connection.recv(1 << 22).count(b"\n")
+        assert asked < AT_ONCE + 3020, "it still waits"
 
 
 # --- places

@@ -280,6 +280,19 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             ),
         ),
         Promise(
+            "Nobody reads the log of the sidecar, which a member of its group fills",
+            "limits are set and given back all the same, and SIGTERM ends it with the limits found; the log says how many lines were dropped",
+            (
+                "tests/security/test_sidecar_clients.py::test_a_log_that_nobody_reads_holds_nothing_up",
+                "tests/security/test_sidecar_clients.py::test_a_signal_ends_it_though_nobody_reads_its_log",
+            ),
+        ),
+        Promise(
+            "A signal names a file or an address that it may not read",
+            "the run trains without it, and its log names the remedy and nothing that was read; a `strict` job opens no trial",
+            ("tests/security/test_signal_reads.py::test_a_run_trains_without_a_signal_that_is_refused",),
+        ),
+        Promise(
             "No thread can be started",
             "the training runs without heartbeats; it may read as abandoned until its end is written",
             (

@@ -26,11 +26,11 @@ STEP_S = 60
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     home = tmp_path_factory.mktemp("waiting")
-    for folder in ("dags", "work"):
+    for folder in ("dags", "work", "signals"):
         (home / folder).mkdir()
     shutil.copy(Path(__file__).with_name("waiting_dags.py"), home / "dags")
     (home / "work" / "train.py").write_text(SCRIPT)
-    signal = {"file": str(home / "signal.csv"), "times": "time", "values": "value", "unit": "g/kWh"}
+    signal = {"file": "signal.csv", "times": "time", "values": "value", "unit": "g/kWh"}
     settings = {
         "AIRFLOW_CONN_WAIT_SIGNAL": json.dumps({"conn_type": "zeus_signal", "extra": signal}),
         "AIRFLOW_CONN_ZEUS_CARBON": json.dumps({"conn_type": "zeus_signal", "extra": signal}),
@@ -52,7 +52,7 @@ def write_signal(site: Site, values: list[float]) -> None:
     begin_s = time.time() // STEP_S * STEP_S
     times = (datetime.fromtimestamp(begin_s + i * STEP_S, UTC).isoformat() for i in range(len(values)))
     rows = [f"{at},{value:g}" for at, value in zip(times, values, strict=True)]
-    (site.home / "signal.csv").write_text("\n".join(["time,value", *rows]) + "\n")
+    (site.home / "signals" / "signal.csv").write_text("\n".join(["time,value", *rows]) + "\n")
 
 
 def xcom(site: Site, dag_id: str, run_id: str, key: str, task_id: str | None = None) -> Any:
@@ -120,7 +120,7 @@ def test_a_signal_that_is_gone_or_flat_makes_no_task_wait(site: Site) -> None:
     flat = site.trigger("wait_command")
     assert site.wait_for_run("wait_command", flat) == "success"
     assert xcom(site, "wait_command", flat, "zeus_wait")["until"] is None
-    (site.home / "signal.csv").unlink()
+    (site.home / "signals" / "signal.csv").unlink()
     gone = site.trigger("wait_command")
     assert site.wait_for_run("wait_command", gone) == "success"
     assert "Signal 'wait_signal'" in xcom(site, "wait_command", gone, "zeus_wait")["why"]

@@ -34,6 +34,7 @@ SERVICE_KEYS = {
     "environment",
     "healthcheck",
     "image",
+    "logging",
     "network_mode",
     "pid",
     "ports",
@@ -88,6 +89,17 @@ def test_it_is_of_composes_form() -> None:
                 assert services()[needed]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
             profiles = services()[needed].get("profiles", [])
             assert not profiles or profiles == service["profiles"], f"{name} would start without {needed}"
+
+
+def test_no_log_of_a_container_or_of_the_sidecar_grows_without_bound() -> None:
+    for name, service in services().items():
+        assert set(service["logging"]["options"]) == {"max-size", "max-file"}, name
+    command = re.search(r"docker run (.*?)\n  zeus-power-sidecar", (ROOT / "docs/power.md").read_text(), re.S)
+    assert command
+    assert "--log-opt max-size=" in command[1]
+    unit = re.search(r"\[Service\]\n(.*?)\n\n", (ROOT / "docs/how-to/slurm.md").read_text(), re.S)
+    assert unit
+    assert {"LogRateLimitIntervalSec", "LogRateLimitBurst"} < {line.partition("=")[0] for line in unit[1].split("\n")}
 
 
 def test_the_topology_is_the_demo_clusters() -> None:

@@ -90,6 +90,7 @@ def test_the_sidecar_has_the_rights_that_it_needs_and_no_other() -> None:
     assert pod["automountServiceAccountToken"] is False
     assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
     assert "nvidia.com/gpu" not in str(container["resources"]), "it takes no GPU away from trainings"
+    assert {"memory", "ephemeral-storage"} == set(container["resources"]["limits"]), "its log counts as storage"
     policy = only("NetworkPolicy")["spec"]
     assert policy == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}, "no peer is allowed"
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.patience import bounded, retried
+from airflow_provider_zeus.patience import bounded, outlived, retried
 
 
 class Times:
@@ -89,3 +89,16 @@ def test_without_a_thread_it_is_called_here(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(threading.Thread, "start", none)
     assert bounded(lambda: 3, 1.0) == 3
+
+
+def test_an_error_of_ours_is_logged_with_its_reason_and_what_is_not_ours_passes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with outlived("close the device"):
+        raise OSError("it is gone")
+    (record,) = caplog.records
+    assert record.getMessage().startswith("Zeus could not close the device (OSError)")
+    assert "it is gone" in caplog.text
+    for error in (KeyError("of the author"), KeyboardInterrupt(), SystemExit(1)):
+        with pytest.raises(type(error)), outlived("close the device", but=(KeyError,)):
+            raise error

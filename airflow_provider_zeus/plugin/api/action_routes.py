@@ -93,7 +93,7 @@ def _changing(kind: type[BaseModel]) -> dict[str, Any]:
 def settings(dag_id: str, job_id: str, user: GetUserDep) -> Controls:
     """Live settings of a job of a DAG, and whether this user may change them."""
     trials, sharing = _job_in(dag_id, job_id)
-    return _controls(trials, may_edit=sharing <= auth.editable_dags(user))
+    return _controls(trials, may_edit=sharing <= auth.editable_dags(user), named=auth.may_read_all(user, sharing))
 
 
 @router.post("/settings", **_changing(SettingChange))
@@ -101,7 +101,7 @@ def settings(dag_id: str, job_id: str, user: GetUserDep) -> Controls:
 def change(dag_id: str, user: GetUserDep, request: Annotated[SettingChange, Depends(_body(SettingChange))]) -> Controls:
     """Pause or resume exploration, pin or unpin a batch size, measure the default. In force from the next run on."""
     trials = _editable(user, dag_id, request.job_id)
-    current = _controls(trials, may_edit=True)
+    current = _controls(trials, may_edit=True, named=True)
     changes: dict[str, Any] = {}
     if request.pause_exploration is not None:
         changes["pause_exploration"] = request.pause_exploration or None
@@ -116,7 +116,7 @@ def change(dag_id: str, user: GetUserDep, request: Annotated[SettingChange, Depe
     if not changes:
         raise HTTPException(422, "Nothing to change: give pause_exploration, pin_batch_size, unpin or audit.")
     _write(request.job_id, changes, dag_id=dag_id, by=user.get_name())
-    return _controls(trials, may_edit=True)
+    return _controls(trials, may_edit=True, named=True)
 
 
 @router.post("/alerts", **_changing(SilenceChange))
@@ -128,15 +128,17 @@ def silence(dag_id: str, user: GetUserDep, request: Annotated[SilenceChange, Dep
     book = change_book(AirflowVariables(), request.job_id, lambda book: book.with_silence(request.kind, by))
     what = f"{request.kind} {'silenced' if request.silenced else 'heard again'}"
     _audit(request.job_id, what, dag_id=dag_id, by=user.get_name())
-    return alerts_of(book, dag_id, may_edit=True)
+    return alerts_of(book, dag_id, may_edit=True, named=True)
 
 
-def alerts_in(job_id: str, dag_id: str, *, may_edit: bool) -> Alerts:
-    """The events of a job on the tab of a DAG."""
+def alerts_in(user: BaseUser, dag_id: str, job_id: str, *, may_edit: bool) -> Alerts:
+    """The events of a job on the tab of a DAG. Who silenced a kind is told to those who may read all its DAGs."""
     try:
-        return alerts_of(read_book(AirflowVariables(), job_id), dag_id, may_edit=may_edit)
+        book = read_book(AirflowVariables(), job_id)
     except StoreError:
         return Alerts(problem="The events of this job cannot be read: Airflow's Variables do not answer.")
+    named = not book.silenced or auth.may_read_all(user, _job_in(dag_id, job_id)[1])
+    return alerts_of(book, dag_id, may_edit=may_edit, named=named)
 
 
 def _job_in(dag_id: str, job_id: str) -> tuple[list[Trial], set[str]]:
@@ -157,7 +159,7 @@ def _editable(user: BaseUser, dag_id: str, job_id: str) -> list[Trial]:
     return trials
 
 
-def _controls(trials: list[Trial], *, may_edit: bool) -> Controls:
+def _controls(trials: list[Trial], *, may_edit: bool, named: bool) -> Controls:
     newest = trials[-1]
     dag_id, job_id = newest.origin.dag_id, newest.job_id
     live, changed = reading.live_settings(job_id)
@@ -168,7 +170,7 @@ def _controls(trials: list[Trial], *, may_edit: bool) -> Controls:
         of_default = next(line for line in table.lines if line.batch_size == job.default_batch_size)
         if (value := of_default.believed.cost.value) is not None:
             cost = cost_text(value, table.unit)
-    controls = overview_view.controls(trials, live, changed, may_edit=may_edit, audit_cost=cost)
+    controls = overview_view.controls(trials, live, changed, may_edit=may_edit, named=named, audit_cost=cost)
     if controls is None:
         raise HTTPException(409, "A newer version of the provider wrote this job: upgrade it on the api-server.")
     return controls

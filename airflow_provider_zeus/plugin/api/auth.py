@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -102,6 +102,11 @@ def with_readable_runs(user: BaseUser, dag_ids: Iterable[str]) -> set[str]:
     """Those of the DAGs whose runs a user may see. Each is asked for by itself: give those that are shown, not all."""
     shown = readable_dags(user).intersection(dag_ids)
     return {dag_id for dag_id in shown if may_read_runs(user, dag_id)}
+
+
+def may_read_all(user: BaseUser, dag_ids: Collection[str]) -> bool:
+    """Whether a user may see the runs of each of these DAGs."""
+    return len(with_readable_runs(user, dag_ids)) == len(set(dag_ids))
 
 
 def editable_dags(user: BaseUser) -> set[str]:

@@ -62,7 +62,7 @@ def dag_costs(user: GetUserDep, dag_id: str, job_id: str | None = None, limit: L
         pending=reading.pending(trials),
         limit=limit,
         alerts=action_routes.alerts_in(
-            job_id, dag_id, may_edit={t.origin.dag_id for t in newest} <= auth.editable_dags(user)
+            user, dag_id, job_id, may_edit={t.origin.dag_id for t in newest} <= auth.editable_dags(user)
         ),
         remarks=[
             *(short(remark.text) for remark in job_remarks.remarks(newest, reader=dag_id)),
@@ -146,7 +146,7 @@ def _job(dag_id: str, job_id: str | None) -> tuple[Store | None, list[str], str 
     store = reading.open_log()
     jobs = store.jobs(dag_id) if store else []
     if not jobs:
-        return store, [], None, NO_JOB
+        return store, [], None, NO_JOB + reading.elsewhere(dag_id)
     if job_id is not None and job_id not in jobs:
         return store, jobs, None, f"This DAG has no trial of a job {job_id!r}."
     return store, jobs, job_id or jobs[0], None

@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import APIRouter, HTTPException  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import BaseUser, GetUserDep
+from airflow_provider_zeus.model.trial import newest_here
 from airflow_provider_zeus.plugin.api import auth, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
@@ -54,7 +55,7 @@ def job_saved(dag_id: str, job_id: str, user: GetUserDep) -> Any:
     trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS) if store and job_id in store.jobs(dag_id) else []
     if store is None or not trials:
         raise HTTPException(404, "This DAG has no such job.")
-    job = overview_view.readable_job(trials[-1], store.settings(job_id))
+    job = overview_view.readable_job(newest_here(trials), store.settings(job_id))
     if job is None:
         return overview_view.unreadable()
     dataset, profiles = reading.learned(store, dag_id, job, trials)
@@ -89,7 +90,7 @@ def month_saved(user: GetUserDep, month: str | None = None) -> Any:
         start_s = time.monotonic()
         try:
             trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS)
-            job = overview_view.readable_job(trials[-1], store.settings(job_id)) if trials else None
+            job = overview_view.readable_job(newest_here(trials), store.settings(job_id)) if trials else None
             if job is None:
                 return "no run of it can be read here"
             dataset, profiles = reading.learned(store, dag_id, job, trials)

@@ -6,6 +6,7 @@ No other module of the pages opens the trial log.
 from __future__ import annotations
 
 import logging
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from airflow_provider_zeus.airflow_compat import DagModel, DagTag, XComModel, create_session
+from airflow_provider_zeus.airflow_compat import Connection, DagModel, DagTag, XComModel, create_session
 from airflow_provider_zeus.errors import SignalError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, ProfileSample, State, Trial, TrialKey
@@ -111,6 +112,26 @@ def open_log() -> Store | None:
         if store_url(DEFAULT_CONN_ID) == f"sqlite:///{embedded_path()}" and not embedded_path().exists():
             return None
         raise
+
+
+def elsewhere(dag_id: str) -> str:
+    """That the log of another Connection has the jobs of a DAG, in a sentence; empty where none is known to."""
+    import sqlalchemy as sa
+
+    of_type = sa.select(Connection.conn_id).where(Connection.conn_type == "zeus").order_by(Connection.conn_id)
+    try:
+        with create_session() as session:
+            names = [*session.scalars(of_type.limit(20))]
+    except sa.exc.SQLAlchemyError:
+        log.warning("Connections cannot be listed.", exc_info=True)
+        names = []
+    names += [name.removeprefix("AIRFLOW_CONN_").lower() for name in os.environ if name.startswith("AIRFLOW_CONN_ZEUS")]
+    for conn_id in dict.fromkeys(names):
+        with suppress(StoreError):  # it cannot be read, so that nothing is known of it
+            if conn_id != DEFAULT_CONN_ID and open_store(conn_id, create=False).jobs(dag_id):
+                shown = f"these pages show the log of {DEFAULT_CONN_ID} alone: define {DEFAULT_CONN_ID} as that one"
+                return f" The log of Connection {conn_id} has jobs of this DAG; {shown}."
+    return ""
 
 
 def learned(

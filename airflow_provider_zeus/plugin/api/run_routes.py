@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Query  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import GetUserDep
-from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey, newest_here
 from airflow_provider_zeus.plugin.api import auth, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
@@ -37,7 +37,8 @@ def run_costs(user: GetUserDep, dag_id: str, run_id: str, job_id: str | None = N
     answer |= {"parts": [], "refresh_s": None}  # the page asks again after so many seconds; None: nothing will change
     waits = reading.waits(dag_id, run_id)
     if not trials:
-        note = words.left_out(store.unreadable if store else []) or waiting(waits) or run_view.NO_TRIAL
+        note = words.left_out(store.unreadable if store else []) or waiting(waits)
+        note = note or run_view.NO_TRIAL + reading.elsewhere(dag_id)
         return answer | {"note": note, "refresh_s": reading.heartbeat_s()}
     if job_id is not None and job_id not in jobs:
         return answer | {"note": f"This run has no trial of a job {job_id!r}."}
@@ -130,7 +131,7 @@ def _column(store: Store, place: Place) -> Column | None:
     if place.run_id is None:
         every = store.runs(place.dag_id, place.job_id, last=reading.MOST_RUNS)
         ended = [t for t in every if t.state is not State.RUNNING]
-        run_id = (ended or every)[-1].origin.run_id if every else ""
+        run_id = newest_here(ended or every).origin.run_id if every else ""
     else:
         every, run_id = [], place.run_id
     own = [t for t in store.recurrence(place.dag_id, run_id) if t.job_id == place.job_id]

@@ -20,14 +20,19 @@ NAMES = {
 }
 
 
-def alerts_of(book: AlertBook, dag_id: str, *, may_edit: bool) -> Alerts:
-    """The open events and the past ones, newest first. Those that runs of another DAG showed are left out."""
+def alerts_of(book: AlertBook, dag_id: str, *, may_edit: bool, named: bool) -> Alerts:
+    """The open events and the past ones, newest first. Those that runs of another DAG showed are left out.
+
+    :param named: whether it is told who silenced a kind.
+    """
     rows = [(r, _row(r, book)) for r in reversed(book.records) if r.dag_id == dag_id]
     return Alerts(
         open=[row for record, row in rows if record.ended_s is None],
         past=[row for record, row in rows if record.ended_s is not None],
         silenced=[
-            SilencedKind(kind=kind, text=f"{NAMES.get(kind, kind)}: silenced by {s.by} on {_time(s.at_s)}.")
+            SilencedKind(
+                kind=kind, text=f"{NAMES.get(kind, kind)}: silenced{f' by {s.by}' * named} on {_time(s.at_s)}."
+            )
             for kind, s in book.silenced.items()
         ],
         may_edit=may_edit,

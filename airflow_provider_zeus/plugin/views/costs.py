@@ -13,6 +13,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import AttemptState, Detail, Figure, RunRow, Total
+from airflow_provider_zeus.reports.dataset import runs_of
 
 NOT_STORED = "not yet stored"
 ToFigure = Callable[[float], Figure]
@@ -20,11 +21,7 @@ ToFigure = Callable[[float], Figure]
 
 def rows_of(trials: Iterable[Trial], job: ZeusJob, pending: Collection[TrialKey] = ()) -> list[RunRow]:
     """One row per run (and map index), newest first. ``pending``: trials whose cost is not yet stored."""
-    runs: dict[tuple[str, str, int], list[Trial]] = {}
-    for trial in sorted(trials, key=lambda t: t.number):
-        origin = trial.origin
-        runs.setdefault((origin.run_id, origin.task_id, origin.map_index), []).append(trial)
-    return [_row(run, job, pending) for run in reversed(runs.values())]
+    return [_row(run, job, pending) for run in reversed(runs_of(trials))]
 
 
 def _row(run: Sequence[Trial], job: ZeusJob, pending: Collection[TrialKey]) -> RunRow:
@@ -133,9 +130,11 @@ def detail_of(trial: Trial, job: ZeusJob, pending: Collection[TrialKey] = ()) ->
     weights = weights_of(job, seen)
     unit = "s" if weights.time_alone else "J"
     cost = observed_cost(seen, weights)
-    excess = None
+    excess, why = None, "nothing was profiled"
     if seen.excess_s is not None and (weights.eta == 0 or seen.excess_j is not None):
         excess = weights.cost(seen.excess_j, seen.excess_s)
+        if excess < 0:
+            excess, why = None, "it cost less than training at the chosen power limit"
     mapped = f" [{origin.map_index}]" if origin.map_index >= 0 else ""
     count = f"{seen.device_count} × " if (seen.device_count or 1) > 1 else ""
     return Detail(
@@ -151,7 +150,7 @@ def detail_of(trial: Trial, job: ZeusJob, pending: Collection[TrialKey] = ()) ->
         energy=_one(trial, "energy_j", words.energy),
         time=_one(trial, "time_s", words.duration),
         cost=words.missing(_why_missing(trial, "energy_j")) if cost is None else words.cost(cost, unit),
-        excess=words.missing("nothing was profiled") if excess is None else words.cost(excess, unit),
+        excess=words.missing(why) if excess is None else words.cost(excess, unit),
         busy=None if seen.gpu_busy is None and "gpu_busy" not in seen.reasons else _one(trial, "gpu_busy", words.share),
         device=f"{count}{seen.device_model}" if seen.device_model else "",
         source=words.badge([seen.energy_source] if seen.time_s is not None else []),

@@ -12,18 +12,11 @@ from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.plugin.text import run_notes
 from airflow_provider_zeus.plugin.views.models import JobState, RunRow, Trend
+from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.units import cost_text, counted
 
 NEWEST = 12  # trials read
 RECENT = 3  # runs: exploration among them makes a job "exploring"; fewer settle nothing
-
-
-def runs_of(trials: Sequence[Trial]) -> list[list[Trial]]:
-    """Attempts by run and map index, oldest run first."""
-    runs: dict[tuple[str, str, int], list[Trial]] = {}
-    for trial in trials:
-        runs.setdefault((trial.origin.run_id, trial.origin.task_id, trial.origin.map_index), []).append(trial)
-    return list(runs.values())
 
 
 def state_of(trials: Sequence[Trial], now: float) -> JobState:

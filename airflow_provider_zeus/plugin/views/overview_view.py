@@ -14,7 +14,7 @@ from airflow_provider_zeus.plugin.text import saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.plugin.views import costs, overview_state
 from airflow_provider_zeus.plugin.views.models import Controls, Figure, JobRow, JobSaved, Source
-from airflow_provider_zeus.reports.dataset import Dataset
+from airflow_provider_zeus.reports.dataset import Dataset, runs_of
 from airflow_provider_zeus.reports.savings import saving
 
 NO_JOBS = (
@@ -41,16 +41,18 @@ def rows(
 ) -> list[JobRow]:
     """A row for each job of each DAG in ``allowed``.
 
-    :param trials: the newest of each, by DAG, job and number.
+    :param trials: the newest of each, by DAG, job and number, those of other DAGs too.
     :param about: tags and owners by DAG.
     """
-    dags = about or {}
-    seen = [t for t in trials if t.origin.dag_id in allowed]
-    groups = groupby(seen, key=lambda t: (t.origin.dag_id, t.job_id))
-    return [
-        _row(list(group), live.get(job_id, ({}, {})), now, dags.get(dag_id, DagAbout()))
-        for (dag_id, job_id), group in groups
-    ]
+    dags, trials = about or {}, list(trials)
+    of_others = {t.job_id for t in trials if t.origin.dag_id not in allowed}  # too
+    groups = groupby((t for t in trials if t.origin.dag_id in allowed), key=lambda t: (t.origin.dag_id, t.job_id))
+    found = []
+    for (dag_id, job_id), group in groups:
+        settings, change = live.get(job_id, ({}, {}))
+        changed = change_text(change, named=job_id not in of_others)
+        found.append(_row(list(group), settings, changed, now, dags.get(dag_id, DagAbout())))
+    return found
 
 
 def readable_job(newest: Trial, live: Mapping[str, Any]) -> ZeusJob | None:
@@ -61,15 +63,14 @@ def readable_job(newest: Trial, live: Mapping[str, Any]) -> ZeusJob | None:
         return None
 
 
-def _row(trials: Sequence[Trial], live: Live, now: float, about: DagAbout) -> JobRow:
-    settings, changed = live
-    trials = [t for t in trials if t.planned.phase is not Phase.IMPORTED] or trials  # those were no runs of the job
+def _row(trials: Sequence[Trial], settings: Mapping[str, Any], changed: str, now: float, about: DagAbout) -> JobRow:
+    trials = [t for t in trials if t.observation.imported is None] or trials  # an imported one is not its last run
     newest = trials[-1]
     job = readable_job(newest, settings)
     found = costs.rows_of(trials, job) if job else []
     ended = [r for r in found if r.state != State.RUNNING.value]
     why = "no run has ended yet" if job else "a newer version of the provider wrote this job"
-    last = overview_state.runs_of(trials)[-1]
+    last = runs_of(trials)[-1]
     return JobRow(
         dag_id=newest.origin.dag_id,
         job_id=newest.job_id,
@@ -88,15 +89,15 @@ def _row(trials: Sequence[Trial], live: Live, now: float, about: DagAbout) -> Jo
         trend=overview_state.trend_of(ended),
         state=overview_state.state_of(trials, now),
         settings=words.settings(settings),
-        changed=change_text(changed),
+        changed=changed,
     )
 
 
-def change_text(change: Mapping[str, Any]) -> str:
-    """Who changed the live settings last, and when; where they cannot be used, why not."""
-    if "problem" in change:
-        return str(change["problem"])
-    return f"{change['by']}, {change['at'][:16].replace('T', ' ')} UTC: {change['what']}" if change else ""
+def change_text(change: Mapping[str, Any], *, named: bool) -> str:
+    """The last change of the live settings; where they cannot be used, why not. ``named``: whether to tell whose."""
+    if not change or "problem" in change:
+        return str(change.get("problem", ""))
+    return f"{change['by'] + ', ' if named else ''}{change['at'][:16].replace('T', ' ')} UTC: {change['what']}"
 
 
 def unreadable() -> JobSaved:
@@ -133,11 +134,13 @@ def controls(
     change: Mapping[str, Any],
     *,
     may_edit: bool,
+    named: bool = True,
     audit_cost: str | None = None,
 ) -> Controls | None:
     """What may be changed of a job, and what each change does; None where the job cannot be read here.
 
     :param trials: its newest, oldest first.
+    :param named: whether it is told who changed them last.
     :param audit_cost: what a run of the default is expected to cost; None: not known.
     """
     newest = trials[-1]
@@ -162,8 +165,8 @@ def controls(
         default_batch_size=job.default_batch_size,
         paused=paused,
         pinned=pinned,
-        changed="" if "problem" in change else change_text(change),
-        problem=change_text(change) if "problem" in change else "",
+        changed="" if "problem" in change else change_text(change, named=named),
+        problem=str(change.get("problem", "")),
         may_edit=may_edit,
         pause_text=(
             "From the next run on Zeus may try other batch sizes again. A run that trains now is not changed."

@@ -30,6 +30,7 @@ from airflow_provider_zeus.plugin.views.models import (
     Verdict,
 )
 from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.reports.run_figures import RunSaving
 
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
@@ -41,11 +42,9 @@ Pending = Mapping[TrialKey, str]  # trials whose cost is not yet stored -> where
 
 
 def parts_of(trials: Sequence[Trial]) -> dict[PartKey, list[Trial]]:
-    """The trials of a run by job, task and map index, each in order of number."""
-    parts: dict[PartKey, list[Trial]] = {}
-    for trial in sorted(trials, key=lambda t: (t.job_id, t.origin.task_id, t.origin.map_index, t.number)):
-        parts.setdefault((trial.job_id, trial.origin.task_id, trial.origin.map_index), []).append(trial)
-    return parts
+    """The trials of a run by job, task and map index; what each part ends with comes last."""
+    parts = {(own[0].job_id, own[0].origin.task_id, own[0].origin.map_index): own for own in runs_of(trials)}
+    return dict(sorted(parts.items()))
 
 
 def shared_job(parts: Mapping[PartKey, Sequence[Trial]], key: PartKey) -> str:
@@ -71,7 +70,7 @@ class Progress(BaseModel):
 class RunPart:
     """What the quick blocks of one part of the run are made of.
 
-    :param trials: by number.
+    :param trials: as :func:`parts_of` gives them.
     :param saving: None while it is not known.
     :param shared: that other map indexes train the job, in a sentence.
     :param wait: for a cheaper start; None: the job does not wait.

@@ -23,9 +23,10 @@ another process has set meanwhile is left alone.
 
 The package imports the driver's binding and the format of a record from here, so that each exists once.
 
-Neither a flood of requests nor a slow GPU delays other clients. Each turn of the loop handles dead clients first, then
-limits to give back, then one request of each client, the oldest first. The driver is called in one thread per GPU. When
-there are too many clients, the user with most connections loses one that holds no GPU.
+Neither a flood of requests, a slow GPU nor a log that nobody reads delays other clients. Each turn of the loop handles
+dead clients first, then limits to give back, then one request of each client, the oldest first; a process that asks
+faster than it may waits. The driver is called in one thread per GPU, and the log is written in another, which drops and
+counts what is not read. When there are too many clients, the user with most connections loses one that holds no GPU.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ import socket
 import stat
 import struct
 import sys
+import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import PurePath
@@ -53,6 +55,8 @@ from typing import Any, NoReturn
 
 MOST_BYTES = 16 * 1024  # of a request, and of a record
 RETRY_S = 1.0  # between attempts to give a limit back that the driver refused
+PER_S, AT_ONCE = 50.0, 100  # requests of one process; a training asks every few seconds
+MOST_LINES = 256  # of the log that wait to be read
 SAME_W = 0.5  # drivers round
 
 INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, GPU_IS_LOST = 2, 3, 4, 13, 15
@@ -132,6 +136,50 @@ class Nvml:
     def set_limit_w(self, uuid: str, limit_w: float) -> None:
         """Set the power limit [W]."""
         self.call("nvmlDeviceSetPowerManagementLimit", self.handle(uuid), ctypes.c_uint(round(limit_w * 1000)))
+
+
+class Log:
+    """Lines for stderr, written by a thread of its own: a reader that does not read them holds nothing else up."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque()  # the first one is being written
+        self._dropped = 0
+        self._changed = threading.Condition()
+        self._writer: threading.Thread | None = None  # importing this file starts none
+
+    def say(self, text: str) -> None:
+        """Write a line, or count it where too many wait to be read."""
+        with self._changed:
+            if len(self._lines) < MOST_LINES:
+                self._lines.append(text)
+            else:
+                self._dropped += 1
+            self._changed.notify_all()
+            if self._writer is None:
+                self._writer = threading.Thread(target=self._write, daemon=True)
+                with contextlib.suppress(
+                    RuntimeError
+                ):  # no thread can be started: there is no log, and limits all the same
+                    self._writer.start()
+
+    def end(self, within_s: float) -> None:
+        """Wait until all is written, but no longer than that."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._lines and not self._dropped, within_s)
+
+    def _write(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines or self._dropped)
+                if not self._lines:
+                    self._lines.append(f"{self._dropped} lines of this log were dropped, since nobody read it")
+                    self._dropped = 0
+                text = self._lines[0]
+            with contextlib.suppress(OSError):  # the log is closed; limits must be given back all the same
+                print(text, file=sys.stderr, flush=True)
+            with self._changed:
+                self._lines.popleft()
+                self._changed.notify_all()
 
 
 class Records:
@@ -309,6 +357,11 @@ class Client:
                 self.pidfd = os.pidfd_open(self.pid) if self.pid > 0 else None
 
     @property
+    def has_line(self) -> bool:
+        """Whether a line waits to become its request."""
+        return self.request is None and b"\n" in self.text
+
+    @property
     def is_gone(self) -> bool:
         """Whether the connection or the process ended."""
         poll = select.poll()
@@ -391,6 +444,7 @@ class Sidecar:
         self._gpus = {limit.uuid: Gpu(limit, wakes) for limit in limits}
         self._listener, self._wake = listener, wake
         self._clients: list[Client] = []
+        self._rested_s: dict[Any, float] = {}  # process -> when it may ask as much at once as one that never asked
         self._is_stopping = False
 
     def start(self) -> None:
@@ -402,14 +456,19 @@ class Sidecar:
 
     def run(self) -> int:
         """Serve, then give all limits back. Returns the exit status: 1 where a limit could not be given back."""
-        while not self._is_stopping:
-            self._turn()
+        status = 0
+        try:
+            while not self._is_stopping:
+                self._turn()
+        except Exception as error:  # of any kind: whoever starts this process again gives limits back, but when?
+            say(f"stopped by an error: {error!r}")
+            status, self._is_stopping = 1, True
         for client in list(self._clients):
             self._drop(client)
         end_s = time.monotonic() + 5.0
         while any(gpu.must_restore for gpu in self._gpus.values()) and time.monotonic() < end_s:
             self._turn()
-        return 1 if any(gpu.must_restore for gpu in self._gpus.values()) else 0
+        return 1 if any(gpu.must_restore for gpu in self._gpus.values()) else status
 
     def _turn(self) -> None:
         """Handle dead clients, then limits to give back, then one request of each client, the oldest first."""
@@ -422,10 +481,12 @@ class Sidecar:
                 self._drop(client)
         for gpu in self._gpus.values():
             gpu.restore_if_due()
-        for client in list(self._clients):
-            if client.request is None and b"\n" in client.text:
+        for client in sorted(self._clients, key=lambda client: client.used_s):
+            now_s = time.monotonic()
+            if client.has_line and self._may_ask_s(client) <= now_s:
                 line, _, client.text = client.text.partition(b"\n")
-                client.used_s = time.monotonic()
+                client.used_s = now_s
+                self._rested_s[client.process] = max(self._rested_s.get(client.process, 0.0), now_s) + 1 / PER_S
                 try:
                     client.request = Request(line)
                 except RefusedError as error:
@@ -437,6 +498,13 @@ class Sidecar:
                 self._serve(client, client.request)
         if self._listener.fileno() in ready:
             self._accept()
+        if len(self._rested_s) > 1000:
+            now_s = time.monotonic()
+            self._rested_s = {process: at_s for process, at_s in self._rested_s.items() if at_s > now_s}
+
+    def _may_ask_s(self, client: Client) -> float:
+        """When the next line of a client is read, so that its process asks no faster than it may."""
+        return self._rested_s.get(client.process, 0.0) - AT_ONCE / PER_S
 
     def _wait(self) -> dict[int, int]:
         """Wait for events: descriptor -> events. A client with a request is not read."""
@@ -449,8 +517,7 @@ class Sidecar:
             if client.pidfd is not None:
                 poll.register(client.pidfd, select.POLLIN)
         due_s = [gpu.retry_s for gpu in self._gpus.values() if gpu.must_restore and gpu.work is None]
-        if any(b"\n" in client.text and not client.request for client in self._clients):
-            due_s.append(0.0)
+        due_s += [self._may_ask_s(client) for client in self._clients if client.has_line]
         if self._is_stopping:
             due_s.append(time.monotonic() + RETRY_S)
         return dict(poll.poll(max(0.0, min(due_s) - time.monotonic()) * 1000 if due_s else None))
@@ -549,6 +616,10 @@ class Sidecar:
                 gpu.release()
 
 
+LOG = Log()
+say = LOG.say
+
+
 def new_record(found_w: float, *set_w: float) -> dict[str, Any]:
     """The record of a changed limit: the boot of the host, the limit found [W], the limits of which one is in force.
 
@@ -590,12 +661,6 @@ def boot_id() -> str:
             return file.read().strip()
     except OSError:
         return ""
-
-
-def say(text: str) -> None:
-    """Write a line to the log."""
-    with contextlib.suppress(OSError):  # the log is closed; limits must be given back all the same
-        print(text, file=sys.stderr, flush=True)
 
 
 def own_folder(path: str, mode: int) -> int:
@@ -717,7 +782,13 @@ def main() -> int:
 
 def command() -> NoReturn:
     """Serve, then exit: the console script ``zeus-power-sidecar``."""
-    os._exit(main())  # a driver call that never returns must not keep the process alive
+    try:
+        status = main()
+    except Exception as error:  # of any kind; the interpreter would wait until its text is read
+        say(f"ended by an error: {error!r}")
+        status = 1
+    LOG.end(1.0)
+    os._exit(status)  # a driver call that never returns, or a log that nobody reads, must not keep the process alive
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.size_bounds import MOST_TEXT
-from airflow_provider_zeus.model.trial import Origin, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import IMPORTED, Origin, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.model.wire import member
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.rows import OBSERVED, read_row, to_row
@@ -219,10 +219,25 @@ def of_runs(connection: sa.Connection, dag_id: str, job_id: str, last: int, skip
 
 
 def latest(connection: sa.Connection, last: int) -> list[Found]:
-    """Of every job in every DAG the trials whose numbers are among its ``last`` newest, by DAG, job, number."""
+    """Of every job in every DAG the trials whose numbers are among its ``last`` newest, by DAG, job, number.
+
+    Imported ones that follow the newest one that ran here do not count; where none ran here, they do.
+    """
     newest = sa.select(_T.c.dag_id, _T.c.job_id, sa.func.max(_T.c.number).label("number"))
-    end = newest.group_by(_T.c.dag_id, _T.c.job_id).subquery()  # needs only an index
-    near = sa.and_(_T.c.job_id == end.c.job_id, _T.c.number > end.c.number - last, _T.c.dag_id == end.c.dag_id)
+    every = newest.group_by(_T.c.dag_id, _T.c.job_id).subquery()  # needs only an index
+    imported = sa.cast(_R.c.reasons, sa.Text).like(f'%"{IMPORTED}":%')
+    here = (
+        sa.select(_R.c.number)
+        .where(_R.c.job_id == every.c.job_id, _R.c.dag_id == every.c.dag_id, sa.not_(imported))
+        .where(_R.c.number.between(every.c.number - SEARCHED, every.c.number))
+        .order_by(_R.c.number.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    until = sa.func.coalesce(here, every.c.number).label("number")
+    end = sa.select(every.c.dag_id, every.c.job_id, until).subquery()
+    newest_of = _T.c.number.between(end.c.number - last + 1, end.c.number)
+    near = sa.and_(_T.c.job_id == end.c.job_id, newest_of, _T.c.dag_id == end.c.dag_id)
     statement = sa.select(*SHOWN).join(end, near).order_by(_T.c.dag_id, _T.c.job_id, _T.c.number)
     return _found(connection.execute(statement))
 

@@ -18,7 +18,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.errors import DamagedLogError, StoreError
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.store import moving, rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, VariablePort
@@ -34,7 +34,6 @@ from airflow_provider_zeus.store.variables.document import Beat, LogDocument
 log = logging.getLogger(__name__)
 
 JOBS = "zeus-jobs"  # names of the jobs: a task on Airflow 3.2 cannot list Variables
-REMEDY = "Set max_active_tis_per_dag=1 on the training task, or define Connection zeus_default to PostgreSQL."
 
 T = TypeVar("T")
 
@@ -55,6 +54,7 @@ class VariableStore(Store):
     Keeps the newest 500 trials of a job. Raises StoreError when a Variable cannot be read, is damaged, or holds another
     text after it was written.
 
+    :param conn_id: Connection that names this store, for the texts of errors.
     :param overlap_possible: whether two recurrences of a job may run at once; ``ask`` answers only where it is False.
     :param now: clock [s since the epoch]; default the host's.
     """
@@ -62,16 +62,26 @@ class VariableStore(Store):
     identity = "Airflow Variables zeus-log:<job>"
 
     def __init__(
-        self, port: VariablePort, *, overlap_possible: bool | None = None, now: Callable[[], float] | None = None
+        self,
+        port: VariablePort,
+        *,
+        conn_id: str = "zeus_default",
+        overlap_possible: bool | None = None,
+        now: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(now, port.get)
         self._port = port
         self._overlap_possible = overlap_possible
+        self._damaged: DamagedLogError | None = None  # of a job that an answer about all jobs left out
+        postgres = f"let Connection {conn_id!r} name a PostgreSQL database"
+        self._remedy = f"Set max_active_tis_per_dag=1 on the training task, or {postgres}."
 
     def ask(self, request: AskRequest) -> AskAnswer:
         """Open the next trial of a recurrence. Raises StoreError where another recurrence may be running."""
         if self._overlap_possible is not False:
-            raise StoreError(f"The Variable store refuses: recurrences of {request.job_id!r} could overlap. {REMEDY}")
+            raise StoreError(
+                f"The Variable store refuses: recurrences of {request.job_id!r} could overlap. {self._remedy}"
+            )
         settings = read_settings(self._read_setting, request.job_id, request.job.batch_sizes)
         with self._open_log(request.job_id) as log:
             open_trials = log.open_trials()
@@ -80,7 +90,7 @@ class VariableStore(Store):
                 if trial.key.ti_id != request.ti_id and trial.key not in closing:
                     raise StoreError(
                         f"The Variable store refuses: trial {trial.number} of {request.job_id!r} is still running in "
-                        f"run {trial.origin.run_id!r}. {REMEDY}"
+                        f"run {trial.origin.run_id!r}. {self._remedy}"
                     )
             return service.ask(log, request, settings)
 
@@ -109,7 +119,11 @@ class VariableStore(Store):
 
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
-        return self._names() if dag_id is None else super().jobs(dag_id)
+        return self._names() if dag_id is None else self._or_damaged(super().jobs(dag_id))
+
+    def recurrence(self, dag_id: str, run_id: str) -> list[Trial]:
+        """Every trial of one DAG run, in order of job and number."""
+        return self._or_damaged(super().recurrence(dag_id, run_id))
 
     def rename(self, old: str, new: str, *, merge: bool = False) -> int:
         """Move the trials of a job to another name. After an end in between, the same call finishes it."""
@@ -121,7 +135,7 @@ class VariableStore(Store):
 
     def take_in(self, histories: Sequence[History]) -> list[Trial]:
         """Write the trials that the log does not hold yet; return them as written. A job with an open trial refuses."""
-        with self._transaction(None) as connection:
+        with self._transaction(self._names()) as connection:
             for history in histories:  # what refuses one of them refuses all
                 moving.check_closed(sql_trials.open_trials(connection, history.job_id))
                 found = (sql_trials.find(connection, trial.key) for trial in history.trials)
@@ -143,7 +157,15 @@ class VariableStore(Store):
                 with self._series(connection, variable_key("zeus-signal", of.name), of.name):
                     yield connection
             else:
-                loaded = {job_id: self._load(connection, job_id) for job_id in dict.fromkeys(jobs)}
+                loaded = {}
+                for job_id in dict.fromkeys(jobs):
+                    try:
+                        loaded[job_id] = self._load(connection, job_id)
+                    except DamagedLogError as error:
+                        if of is not None:
+                            raise
+                        log.warning("A job is left out: %s", error)  # one damaged Variable hides no other job
+                        self._damaged = error
                 yield connection
                 if write:
                     self._save(connection, loaded)
@@ -165,7 +187,22 @@ class VariableStore(Store):
         beat = self._beat(self._port.get(_beat_key(key.ti_id)))
         if beat:
             return [beat.job_id]
-        return [job for job in self._names() if key in _keys(self._read_log(job)[1])][:1]
+        damaged = None
+        for job in self._names():
+            try:
+                if key in _keys(self._read_log(job)[1]):
+                    return [job]
+            except DamagedLogError as error:  # it may have the trial
+                damaged = error
+        if damaged is not None:
+            raise damaged
+        return []
+
+    def _or_damaged(self, found: list[T]) -> list[T]:
+        """What was found; where that is nothing, and a damaged log may hold it, its error is raised."""
+        if not found and self._damaged is not None:
+            raise self._damaged
+        return found
 
     def _load(self, connection: sa.Connection, job_id: str) -> _Loaded:
         text, document = self._read_log(job_id)
@@ -248,7 +285,7 @@ class VariableStore(Store):
         if found != text:
             raise StoreError(
                 f"Variable {key!r} holds another text after it was written: another process wrote it, or it is "
-                f"defined in the environment or a secrets backend. {REMEDY}"
+                f"defined in the environment or a secrets backend. {self._remedy}"
             )
 
 
@@ -283,9 +320,9 @@ def _read(key: str, text: str | None, parse: Callable[[str], T]) -> T | None:
         raise _unusable(key, error) from error
 
 
-def _unusable(key: str, error: Exception) -> StoreError:
+def _unusable(key: str, error: Exception) -> DamagedLogError:
     said = str(error).split("\n")[0]
-    return StoreError(
+    return DamagedLogError(
         f"Variable {key!r} does not hold what this version writes ({said}). Where another version wrote it, use "
         "that one, or export the log with it and delete the Variable; where it is damaged, repair or delete it."
     )

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal, Self
+from typing import Any, BinaryIO, Literal, Self
 
 from airflow_provider_zeus.model.size_bounds import bounded_points, newest_samples, truncated, truncated_observation
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State
@@ -79,6 +79,13 @@ class ResultLine:
             return line
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             raise ValueError(f"not a result line of version {SCHEMA}") from None
+
+
+def without_cost(start_id: str, attempt: int, batch_size: int, reason: str) -> ResultLine:
+    """The end of an attempt that failed and of which nothing was measured, since ``reason``."""
+    seen = Observation(reasons=dict.fromkeys(("energy_j", "time_s", "epochs"), reason))
+    end: dict[str, Any] = {"attempt": attempt, "batch_size": batch_size, "state": State.FAILED, "reason": reason}
+    return ResultLine(kind="end", start_id=start_id, observation=seen, **end)
 
 
 class ResultWriter:

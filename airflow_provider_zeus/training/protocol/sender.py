@@ -38,13 +38,15 @@ class ResultSender:
             if live is not None:
                 if kind == "beat" and live.ended:
                     return
-                live.ended = live.ended or kind == "end"
                 profile, points = live.take_unsent()
                 fields |= {"attempt": live.number, "batch_size": live.planned.batch_size}
                 fields |= {"profile": profile, "points": points}
                 if kind == "end":
                     fields["notes"] = {**live.notes, ENDED_AT_S: time.time()}
-            self.put(ResultLine(kind=kind, start_id=self._start_id, **fields))
+            line = ResultLine(kind=kind, start_id=self._start_id, **fields)
+            if live is not None:
+                live.ended = live.ended or kind == "end"
+            self.put(line)
 
     def put(self, line: ResultLine) -> None:
         """Send a line that exists already, after those that wait. A failing sink keeps them waiting."""

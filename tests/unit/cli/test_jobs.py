@@ -44,6 +44,23 @@ def test_the_list_says_where_each_job_stands(zeus: Zeus, store: Store) -> None:
     assert done.status == 0
 
 
+def test_one_damaged_variable_hides_no_other_job(zeus: Zeus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}')
+    store, names = open_store(overlap_possible=False), [f"zeus-log:{job}" for job in ("damaged", "whole")]
+    try:
+        for name in names:
+            recur(store, 1, job_id=name.partition(":")[2])
+        AirflowVariables().set(names[0], "{")
+        done = zeus("jobs", "list")
+        assert "whole" in done.out
+        assert done.err.startswith("damaged is left out: Variable 'zeus-log:damaged' does not hold")
+        done = zeus("jobs", "list", "-o", "json")
+        assert ([job["job"] for job in json.loads(done.out)], done.status) == (["whole"], 1)
+    finally:
+        for name in (*names, "zeus-jobs"):
+            AirflowVariables().delete(name)
+
+
 def test_json_keeps_numbers_with_their_units(zeus: Zeus, store: Store) -> None:
     recur(store, 1)
     (job,) = json.loads(zeus("jobs", "list", "-o", "json").out)

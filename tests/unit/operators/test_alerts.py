@@ -12,8 +12,9 @@ from typing import Any, cast
 
 import pytest
 
+from airflow_provider_zeus.model.trial import Origin
 from airflow_provider_zeus.operators import alerts
-from airflow_provider_zeus.reports.alerts import BUDGET, FAILING, KINDS, STORE, Event
+from airflow_provider_zeus.reports.alerts import BUDGET, DEADLINE, FAILING, KINDS, STORE, Event
 from airflow_provider_zeus.store.alerts import change_book, read_book
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from tests.unit.plugin.kit import JOB, trial
@@ -48,6 +49,23 @@ def test_an_event_whose_note_another_run_wrote_over_is_not_sent_again(tmp_path: 
     looks._keep_and_send([event], KINDS)
     assert heard == [FAILING]
     assert len(read_book(port, "j").open[0].sent_to) == 1
+
+
+def test_a_run_sends_the_events_of_its_own_dag_and_its_decision_ends_none(tmp_path: Path, port: DictPort) -> None:
+    url, heard = f"sqlite:///{tmp_path / 'zeus.db'}", list[str]()
+    SqlStore(url, create=True).close()
+    looks = looks_of(heard, lambda: SqlStore(url))
+    theirs = Event(
+        kind=DEADLINE, name=DEADLINE, since=1, origin=Origin(dag_id="b", run_id="r"), sentence="S.", remedy="R."
+    )
+    own = Event(kind=FAILING, name=FAILING, since=2, origin=looks.trial.origin, sentence="S.", remedy="R.")
+    looks._keep_and_send([theirs, own], KINDS)
+    assert heard == [FAILING]
+    looks.at_the_decision()
+    assert [(r.dag_id, len(r.sent_to)) for r in read_book(port, "j").open] == [("b", 0), ("d", 1)]
+    own_of_b = trial(0, "r2", job_id="j", dag_id="b")
+    replace(looks_of(heard, lambda: SqlStore(url)), trial=own_of_b)._keep_and_send([theirs, own], KINDS)
+    assert heard == [FAILING, DEADLINE], "and a run of that DAG sends it"
 
 
 def test_a_budget_of_more_trials_than_are_read_at_first(port: DictPort) -> None:

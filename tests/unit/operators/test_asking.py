@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
@@ -15,9 +16,10 @@ import sqlalchemy as sa
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators import asking
-from airflow_provider_zeus.operators.asking import AskThread
+from airflow_provider_zeus.operators.asking import AskThread, log_remarks
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
+from tests.unit.plugin.kit import trial
 from tests.unit.store.store_kit import JOB, DictPort, request
 
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'airflow-provider-zeus'"
@@ -146,3 +148,12 @@ def test_an_error_of_any_kind_fails_a_strict_job_alone(
         store, answer, _ = ask()
         assert store is None
         assert answer.trial.batch_size == JOB.default_batch_size
+
+
+def test_the_log_of_a_task_tells_nothing_of_another_dags_runs(caplog: pytest.LogCaptureFixture) -> None:
+    theirs = trial(1, "r1", dag_id="b", device_model="A secret GPU", task_id="secret")
+    newest = [replace(theirs, spec={**JOB.to_dict(), "target": "loss <= 7"}), trial(2, "r2")]
+    caplog.set_level("INFO")
+    log_remarks(lambda: cast(Store, SimpleNamespace(trials=lambda job_id, last: newest)), newest[-1])
+    assert "a task of another DAG has others" in caplog.text
+    assert not any(text in caplog.text for text in ("secret", "loss"))

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.trial import (
+    LOST,
     Observation,
     Phase,
     PlannedAttempt,
@@ -24,7 +25,6 @@ from airflow_provider_zeus.model.trial import (
     State,
 )
 from airflow_provider_zeus.operators.collect import (
-    LOST,
     NO_RESULT,
     Start,
     by_start,
@@ -35,6 +35,11 @@ from airflow_provider_zeus.operators.collect import (
     starts_in_xcom,
 )
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
+from airflow_provider_zeus.plugin.views.costs import rows_of
+from airflow_provider_zeus.plugin.views.run_view import parts_of
+from airflow_provider_zeus.reports.alerts import FAILING, events
+from airflow_provider_zeus.reports.closing import closing
+from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.sql.store import SqlStore
 from airflow_provider_zeus.training.protocol.environment import OtherRank
 from airflow_provider_zeus.training.protocol.events import Kind, ResultLine
@@ -237,6 +242,21 @@ def test_starts_whose_result_is_lost_are_lines_without_a_cost() -> None:
     ]
     assert newest_start([[begun()]]) is None
     assert newest_start([]) is None
+
+
+def test_what_a_later_try_kept_is_the_run_in_log_and_page(store: SqlStore) -> None:
+    """The row of the try whose result was lost is written last."""
+    first = store.ask(request(1, job_id=uuid4().hex, ti_id=uuid4().hex)).trial
+    plan = replace(PLAN, job_id=first.job_id, ti_id=first.key.ti_id, attempts=first.decision.attempts)
+    reporter = ResultReporter(store, DictPort(), first, lease_s=90, state_dir=Path("/no"))
+    report_all([[begun(try_number=2), line("attempt"), line("end"), line("final")]], reporter, plan, starts_seen=2)
+    log = store.trials(first.job_id)
+    assert [(t.state, t.reason) for t in log] == [(State.CONVERGED, None), (State.FAILED, LOST)]
+    assert closing(reporter.ended).startswith("converged after")
+    (row,), (part,) = rows_of(log, JOB), parts_of(log).values()
+    assert (row.state, [t.state for t in row.attempts]) == ("converged", ["failed", "converged"])
+    assert [t.state for t in part] == [State.FAILED, State.CONVERGED]
+    assert not any(event.kind == FAILING for event in events(log, prices=Prices(), now_s=0.0))
 
 
 def test_attempts_that_the_plan_does_not_have_are_left_out(caplog: pytest.LogCaptureFixture) -> None:

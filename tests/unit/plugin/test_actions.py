@@ -59,6 +59,21 @@ def test_who_and_when_is_written_down_and_shown(admin: Any, viewer: Any) -> None
         assert (line.owner, line.dag_id, "exploration paused" in (line.extra or "")) == ("admin", "d", True)
 
 
+def test_who_changed_a_shared_job_is_told_to_those_who_may_read_all_its_dags(
+    admin: Any, viewer: Any, job: Store
+) -> None:
+    admin.post(ADDRESS, json=PAUSE, headers=OURS)
+    ran(job, 2, dag_id="e")
+
+    def told() -> list[str]:
+        (row, *_) = viewer.get("/zeus/api/jobs").json()["jobs"]
+        return [viewer.get(ADDRESS, params={"job_id": "d.train"}).json()["changed"], row["changed"]]
+
+    assert all(text.startswith("admin, ") for text in told())
+    ran(job, 3, dag_id=SECRET)
+    assert all("admin" not in text and text.endswith(": exploration paused") for text in told())
+
+
 def test_a_change_leaves_other_settings_alone(admin: Any, job: Store) -> None:
     AirflowVariables().set(KEY, '{"eta": 0.9}')
     admin.post(ADDRESS, json=PAUSE, headers=OURS)

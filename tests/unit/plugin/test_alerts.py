@@ -95,6 +95,18 @@ def test_a_dag_shows_its_own_events_alone(viewer: Any) -> None:
     assert [row["sentence"] for row in shown(viewer)["open"]] == ["It left no model."]
 
 
+def test_who_silenced_a_kind_of_a_shared_job_is_told_to_those_who_may_read_all_its_dags(
+    admin: Any, viewer: Any, job: Store
+) -> None:
+    ran(job, 2, dag_id="e")
+    assert admin.post(ADDRESS, json=QUIET, headers=OURS).status_code == 200
+    assert "silenced by admin on" in shown(viewer)["silenced"][0]["text"], "both DAGs are readable"
+    ran(job, 3, dag_id=SECRET)
+    for n in range(4, 40):  # more than the page reads of the job
+        ran(job, n)
+    assert shown(viewer)["silenced"][0]["text"].startswith("Failing: silenced on ")
+
+
 @pytest.mark.parametrize("text", ["[]", "x" * 100, '{"v": 1, "records": [[]]}'])
 def test_a_variable_that_holds_something_else_shows_nothing(viewer: Any, text: str) -> None:
     AirflowVariables().set(KEY, text)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_zeus.model.trial import Origin
 from airflow_provider_zeus.reports.alert_book import AlertBook, Silence
-from airflow_provider_zeus.reports.alerts import FAILING, KINDS, LOST, Event
+from airflow_provider_zeus.reports.alerts import FAILING, KINDS, LOST, STORE, Event
 from tests.strategies import REPRODUCIBLE
 
 
-def event(kind: str, sentence: str = "So.") -> Event:
-    return Event(kind=kind, name=kind, since=1, sentence=sentence, remedy="Do.", figures={"runs": 1, "unit": "J"})
+def event(kind: str, sentence: str = "So.", **more: Any) -> Event:
+    figures = {"runs": 1, "unit": "J"}
+    return Event(kind=kind, name=kind, sentence=sentence, remedy="Do.", figures=figures, **{"since": 1, **more})
 
 
 def looked(book: AlertBook, *kinds: str, now_s: float = 1.0, at: tuple[str, ...] = KINDS) -> AlertBook:
@@ -29,18 +33,19 @@ def test_each_event_is_due_once_until_it_ends(looks: list[set[str]]) -> None:
         due = book.due(["mail"])
         assert {r.kind for r in due} == holds - before, "what begins now, and nothing else"
         for record in due:
-            book = book.noted(record.name, ["mail"], "", float(n))
+            book = book.noted(record, ["mail"], "", float(n))
         before = holds
         assert len(book.records) <= 50
         assert AlertBook.from_json(book.to_json()).to_json() == book.to_json()
 
 
 def test_what_one_notifier_did_not_take_is_due_for_it() -> None:
-    book = looked(AlertBook(), FAILING).noted(FAILING, ["mail"], "chat: TimeoutError", 2.0)
+    book = looked(AlertBook(), FAILING)
+    book = book.noted(book.open[0], ["mail"], "chat: TimeoutError", 2.0)
     assert book.due(["mail"]) == []
     (record,) = book.due(["mail", "chat"])
     assert (record.sent_to, record.not_sent, record.sent_s) == (("mail",), "chat: TimeoutError", 2.0)
-    (record,) = looked(book.noted(FAILING, ["chat"], "", 3.0), now_s=4.0).records
+    (record,) = looked(book.noted(record, ["chat"], "", 3.0), now_s=4.0).records
     assert (record.sent_to, record.not_sent, record.ended_s) == (("mail", "chat"), "", 4.0)
 
 
@@ -54,6 +59,37 @@ def test_an_open_event_says_the_newest() -> None:
         [event(FAILING, "Now 2.")], dag_id="d", run_id="r2", now_s=2.0, kinds=KINDS
     )
     assert [(r.sentence, r.run_id, r.began_s) for r in book.records] == [("Now 2.", "r1.0", 1.0)]
+
+
+def test_an_event_of_another_run_or_dag_ends_it_and_is_due_itself() -> None:
+    def of(dag_id: str, run_id: str, **more: Any) -> Event:
+        return event(FAILING, f"{dag_id} {run_id}", origin=Origin(dag_id=dag_id, run_id=run_id), **more)
+
+    def seen(book: AlertBook, *events: Event) -> AlertBook:
+        return book.updated(events, dag_id="a", run_id="looked", now_s=2.0, kinds=KINDS)
+
+    book = seen(AlertBook(), of("a", "r1"))
+    book = book.noted(book.open[0], ["mail"], "", 1.0)
+    for other in (of("b", "r1", since=2), of("a", "r2", since=2), of("b", "r2", since=2, moves=True)):
+        after = seen(book, other)
+        assert [(r.sentence, r.ended_s) for r in after.records] == [("a r1", 2.0), (other.sentence, None)]
+        assert after.due(["mail"]) == after.open
+    both = seen(book, of("a", "r1"), of("b", "r3", since=3))
+    assert [r.dag_id for r in both.open] == ["a", "b"]
+    assert [r.dag_id for r in both.due(["mail"])] == ["b"], "what A was told is not told to B"
+    assert seen(both, of("a", "r1"), of("b", "r9", since=9, moves=True)).open[1].run_id == "r3", (
+        "its first run moved on"
+    )
+    assert AlertBook.from_json(both.to_json()) == both
+
+
+def test_what_no_trial_showed_is_ended_by_its_own_dag() -> None:
+    away = event(STORE, since=None)
+    book = AlertBook().updated([away], dag_id="a", run_id="r1", now_s=1.0, kinds=KINDS)
+    book = book.updated([away], dag_id="b", run_id="r2", now_s=2.0, kinds=KINDS)
+    assert [r.dag_id for r in book.open] == ["a", "b"]
+    book = book.updated([], dag_id="b", run_id="r3", now_s=3.0, kinds=KINDS)
+    assert [r.dag_id for r in book.open] == ["a"]
 
 
 def test_a_silenced_kind_is_due_when_it_is_heard_again() -> None:

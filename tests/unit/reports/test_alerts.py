@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from airflow_provider_zeus.model.deadline import InTime
 from airflow_provider_zeus.model.trial import LIMIT, ProfileSample, State, Trial
 from airflow_provider_zeus.reports import alerts
+from airflow_provider_zeus.reports.alert_book import AlertBook
 from airflow_provider_zeus.reports.alerts import Event, events
 from airflow_provider_zeus.signals.prices import Prices
 from tests.strategies import REPRODUCIBLE, jobs_and_logs
@@ -59,14 +60,46 @@ def test_runs_that_were_killed_are_told_by_the_next_one_though_it_ends_well() ->
     assert held([trial(1, "r1"), failed, trial(3, "r3")]) == {}, "that run told it itself"
 
 
-def test_a_job_of_two_dags_names_the_run_that_failed_and_hides_the_error_of_the_other_dag() -> None:
-    first = trial(2, "r2", state=State.FAILED, reason="ours")
-    (event,) = held([trial(1, "r1"), first]).values()
-    assert event.origin == first.origin
-    theirs = trial(3, "r3", state=State.FAILED, reason="a secret of theirs", dag_id="other")
-    event = held([trial(1, "r1"), first, theirs])[alerts.FAILING]
-    assert event.origin == first.origin
-    assert event.sentence == "Each of the newest 2 runs left no model, since trial 2."
+def test_the_events_of_two_dags_that_share_a_job_are_two() -> None:
+    def said(*log: Trial) -> list[tuple[str, str]]:
+        found = events([trial(1, "r1"), trial(2, "r1", dag_id="b"), *log], prices=FREE, now_s=NOW_S)
+        return [(event.origin.dag_id, event.sentence) for event in found if event.origin]
+
+    ours = trial(3, "r3", state=State.FAILED, reason="ours")
+    theirs = trial(4, "r4", state=State.FAILED, reason="theirs", dag_id="b")
+    killed = trial(4, "r4", state=State.ABANDONED, reason="its lease ended", dag_id="b")
+    own = ("d", "The newest run left no model (trial 3): ours.")
+    assert said(ours, theirs) == [own, ("b", "The newest run left no model (trial 4): theirs.")]
+    assert said(ours, killed) == [own, ("b", "The newest run left no model (trial 4): its lease ended.")]
+    told = ("b", "The run before the newest one was killed and left no model (trial 4).")
+    assert said(ours, killed, trial(5, "r5"), trial(6, "r6", dag_id="b")) == [told]
+    limits = [trial(3, "r3", reasons={LIMIT: "ours"}), trial(4, "r4", reasons={LIMIT: "theirs"}, dag_id="b")]
+    assert [(dag_id, "ours" in text, "theirs" in text) for dag_id, text in said(*limits)] == [
+        ("d", True, False),
+        ("b", False, True),
+    ]
+    empty = [trial(n, f"r{n}", state=State.NO_DATA, dag_id=dag_id) for n, dag_id in ((3, "d"), (4, "b"))]
+    assert [dag_id for dag_id, _ in said(*empty)] == ["d", "b"]
+
+
+def test_a_job_that_fails_for_longer_than_is_looked_at_is_still_the_same_event() -> None:
+    log = [trial(n, f"r{n}", state=State.FAILED) for n in range(1, alerts.NEWEST + 3)]
+    book = AlertBook()
+    for n in (1, alerts.NEWEST, len(log)):
+        found = events(log[:n], prices=FREE, now_s=NOW_S)
+        book = book.updated(found, dag_id="d", run_id=f"r{n}", now_s=float(n), kinds=alerts.KINDS)
+    assert [(r.run_id, r.ended_s) for r in book.records if r.kind == alerts.FAILING] == [("r1", None)]
+
+
+def test_a_loss_is_that_of_a_dags_own_runs_and_stays_the_same_event() -> None:
+    log, book = _losing(11, 600.0).log, AlertBook()
+    theirs = [replace(t, origin=replace(t.origin, dag_id="b")) if t.batch_size == 64 else t for t in log]
+    found = events(theirs, profiles=PROFILE, prices=FREE, now_s=NOW_S)
+    assert [(e.kind, e.origin and e.origin.dag_id) for e in found] == [(alerts.LOST, "b")]
+    for n in (len(log) - 1, len(log)):
+        found = events(log[:n], profiles=PROFILE, prices=FREE, now_s=NOW_S)
+        book = book.updated(found, dag_id="d", run_id=f"r{n}", now_s=float(n), kinds=alerts.KINDS)
+    assert [(r.kind, r.ended_s) for r in book.records] == [(alerts.LOST, None)]
 
 
 def test_no_data() -> None:
@@ -218,7 +251,7 @@ def test_any_log_gives_sentences(job_and_log: Any) -> None:
     job, log = job_and_log
     rows = [replace(t, spec=job.to_dict()) for t in sorted(log, key=lambda t: t.number)]
     found = events(rows, prices=Prices(price_per_kwh=0.3, currency="EUR"), now_s=NOW_S)
-    assert len({event.name for event in found}) == len(found)
+    assert len({(event.name, event.origin and event.origin.dag_id) for event in found}) == len(found)
     for event in found:
         assert event.kind in alerts.KINDS
         assert event.sentence.endswith(".")

@@ -98,6 +98,17 @@ def test_readers_of_one_dag_learn_nothing_of_another() -> None:
     assert [r.kind for r in remarks(log(A, B, B_LOSS, A), reader="d")] == [RemarkKind.TWO_JOBS]
 
 
+def test_readers_of_one_dag_learn_no_metric_and_no_device_of_another() -> None:
+    per_cent = {"target": "accuracy >= 0.9"}
+    theirs = trial(2, "run2", dag_id="e", metric=95.0, device_model="A40", epochs=1.0)
+    shared = [*log(("d/train", per_cent), metric=0.95), replace(theirs, spec=replace(JOB, **per_cent).to_dict())]
+    assert {r.kind for r in remarks(shared)} == {RemarkKind.UNIT, RemarkKind.DEVICE}
+    assert remarks(shared, reader="d") == []
+    assert {r.kind for r in remarks(shared, reader="e")} == {RemarkKind.UNIT}, "its own metric"
+    assert remarks([theirs], reader="d") == []
+    assert remarks(log(*["e/train"] * 3, epochs=1.0), reader="d") == [], "that its target is easy"
+
+
 def test_of_no_trial_nothing_is_said() -> None:
     assert remarks([]) == []
     assert remarks([replace(trial(1, "run1"), spec={"nobody": "knows"})]) == []

@@ -172,6 +172,12 @@ def test_what_exploration_cost_is_not_known_where_the_excess_of_profiling_is_not
     assert found.time.exploration == pytest.approx(2.0)
 
 
+def test_profiling_that_drew_less_than_training_is_no_amount_spent_on_exploration() -> None:
+    found = saving(trial(9, 32, 5.0, excess_s=0.0, excess_j=-20.8))
+    assert (found.cost.exploration, found.energy.exploration) == (0.0, 0.0)
+    assert found.cost.settled == found.cost.saved
+
+
 def test_a_run_that_the_estimate_does_not_know_is_not_compared() -> None:
     yard = Yardstick.of(as_dataset(DEFAULTS, JOB, WHERE), WHERE, profiles=PROFILE)
     found = yard.saving([trial(9, 16, 2.0)])

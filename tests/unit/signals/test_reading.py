@@ -20,6 +20,7 @@ from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.hooks.zeus_signal import ZeusSignalHook
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.signals import reading as module
+from airflow_provider_zeus.signals import service as service_module
 from airflow_provider_zeus.signals.hours import read_signal
 from airflow_provider_zeus.signals.reading import BACK_S, followed, signal_series
 from airflow_provider_zeus.signals.series import Series
@@ -65,6 +66,11 @@ class Service:
         start, end = (datetime.fromisoformat(asked[k][0].replace("Z", "+00:00")).timestamp() for k in ("start", "end"))
         times = [start + i * HOUR_S for i in range(round((end - start) / HOUR_S))]
         return json.dumps({"unix_seconds": times, "price": [100.0 + i % 24 for i, _ in enumerate(times)]})
+
+
+@pytest.fixture(autouse=True)
+def services_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__ZEUS__SIGNAL_ALLOW_LOCAL", "True")
 
 
 @pytest.fixture
@@ -210,7 +216,8 @@ def test_a_file_and_a_tariff_of_a_connection(tmp_path: Path, monkeypatch: pytest
     rows = [f"{begin_s + i * HOUR_S},{300 + i % 24}" for i in range(9 * 24 + 4)]
     file = tmp_path / "carbon.csv"
     file.write_text("\n".join(["time,value", *rows]))
-    define(monkeypatch, "zeus_carbon", file=str(file), times="time", values="value", unit="g/kWh")
+    monkeypatch.setenv("AIRFLOW__ZEUS__SIGNAL_ROOT", str(tmp_path))
+    define(monkeypatch, "zeus_carbon", file="carbon.csv", times="time", values="value", unit="g/kWh")
     found = followed(job(follow="carbon"))
     assert found is not None
     assert found.mean == pytest.approx(311.5, rel=0.01)
@@ -233,7 +240,7 @@ def test_a_connection_that_names_no_signal_is_corrected(
     monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any], problem: str
 ) -> None:
     define(monkeypatch, "zeus_price", **extra)
-    monkeypatch.setattr(module, "ANSWER_S", 0.2)
+    monkeypatch.setattr(service_module, "ANSWER_S", 0.2)
     if "unit = ''" not in problem:
         with pytest.raises(SignalError, match=problem):
             signal_series("price", NOW_S - DAY_S, NOW_S)

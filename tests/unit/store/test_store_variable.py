@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.errors import DamagedLogError, StoreError
 from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.optimizer import policy
 from airflow_provider_zeus.store.base import History, Report
@@ -34,8 +34,8 @@ def store(port: DictPort, clock: Clock) -> VariableStore:
 
 @pytest.mark.parametrize("overlap", [True, None])
 def test_a_question_is_refused_where_recurrences_could_overlap(port: DictPort, overlap: bool | None) -> None:
-    with pytest.raises(StoreError, match="max_active_tis_per_dag=1"):
-        VariableStore(port, overlap_possible=overlap).ask(request(1))
+    with pytest.raises(StoreError, match=r"max_active_tis_per_dag=1.* or let Connection 'mine' name a PostgreSQL"):
+        VariableStore(port, conn_id="mine", overlap_possible=overlap).ask(request(1))
     assert port.data == {}
 
 
@@ -291,6 +291,26 @@ def test_one_damaged_trial_does_not_lose_the_others_and_can_be_repaired(store: V
     port.data[LOG] = json.dumps(log)
     assert [t.number for t in store.trials("d.train")] == [1, 2, 3, 4]
     assert store.trials("d.train")[:3] == before
+
+
+def test_one_damaged_variable_hides_no_other_job(store: VariableStore, port: DictPort) -> None:
+    damaged = store.ask(request(1, job_id="a")).trial
+    for job_id, dag_id in (("b", "d"), ("c", "e")):
+        asked = store.ask(request(2, ti_id=job_id, job_id=job_id, origin=replace(request(2).origin, dag_id=dag_id)))
+        store.tell(asked.trial.key, State.CONVERGED, report())
+    port.data["zeus-log:a"] = port.data["zeus-log:a"][:50]
+    del port.data["zeus-beat:ti-1"]
+    assert [t.job_id for t in store.latest(last=5)] == ["b", "c"]
+    assert (store.jobs("d"), store.jobs("e"), store.jobs()) == (["b"], ["c"], ["a", "b", "c"])
+    assert [t.job_id for t in store.recurrence("d", "run2")] == ["b"]
+    assert store.tell(asked.trial.key, State.CONVERGED, report()).job_id == "c"
+    with pytest.raises(DamagedLogError, match="zeus-log:a"):
+        store.trials("a")
+    for may_be_there in (lambda: store.jobs("f"), lambda: store.recurrence("d", "run1")):
+        with pytest.raises(DamagedLogError, match="zeus-log:a"):
+            may_be_there()
+    with pytest.raises(DamagedLogError, match="zeus-log:a"):
+        store.tell(damaged.key, State.CONVERGED, report())
 
 
 def test_a_damaged_trial_keeps_its_attempt_to_itself(store: VariableStore, port: DictPort) -> None:

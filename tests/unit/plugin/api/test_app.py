@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from airflow_provider_zeus.store.pending import pending_key
 from airflow_provider_zeus.store.sql.schema import VERSION_TABLE
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.unit.plugin.auth_manager import SECRET
 from tests.unit.plugin.kit import JOB, ran
 from tests.unit.store.store_kit import request
@@ -189,6 +191,28 @@ def test_a_dag_without_a_job(viewer: Any, store: Store) -> None:
     ran(store, 1)
     answer = viewer.get(DAG_COSTS.format("another"))
     assert (answer.status_code, answer.json()["note"], answer.json()["jobs"]) == (200, dag_view.NO_JOB, [])
+
+
+def test_a_job_in_variables_as_the_how_to_says_is_shown_and_one_elsewhere_is_named(
+    viewer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[4] / "docs/how-to/database.md").read_text()
+    (named,) = re.findall(r"connections add (\S+) --conn-type zeus --conn-extra '(.*variable.*)'", page)
+    uri = json.dumps({"conn_type": "zeus", "extra": json.loads(named[1])})
+    variables = AirflowVariables()
+    try:
+        ran(VariableStore(variables, overlap_possible=False), 1)
+        monkeypatch.setenv(f"AIRFLOW_CONN_{named[0].upper()}", uri)
+        assert viewer.get(DAG_COSTS.format("d")).json()["jobs"] == ["d.train"]
+        monkeypatch.delenv(f"AIRFLOW_CONN_{named[0].upper()}")
+        monkeypatch.setenv("AIRFLOW_CONN_ZEUS_MINE", uri)
+        told = " The log of Connection zeus_mine has jobs of this DAG;"
+        notes = [viewer.get(path).json()["note"] for path in data_routes()]
+        assert [told in note for note in notes] == [True, True]
+        assert viewer.get(DAG_COSTS.format("another")).json()["note"] == dag_view.NO_JOB
+    finally:
+        for name in ("zeus-jobs", "zeus-log:d.train"):
+            variables.delete(name)
 
 
 def test_another_schema_is_named_and_left_alone(admin: Any, store: Store, home: Path) -> None:

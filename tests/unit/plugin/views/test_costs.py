@@ -37,6 +37,11 @@ def test_a_runs_cost_is_the_sum_of_its_attempts_and_tries() -> None:
     assert row.began_at == 1000.0
 
 
+def test_profiling_that_cost_less_than_training_is_no_part_of_the_cost() -> None:
+    detail = costs.detail_of(trial(1, "a", energy_j=400.0, time_s=4.0, excess_j=-20.8, excess_s=0.0), JOB)
+    assert (detail.excess.value, detail.excess.exact) == (None, "it cost less than training at the chosen power limit")
+
+
 def test_newest_run_first_and_mapped_instances_apart() -> None:
     log = [trial(1, "a"), trial(2, "b", map_index=0), trial(3, "b", map_index=1), trial(4, "a")]
     rows = costs.rows_of(reversed(log), JOB)

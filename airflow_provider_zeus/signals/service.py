@@ -1,0 +1,136 @@
+"""Asks a service over HTTP, at addresses that are judged first. Whoever names the service may be hostile, or it itself.
+
+A name is resolved once, every address of it is judged, and one of these is connected to: a name that leads elsewhere a
+moment later is not asked again. TLS verifies the name all the same. Redirects are not followed: a key would go along.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import urllib.request
+from collections.abc import Sequence
+from http.client import HTTPConnection, HTTPSConnection
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+
+from airflow_provider_zeus.errors import JobSpecError
+
+ANSWER_S = 5.0  # limit of one request
+METADATA = frozenset(  # of services that tell a host its secrets, where they are not link-local as 169.254.169.254 is
+    map(
+        ip_address,
+        (
+            *("fd00:ec2::254", "fd00:ec2::23"),  # Amazon's, and that of the pods of its clusters
+            *("fd20:ce::254", "168.63.129.16"),  # Google's, Azure's
+            *("100.100.100.200", "192.0.0.192", "fd00:42::42"),  # Alibaba's, Oracle's, Scaleway's
+        ),
+    )
+)
+
+
+def answer_of(address: str, headers: dict[str, str], most_bytes: int, *, allow_local: bool) -> bytes:
+    """What a service answers, up to ``most_bytes`` and one more.
+
+    Raises JobSpecError: no address of HTTP, or one that is not to be asked; of the address it repeats the scheme alone.
+    Raises OSError, ValueError, HTTPException: there is no answer; their texts may hold parts of the address.
+
+    :param allow_local: whether a service of this host may be asked.
+    """
+    scheme, colon, _ = address.partition("://")
+    shown = scheme + "://..." if colon and scheme.isalpha() else "..."
+    if not address.startswith(("https://", "http://")):
+        raise JobSpecError.of("url", shown, "not http", 'write "https://..."')
+    if not address.isprintable() or " " in address:
+        raise JobSpecError.of("url", shown, "its address holds a space", 'write it as "%20"')
+    parts = urlsplit(address)
+    if not parts.hostname or "@" in parts.netloc or "\\" in address:  # other readers would see another host
+        raise JobSpecError.of("url", shown, "no plain host", 'write "https://host/path", with the key as password')
+    request = urllib.request.Request(address, headers=headers)  # noqa: S310 - checked above
+    port = parts.port or (443 if scheme == "https" else 80)
+    if scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(request.host):
+        try:
+            judged(parts.hostname, port, shown, allow_local=allow_local)
+        except OSError:  # the proxy alone may know a name, but no other way to write an address
+            if not re.fullmatch(r"([a-z0-9_-]+\.)*[a-z][a-z0-9_-]*", parts.hostname):
+                raise
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=ANSWER_S) as answer:
+            return bytes(answer.read(most_bytes + 1))
+    kind = _SecureConnection if scheme == "https" else _Connection
+    connection = kind(parts.hostname, port, timeout=ANSWER_S)
+    connection.addresses = judged(parts.hostname, port, shown, allow_local=allow_local)
+    try:
+        target = (parts.path or "/") + ("?" + parts.query if parts.query else "")
+        connection.request("GET", target, headers={**headers, "Connection": "close"})
+        with connection.getresponse() as said:
+            if not 200 <= said.status < 300:
+                raise HTTPError(shown, said.status, said.reason, said.headers, None)
+            return said.read(most_bytes + 1)
+    finally:
+        connection.close()
+
+
+def judged(host: str, port: int, shown: str, *, allow_local: bool) -> list[str]:
+    """All addresses of a host. Raises OSError where it has none, JobSpecError where one of them is not to be asked."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
+    for text in addresses:
+        for each in meant(ip_address(text.partition("%")[0])):
+            if each.is_link_local or each in METADATA:
+                problem = "its host is link-local, or a metadata service of a cloud, which no signal may ask"
+                raise JobSpecError.of("url", shown, problem, "name the service that has the prices or intensities")
+            if (each.is_loopback or each.is_unspecified) and not allow_local:
+                remedy = "set [zeus] signal_allow_local = True where such a service is meant, or name another host"
+                raise JobSpecError.of("url", shown, "its host is the worker's own (loopback)", remedy)
+    return addresses
+
+
+def meant(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
+    """An address, and the IPv4 ones to which traffic for it may be taken."""
+    if isinstance(address, IPv4Address):
+        return [address]
+    packed = address.packed
+    within: list[bytes] = []
+    mapped, translated, nat64 = bytes(10) + b"\xff\xff", bytes(8) + b"\xff\xff\0\0", b"\0\x64\xff\x9b"
+    isatap = (b"\0\0\x5e\xfe", b"\2\0\x5e\xfe")
+    if packed[:12] in (bytes(12), mapped, translated, nat64 + bytes(8)) or packed[8:12] in isatap:
+        within.append(packed[12:])
+    if packed[:2] == b"\x20\x02":  # 6to4
+        within.append(packed[2:6])
+    if packed[:4] == b"\x20\x01\0\0":  # Teredo: its server; its client, inverted
+        within += [packed[4:8], bytes(byte ^ 0xFF for byte in packed[12:])]
+    if packed[:6] == nat64 + b"\0\1":  # NAT64 of one's own: prefixes of 48, 56, 64 and 96 bits (RFC 6052)
+        spread = packed[:8] + packed[9:]
+        within += filter(any, [packed[12:], *(spread[at : at + 4] for at in (6, 7, 8))])
+    return [address, *map(IPv4Address, within)]
+
+
+class _Connection(HTTPConnection):
+    """Connects to addresses that were judged, not to whatever the name leads to by then."""
+
+    addresses: Sequence[str] = ()
+
+    def connect(self) -> None:
+        """Connect to the first address that answers. Raises OSError."""
+        refused: OSError = OSError("no address")
+        for each in self.addresses:
+            try:
+                self.sock = socket.create_connection((each, self.port), self.timeout)
+            except OSError as error:
+                refused = error
+            else:
+                return
+        raise refused
+
+
+class _SecureConnection(HTTPSConnection, _Connection):
+    """The same with TLS: ``HTTPSConnection.connect`` calls the one above, then verifies the host's name."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect is an error: the key would go to another host."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        """Follow none."""
