@@ -27,7 +27,6 @@ R_SHARE, R_SD = 0.1, 1.5  # r as a share of the default batch size where no powe
 IDLE_LOAD, FULL_LOAD = 0.15, 0.5  # share of MAXPOWER that a device draws while it waits, and while it always works
 MIN_WORK, MAX_WORK = 0.2, 0.95  # bounds of the share of a step that is inferred to be work from the power
 TREND_SD, TREND_ELSEWHERE_SD = 0.05, 0.25  # sd of a linear trend around the curve, around another device's; per octave
-SMOOTH_SD, LENGTH_OCTAVES = 0.05, 3.0  # sd of the smooth deviation from the curve, and its length scale
 OWN_SD = 0.02  # sd of a batch size's deviation from its neighbours
 LEVEL_SD = 3.0  # sd of the level
 
@@ -117,8 +116,7 @@ def _conditioning(sizes: tuple[int, ...], at: tuple[int, ...], trend_sd: float) 
     """Condition the Gaussian process of the deviation from the curve. Eq. KG-14 of docs/knowledge-gradient.md."""
     x, known = np.log2(np.asarray(sizes, float)), list(at)
     centred = x - x[known].mean()
-    smooth = SMOOTH_SD**2 * np.exp(-0.5 * ((x[:, None] - x[None, :]) / LENGTH_OCTAVES) ** 2)
-    cov = LEVEL_SD**2 + trend_sd**2 * np.outer(centred, centred) + smooth + OWN_SD**2 * np.eye(len(x))
+    cov = LEVEL_SD**2 + trend_sd**2 * np.outer(centred, centred) + OWN_SD**2 * np.eye(len(x))
     precision = np.linalg.inv(cov[np.ix_(known, known)])
     gain = precision @ cov[known]
     return _Conditioning(precision, gain, np.maximum(cov.diagonal() - np.einsum("ij,ij->j", gain, cov[known]), 0.0))

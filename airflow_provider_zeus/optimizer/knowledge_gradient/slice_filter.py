@@ -23,21 +23,18 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, P_FA
 from airflow_provider_zeus.optimizer.slices import SliceRun
 
 NOISE_SDS, NOISE_SD, NOISE_LOG_SD = (0.1, 0.16, 0.25, 0.4), 0.2, 0.5  # grid; median and log-sd of the prior
-SLICE_SDS, SLICE_SD, SLICE_LOG_SD = (0.12, 0.25, 0.5, 0.9), 0.25, 1.0  # the same of the slices' difficulty
+SLICE_SDS = (0.12, 0.25, 0.5, 0.9)  # grid of the slices' difficulty, where they differ: each as likely
 P_ALIKE = 0.8  # prior probability that all slices are equally hard
 CORRELATION = 0.9  # of the difficulties of two consecutive slices
 DROPPED_BELOW = -12.0  # log weight, against the best pair's, below which a pair counts no longer
-FORGETTING_JUMP = 1.4  # jump of log Epochs after which the curve is as unknown as before the first run
 
 
 def _grid() -> tuple[Vector, Vector, Vector]:
     """Variances of noise and difficulty, log prior probability of each pair. Eq. KG-4 of docs/knowledge-gradient.md."""
     noise = -0.5 * (np.log(np.array(NOISE_SDS) / NOISE_SD) / NOISE_LOG_SD) ** 2
-    slices = -0.5 * (np.log(np.array(SLICE_SDS) / SLICE_SD) / SLICE_LOG_SD) ** 2
     noise -= np.log(np.exp(noise).sum())
-    slices += math.log(1.0 - P_ALIKE) - np.log(np.exp(slices).sum())
-    slice_sds, slices = np.array((0.0, *SLICE_SDS)), np.array((math.log(P_ALIKE), *slices))
-    pairs = len(slice_sds)
+    slice_sds, pairs = np.array((0.0, *SLICE_SDS)), 1 + len(SLICE_SDS)
+    slices = np.log([P_ALIKE, *[(1.0 - P_ALIKE) / len(SLICE_SDS)] * len(SLICE_SDS)])
     variances = np.repeat(NOISE_SDS, pairs) ** 2, np.tile(slice_sds, len(NOISE_SDS)) ** 2
     return *variances, np.add.outer(noise, slices).ravel()
 
@@ -97,7 +94,7 @@ def after_jump(state: State, shape: Vector, jump: float) -> State:
     :param jump: of log Epochs.
     """
     cov = state.cov.copy()
-    cov[:, :-1, :-1] += LEVEL_SD**2 + (jump / FORGETTING_JUMP) ** 2 * shape
+    cov[:, :-1, :-1] += LEVEL_SD**2 + jump**2 * shape
     return state._replace(cov=cov)
 
 

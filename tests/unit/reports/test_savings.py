@@ -245,6 +245,18 @@ def test_not_yet_is_projected_from_what_the_incumbent_saves() -> None:
     assert (found.break_even_run, found.break_even_in) == (None, math.ceil(-saved / saves))
 
 
+def test_what_one_more_run_pays_for_is_even_after_it() -> None:
+    world = World(JOB, NEEDS)
+    for _ in range(3):
+        add(world, 32, 10.0)
+        add(world, 64, 5.0)
+    add(world, 16, 15.5, state=State.FAILED)
+    found = answer(world)
+    saves, saved = found.per_run.value or 0.0, found.cost.saved.value or 0.0
+    assert -saves < saved < 0 < (found.per_run.low or 0.0)
+    assert found.break_even_in == 1
+
+
 def test_what_may_save_nothing_projects_no_break_even() -> None:
     world = World(JOB, NEEDS)
     add(world, 32, 10.0)

@@ -41,6 +41,12 @@ def frugal_and_fast(policy: str) -> World:
     return world
 
 
+def test_a_gain_below_a_joule_is_one() -> None:
+    found = what_if(frugal_and_fast("zeus").log, frugal_and_fast("zeus").job, eta=1.0)
+    gains = [replace(found, gain=Estimate(value=1.0, low=low, high=2.0)).gains for low in (0.01, 0.0, -0.01, None)]
+    assert gains == [True, False, False, False]
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_energy_alone_takes_the_frugal_size_time_alone_the_fast_one(policy: str) -> None:
     world = frugal_and_fast(policy)

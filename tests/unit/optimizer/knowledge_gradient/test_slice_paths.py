@@ -12,7 +12,6 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsMode
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, Vector, prior
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
     CORRELATION,
-    FORGETTING_JUMP,
     initial,
     mixed,
 )
@@ -47,7 +46,7 @@ def prior_covariance(jumps: Sequence[float], slices: int, variance: float) -> Ve
     """Of the curve of each stretch, then of the difficulties."""
     _, shape = prior(SIZES, DEFAULT)
     n, stretches, at = len(SIZES), len(jumps) + 1, np.arange(slices)
-    steps = [shape + LEVEL_SD**2, *(LEVEL_SD**2 + (jump / FORGETTING_JUMP) ** 2 * shape for jump in jumps)]
+    steps = [shape + LEVEL_SD**2, *(LEVEL_SD**2 + jump**2 * shape for jump in jumps)]
     found = np.zeros((stretches * n + slices,) * 2)
     for i in range(stretches):
         for j in range(stretches):
