@@ -80,10 +80,19 @@ _LEFT_A_MODEL = (
     )
     .order_by(_T.c.number.desc())
 )
+MOST = 1e15  # of any figure: a row with a larger one is damaged, and would make a sum infinite
+
+
+def countable(*columns: sa.Column[Any], low: float = 0.0) -> sa.ColumnElement[bool]:
+    """Whether the figures of a row are missing or can be added."""
+    return sa.and_(*(sa.or_(column.is_(None), column.between(low, MOST)) for column in columns))
+
+
 _SPENT = sa.select(sa.func.sum(_T.c.energy_j), sa.func.sum(_T.c.time_s * sa.func.coalesce(_T.c.device_count, 1))).where(
     _T.c.job_id == _job,
     _T.c.number > _after,
     _T.c.opened_at >= sa.bindparam("begin"),
+    countable(_T.c.energy_j, _T.c.time_s, _T.c.device_count),
     sa.func.coalesce(_T.c.energy_source, "") == sa.bindparam("source"),
 )
 _MEASURED = (
@@ -101,6 +110,7 @@ _MEASURED = (
 _LIMITS = (
     sa.select(_T.c.gpu_uuid, _T.c.state, _T.c.limit_found_w, _T.c.power_limit_w)
     .where(_T.c.job_id == _job, _T.c.number > _after, _T.c.gpu_uuid.is_not(None), _T.c.limit_found_w.is_not(None))
+    .where(countable(_T.c.limit_found_w, _T.c.power_limit_w))
     .order_by(_T.c.number)
 )
 _CHANGING = (  # columns that change after a trial was opened
