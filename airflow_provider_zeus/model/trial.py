@@ -303,6 +303,9 @@ class Decision:
     policy: str
     stand_in: PlannedAttempt | None = None
     second_chance: bool = False
+    settings: Mapping[str, Any] | None = field(
+        default=None, compare=False
+    )  # live ones; None: they were not read for it
 
     @property
     def in_order(self) -> tuple[PlannedAttempt, ...]:
