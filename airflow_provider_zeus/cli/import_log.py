@@ -87,7 +87,7 @@ def _read(store: Store, text: str, path: str, job: str | None, about: str) -> tu
     return [moved_to(history, job) for history in found], still_open
 
 
-def _earlier(store: Store, lines: Sequence[Entry], job: str | None, about: str) -> list[History]:
+def _earlier(store: Store, lines: Iterable[Entry], job: str | None, about: str) -> list[History]:
     if job is None:
         raise JobSpecError.of("--job", job, "earlier trainings name no job", "Say whose they are with --job JOB")
     newest = store.trials(known(store, job))[-1:]

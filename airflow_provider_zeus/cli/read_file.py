@@ -7,9 +7,9 @@ cannot be used is named with its place and a remedy, before anything is written.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -24,6 +24,11 @@ EARLIER = ("batch_size", "epochs", "energy_j", "time_s")  # columns that a table
 OPTIONAL = ("date", "reached", "power_limit_w", "device")
 
 Entry = tuple[str, Mapping[str, Any]]  # where it stands in the file, its values
+
+_AGAIN = "Write it again with 'airflow zeus export --format json'"
+_DECODER = json.JSONDecoder(parse_constant=refuse_constant)
+_SPACE = re.compile(r"[ \t\r\n]*")
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 def refuse(place: str, column: str, value: object, problem: str, remedy: str) -> NoReturn:
@@ -53,42 +58,113 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would block
 
 
-def document_of(text: str, path: str) -> tuple[list[Entry], list[Entry]]:
-    """Trials and profiles of a JSON export."""
-    again = "Write it again with 'airflow zeus export --format json'"
-    try:
-        document = json.loads(text, parse_constant=refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise JobSpecError.of("FILE", path, f"no JSON ({error})", again) from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        found = document.get("format") if isinstance(document, dict) else None
-        raise JobSpecError.of("format", found, f"this version reads format {FORMAT} alone", again)
-    return tuple(_entries(document, name, again) for name in ("trials", "profiles"))  # type: ignore[return-value]
+def document_of(text: str, path: str) -> tuple[Iterator[Entry], Iterator[Entry]]:
+    """Trials and profiles of a JSON export, each decoded when it is asked for. Raises JobSpecError then."""
+    return _entries(text, path, "trials"), _entries(text, path, "profiles")
 
 
-def _entries(document: Mapping[str, Any], name: str, again: str) -> list[Entry]:
-    entries = document.get(name)
-    if not isinstance(entries, list):
-        raise JobSpecError.of(name, entries, "no list", again)
-    if len(entries) > MOST_TRIALS:
-        raise JobSpecError.of(name, len(entries), f"more than {MOST_TRIALS:,}", "Export one job at a time")
-    for i, entry in enumerate(entries):
-        if not isinstance(entry, dict):
-            refuse(f"{name}[{i}]", "entry", entry, "no object", again)
-        if len(json.dumps(entry)) > MOST_LINE:
-            refuse(f"{name}[{i}]", "entry", "...", f"longer than {MOST_LINE:,} characters", again)
-    return [(f"{name}[{i}]", entry) for i, entry in enumerate(entries)]
+def _entries(text: str, path: str, wanted: str) -> Iterator[Entry]:
+    written, listed = None, False
+    for name, place, value in _parts(text, path):
+        written = value if name == "format" else written
+        if name in ("trials", "profiles") and written != FORMAT:
+            break
+        if name == wanted and place is None:
+            listed = isinstance(value, list)
+            if not listed:
+                raise JobSpecError.of(name, value if isinstance(value, int) else "...", "no list", _AGAIN)
+        elif name == wanted and place is not None:
+            if not isinstance(value, dict):
+                refuse(place, "entry", value, "no object", _AGAIN)
+            yield place, value
+    if written != FORMAT:  # it stands first, so that no entry of another one is read
+        shown = written if isinstance(written, int) else None
+        raise JobSpecError.of("format", shown, f"this version reads format {FORMAT} alone", _AGAIN)
+    if not listed:
+        raise JobSpecError.of(wanted, None, "no list", _AGAIN)
 
 
-def table_of(text: str, path: str) -> tuple[bool, list[Entry]]:
-    """(whether the lines are of an export, the lines) of a CSV file, each with its number."""
-    lines = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        header = [name.strip() for name in next(lines, [])]
-        is_export = _kind_of(header, path)
-        return is_export, [*_lines(lines, header)]
-    except csv.Error as error:
-        refuse(f"line {lines.line_num}", "line", path, f"no CSV ({error})", "Correct it")
+def _parts(text: str, path: str) -> Iterator[tuple[str, str | None, Any]]:
+    """The members of a JSON object, and one by one those of its two lists, each of which begins with an empty one.
+
+    Each is decoded by itself, and no longer one than an entry may be: a whole document takes 25 times its size.
+    Yields the name, the place of an entry of a list, and the value.
+    """
+
+    def space(at: int) -> int:
+        found = _SPACE.match(text, at)
+        return found.end() if found else at
+
+    def past(sign: str, at: int) -> int:
+        if text[at : at + 1] != sign:
+            raise JobSpecError.of("FILE", path, f"no JSON (no {sign!r} at character {at + 1})", _AGAIN)
+        return space(at + 1)
+
+    def value(at: int, place: str) -> tuple[Any, int]:
+        problem: Exception = ValueError("it ends too early")
+        for most in (4096, 32 * 1024, MOST_LINE):  # mostly it is short
+            try:
+                found, length = _DECODER.raw_decode(text[at : at + most])
+                if length < most:  # a number may have been cut
+                    return found, space(at + length)
+            except (ValueError, RecursionError) as error:
+                problem = error
+        if at + MOST_LINE < len(text):
+            refuse(place, "entry", "...", f"no JSON, or longer than {MOST_LINE:,} characters ({problem})", _AGAIN)
+        raise JobSpecError.of("FILE", path, f"no JSON ({problem})", _AGAIN)
+
+    at = space(0)
+    if text[at : at + 1] != "{":  # a list
+        return
+    at = past("{", at)
+    while text[at : at + 1] != "}":
+        name, at = value(at, "names")
+        at = past(":", at)
+        if name in ("trials", "profiles") and text[at : at + 1] == "[":
+            yield name, None, []
+            at, count = past("[", at), 0
+            while text[at : at + 1] != "]":
+                if count >= MOST_TRIALS:
+                    raise JobSpecError.of(name, "...", f"more than {MOST_TRIALS:,}", "Export one job at a time")
+                place = f"{name}[{count}]"
+                entry, at = value(at, place)
+                yield name, place, entry
+                at, count = at if text[at : at + 1] == "]" else past(",", at), count + 1
+            at = past("]", at)
+        else:
+            found, at = value(at, str(name)[:80])
+            yield str(name), None, found
+        at = at if text[at : at + 1] == "}" else past(",", at)
+    if past("}", at) != len(text):
+        raise JobSpecError.of("FILE", path, "no JSON (it goes on after its end)", _AGAIN)
+
+
+def table_of(text: str, path: str) -> tuple[bool, Iterator[Entry]]:
+    """(whether the lines are of an export, the lines) of a CSV file, each with its number, read when asked for."""
+    taken = 0  # characters of the present record: it may have several lines
+
+    def lines() -> Iterator[str]:
+        nonlocal taken
+        for count, found in enumerate(_LINE.finditer(text), 1):
+            taken += found.end() - found.start()
+            if taken > MOST_LINE:
+                refuse(f"line {count}", "line", "...", f"longer than {MOST_LINE:,} characters", "Shorten it")
+            yield found[0]
+
+    def records() -> Iterator[list[str]]:
+        nonlocal taken
+        try:
+            for cells in reader:
+                yield cells
+                taken = 0
+        except csv.Error as error:
+            refuse(f"line {reader.line_num}", "line", path, f"no CSV ({error})", "Correct it")
+
+    reader = csv.reader(lines(), strict=True)
+    every = records()
+    header = [name.strip() for name in next(every, [])]
+    is_export = _kind_of(header, path)
+    return is_export, _lines(every, reader, header)
 
 
 def _kind_of(header: list[str], path: str) -> bool:
@@ -108,8 +184,8 @@ def _kind_of(header: list[str], path: str) -> bool:
     return False
 
 
-def _lines(lines: Any, header: list[str]) -> Iterator[Entry]:
-    for count, cells in enumerate(lines):
+def _lines(records: Iterator[list[str]], lines: Any, header: list[str]) -> Iterator[Entry]:
+    for count, cells in enumerate(records):
         place = f"line {lines.line_num}"
         if not any(cell.strip() for cell in cells):
             continue
@@ -118,6 +194,4 @@ def _lines(lines: Any, header: list[str]) -> Iterator[Entry]:
         if len(cells) != len(header):
             remedy = "Quote a cell that holds a comma"
             refuse(place, "cells", len(cells), f"the first line has {len(header)}", remedy)
-        if sum(map(len, cells)) > MOST_LINE:
-            refuse(place, "line", "...", f"longer than {MOST_LINE:,} characters", "Shorten it")
         yield place, dict(zip(header, cells, strict=True))

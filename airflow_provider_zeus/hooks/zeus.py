@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,14 +64,15 @@ class ZeusHook(BaseHook):
 
 
 def write_month(store: Store, month: str, folder: Path) -> list[Path]:
-    """Write ``zeus-<month>.html`` and ``zeus-<month>.csv``; returns both paths.
+    """Write ``zeus-<month>.html`` and ``zeus-<month>.csv``, for this user alone; returns both paths.
 
     :param month: in UTC, such as "2026-11".
 
-    Raises JobSpecError: no month, or a folder that cannot be written to; StoreError.
+    Raises JobSpecError: no month, or a folder or a file that cannot be written to, a link among them; StoreError.
     """
     from airflow_provider_zeus.errors import JobSpecError
     from airflow_provider_zeus.model.trial import newest_here
+    from airflow_provider_zeus.private_files import make_folder, open_file
     from airflow_provider_zeus.reports.dataset import as_dataset
     from airflow_provider_zeus.reports.month_report import as_csv, as_html, month_report
     from airflow_provider_zeus.reports.months import SavedDraws, month_bounds, saved_between
@@ -96,10 +98,11 @@ def write_month(store: Store, month: str, folder: Path) -> list[Path]:
     report = month_report(month, sums, {key: saved(*key) for key in jobs}, in_force())
     files = [folder / f"zeus-{month}.{ending}" for ending in ("html", "csv")]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for file, text in zip(files, (as_html(report), as_csv(report)), strict=True):
-            file.write_text(text, encoding="utf-8")
+            with open(file, "w", encoding="utf-8", opener=open_file) as opened:
+                opened.write(text)
     except OSError as error:
-        remedy = "name a folder that you may write to"
-        raise JobSpecError.of("folder", str(folder), str(error.strerror), remedy) from None
+        problem = f"{error.filename} is a symbolic link" if error.errno == errno.ELOOP else str(error.strerror)
+        raise JobSpecError.of("folder", str(folder), problem, "name a folder that you may write to") from None
     return files

@@ -319,7 +319,6 @@ def plan_of(
         spec=trial.spec,
         attempts=left or decision.in_order[position:],
         stand_in=decision.stand_in if left else None,
-        second_chance=decision.second_chance,
         seed=decision.seed,
         profile=asked.profile,
         limits_found_w=asked.limits_found_w,

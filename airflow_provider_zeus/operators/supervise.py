@@ -170,8 +170,8 @@ class CommandStart:
     def next_plan(self, status: int) -> Plan | None:
         """The plan of the next start, after this one ended with ``status``; None where no start follows.
 
-        Another start follows an attempt that was given up or ended below its target, failed for its batch size, or
-        ran out of memory, as far as the plan has attempts left.
+        Another start follows a try that was given up or failed for its batch size, and an attempt that ran out of
+        memory, as far as the plan has attempts left.
         """
         last = max(self._ends, key=lambda end: end.attempt or 0, default=None)
         if last is None or self._reporter.kept_end is not None or last.attempt is None:
@@ -179,10 +179,9 @@ class CommandStart:
         no_memory = last.observation is not None and last.observation.out_of_memory
         index = last.attempt + 1 - self.plan.first_attempt
         left = self.plan.in_order[index:]
-        missed = last.state in (State.GIVEN_UP, State.EXHAUSTED) and self.plan.followed(index - 1)
         failed = last.state is State.FAILED and status != 0 and not self.plan.job.strict
-        failed = failed and self.plan.exploratory(index - 1)
-        if not left or not (missed or failed or no_memory):
+        missed = failed or last.state in (State.GIVEN_UP, State.EXHAUSTED)
+        if not left or not (no_memory or (missed and self.plan.exploratory(index - 1))):
             return None
         return replace(self.plan, attempts=left, stand_in=None, first_attempt=last.attempt + 1)
 

@@ -6,10 +6,10 @@ moment later is not asked again. TLS verifies the name all the same. Redirects a
 
 from __future__ import annotations
 
+import re
 import socket
 import urllib.request
 from collections.abc import Sequence
-from contextlib import suppress
 from http.client import HTTPConnection, HTTPSConnection
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
@@ -51,8 +51,11 @@ def answer_of(address: str, headers: dict[str, str], most_bytes: int, *, allow_l
     request = urllib.request.Request(address, headers=headers)  # noqa: S310 - checked above
     port = parts.port or (443 if scheme == "https" else 80)
     if scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(request.host):
-        with suppress(OSError):  # a name that the proxy alone knows
+        try:
             judged(parts.hostname, port, shown, allow_local=allow_local)
+        except OSError:  # the proxy alone may know a name, but no other way to write an address
+            if not re.fullmatch(r"([a-z0-9_-]+\.)*[a-z][a-z0-9_-]*", parts.hostname):
+                raise
         with urllib.request.build_opener(_NoRedirect).open(request, timeout=ANSWER_S) as answer:
             return bytes(answer.read(most_bytes + 1))
     kind = _SecureConnection if scheme == "https" else _Connection

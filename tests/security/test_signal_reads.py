@@ -345,6 +345,14 @@ def test_a_proxy_is_asked_for_nothing_that_is_refused(
     assert proxy.asked == []
 
 
+@pytest.mark.parametrize("host", ["169%2e254%2e169%2e254", "169.254.169.254.", "0xa9.254.43518", "a.0xa9fea9fe"])
+def test_a_proxy_is_asked_for_no_address_that_is_none_here(
+    proxy: Server, names: dict[str, list[list[str]]], said: Callable[..., str], host: str
+) -> None:
+    assert "gave no answer (gaierror)" in said(url=f"http://{host}/latest", **JSON)
+    assert proxy.asked == []
+
+
 # --- TLS
 
 

@@ -9,6 +9,7 @@ import json
 import random
 import re
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
@@ -17,8 +18,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.cli import read_file
 from airflow_provider_zeus.cli.import_log import trials_of
-from airflow_provider_zeus.cli.read_export import of_json
+from airflow_provider_zeus.cli.read_export import histories_of, of_json
 from airflow_provider_zeus.cli.read_file import MOST_BYTES, document_of, table_of
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import IMPORTED, Origin, Phase, State, Trial, newest_here
@@ -255,6 +257,10 @@ def test_a_bad_line_writes_nothing(zeus: Zeus, store: Store, home: Path) -> None
         ('{"format": 1, "trials": [{}], "profiles": []}', "trials[0]"),
         ('{"format": NaN}', "NaN is not JSON"),
         ("{" * 10_000, "no JSON"),
+        ('{"format": 1, "trials": [], "profiles": []} more', "no JSON (it goes on after its end)"),
+        ('{"format": 1, "trials": []}', "profiles = None: no list"),
+        ('{"trials": [], "profiles": [], "format": 1}', "format = None"),
+        ('{"format": 1 "trials": [], "profiles": []}', "no JSON (no ',' at character 14)"),
         ("batch_size,epochs,energy_j,time_s\n16,9,1,1\n", "--job = None: earlier trainings name no job"),
     ],
 )
@@ -264,6 +270,49 @@ def test_a_file_of_another_kind_is_refused(zeus: Zeus, store: Store, home: Path,
     assert done.status == 1
     assert says in done.err
     assert len(store.trials("d.train")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"format": 1, "trials": [' + "{}, " * 100_000 + "{}]}", "more than 3,000"),
+        ('{"format": 1, "profiles": [], "trials": [' + "[" * 1_000_000, "no JSON"),
+        (EARLIER + "," * 1_000_000, "line 2, line = '...': longer than"),
+        (EARLIER + '"\n",' * 300_000, "longer than 262,144 characters"),
+        (EARLIER + "16,9,1,1,,,,\n" * 100_000, "more than 3,000 lines"),
+    ],
+    ids=["entries", "nested", "cells", "one record of many lines", "lines"],
+)
+def test_a_file_is_counted_before_it_takes_many_times_its_size(
+    text: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_file, "MOST_TRIALS", 3000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(JobSpecError, match=re.escape(says)):
+            for _ in document_of(text, "x")[0] if text[0] == "{" else table_of(text, "x")[1]:
+                pass
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(text)
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_export_takes_a_few_times_its_size_and_may_be_written_in_any_layout(
+    told: tuple[Trial, dict[str, Any]],
+) -> None:
+    points = [[n / 7, 100 + n / 7, 200.0, "train"] for n in range(300)]
+    document = {
+        "format": 1,
+        "trials": [{**told[1], "trial": n, "ti_id": f"{n}", "points": points} for n in range(1, 9)],
+    }
+    for layout in (None, 1):
+        text = json.dumps({**document, "profiles": []}, indent=layout)
+        tracemalloc.start()
+        trials, profiles = document_of(text, "x")
+        (history,) = histories_of(((place, of_json(place, entry)) for place, entry in trials), profiles)[0]
+        assert tracemalloc.get_traced_memory()[1] < 8 * len(text)
+        tracemalloc.stop()
+        assert [t.number for t in history.trials] == [*range(1, 9)]
 
 
 def test_what_cannot_be_read_is_refused(zeus: Zeus, store: Store, home: Path) -> None:

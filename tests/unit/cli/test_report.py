@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import stat
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,23 @@ def test_the_files_of_a_real_log(zeus: Zeus, store: Store, tmp_path: Path) -> No
     assert zeus("report", "--month", "2020-01", "--out", str(tmp_path)).status == 0
     assert "No run began" in (tmp_path / "zeus-2020-01.html").read_text()
     assert (tmp_path / "zeus-2020-01.csv").read_text().strip() == ",".join(COLUMNS), "the names of the columns"
+
+
+def test_the_files_are_this_users_alone_and_follow_no_link(zeus: Zeus, store: Store, tmp_path: Path) -> None:
+    folder, asked = tmp_path / "reports", ("report", "--month", "2020-01", "--out", str(tmp_path / "reports"))
+    for _ in range(2):  # the second one writes over the first
+        assert zeus(*asked).status == 0
+        modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())]
+        assert modes == [0o700, 0o600, 0o600]
+    kept = tmp_path / "kept"
+    kept.write_text("mine")
+    for ending in ("html", "csv"):
+        (planted := folder / f"zeus-2020-01.{ending}").unlink()
+        planted.symlink_to(kept)
+        done = zeus(*asked)
+        assert (done.status, f"{planted} is a symbolic link" in done.err) == (1, True), done.err
+        planted.unlink()
+    assert kept.read_text() == "mine"
 
 
 @pytest.mark.parametrize(
