@@ -114,7 +114,8 @@ class Recurrence:
             plan, decision = decided(asked, context, config, store, signal, None if elsewhere else device)
         except BaseException as error:
             reporter.never_trained(error)
-            device.close()
+            with outlived("close the device"):
+                device.close()
             raise
         opened = (lambda: store) if store else reopen
         return cls(plan=plan, device=device, reporter=reporter, decision=decision, opened=opened, elsewhere=elsewhere)
