@@ -156,7 +156,6 @@ class CommandStart:
                 if now_s - self._beat_s >= self.plan.heartbeat_s:
                     self._beat_s = now_s
                     self._send_heartbeat()
-            self._read_result()
             self._end(status, child.last_line)
             return status, child.last_line
         except BaseException as error:  # raised by a signal handler: on_kill raises TrainingKilled
@@ -259,7 +258,8 @@ class CommandStart:
 
     @outlived("write the end of the command")
     def _end(self, status: int, last_line: str) -> None:
-        """End what is open of a command that has ended; one that wrote no result is known by its output."""
+        """Read what a command that has ended wrote last, and end what is open; without a result its output tells."""
+        self._read_result()
         if status == 0 and not self.start_id and not self._elsewhere:
             self._end_by_output(last_line)
         else:
