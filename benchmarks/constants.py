@@ -114,7 +114,6 @@ DECIDING = (
     Constant("slices", "OUT_OF_REACH", "missed slices in a row that teach", "judgement"),
     Constant(_AQ, "OCTAVES", "KG-19: distance of a candidate from a converged size", _TUNED),
     Constant(_AQ, "BEYOND_FACTOR", "KG-20: cost factor where one more run is needed", "tuned on static scenarios"),
-    Constant(_DC, "RELIABILITY_RUNS", "KG-21: newest complete runs, or misses, that count", "judgement"),
     Constant(_AQ, "CAUTION", "KG-22: sd of ln C(b) - ln C(default) that count against b", _ALL),
     Constant(_DC, "EXTRA_SHARE", "KG-23: share of the default's cost that tries may cost", _ALL),
     Constant(_AQ, "HORIZON", "KG-26, KG-28: recurrences that will use an answer", _ALL),
@@ -244,7 +243,7 @@ def _replay(what: Recurring, policy: str, seed: int, digest: Any) -> Log:
 
     def recorded(*args: Any, **kwargs: Any) -> Decision:
         decision = choose(*args, **kwargs)
-        for a in decision.chances:
+        for a in decision.attempts:
             bounds = (a.bound_cost, a.bound_epochs, a.max_epoch_cost)  # equal but for rounding is equal
             digest.update(repr((a.batch_size, a.phase, *(b and f"{b:.9g}" for b in bounds))).encode())
         return decision

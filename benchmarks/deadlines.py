@@ -141,7 +141,7 @@ def play(task: tuple[Pair, float, float, str, int, int]) -> dict[str, Any]:
                 seed=decision_seed(writer.job_id, writer.number + 1, seed),
                 finish_by_s=ends_s if who == OURS else None,
             )
-            for attempt in decision.chances:
+            for attempt in decision.attempts:
                 runs.append(host.train_from(attempt, math.fsum(r.time_s for r in runs)))
                 trial = writer.open(decision, attempt, len(runs), ti_id=f"{t}")
                 belief = learn(belief, writer.close(trial, runs[-1]))

@@ -296,25 +296,19 @@ class PlannedAttempt:
 class Decision:
     """The attempts of one recurrence: an exploratory attempt and the incumbent after it, or the incumbent alone.
 
-    ``stand_in`` is the attempt that runs where the last one does not fit into memory; with ``second_chance`` also where
-    that ends at ``max_epochs`` below its target.
+    ``stand_in`` is the attempt that runs where the last one does not fit into memory.
     """
 
     attempts: tuple[PlannedAttempt, ...]
     seed: int
     policy: str
     stand_in: PlannedAttempt | None = None
-    second_chance: bool = False
+    settings: Mapping[str, Any] | None = field(default=None, compare=False)  # live ones; None: not read for it
 
     @property
     def in_order(self) -> tuple[PlannedAttempt, ...]:
         """The attempts, followed by ``stand_in``."""
         return self.attempts if self.stand_in is None else (*self.attempts, self.stand_in)
-
-    @property
-    def chances(self) -> tuple[PlannedAttempt, ...]:
-        """The attempts that run until one reaches its target, where all fit into memory."""
-        return self.in_order if self.second_chance else self.attempts
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""

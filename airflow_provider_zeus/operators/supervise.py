@@ -111,6 +111,7 @@ class CommandStart:
         self.plan = plan
         self.start_id = ""  # of the process that took the plan; empty while none has
         self.trained = False  # whether that process began an attempt
+        self._failing = False  # whether its result could not be read the last time
         self._reporter, self._sender = recurrence.reporter, ResultSender(recurrence.reporter)
         most_in_environment = 100_000  # characters; Linux takes 131,072 bytes in one variable
         self._handed = plan.to_json()  # ZEUS_PLAN: the plan, or its file
@@ -155,7 +156,6 @@ class CommandStart:
                 if now_s - self._beat_s >= self.plan.heartbeat_s:
                     self._beat_s = now_s
                     self._send_heartbeat()
-            self._read_result()
             self._end(status, child.last_line)
             return status, child.last_line
         except BaseException as error:  # raised by a signal handler: on_kill raises TrainingKilled
@@ -170,8 +170,8 @@ class CommandStart:
     def next_plan(self, status: int) -> Plan | None:
         """The plan of the next start, after this one ended with ``status``; None where no start follows.
 
-        Another start follows an attempt that was given up or ended below its target, failed for its batch size, or
-        ran out of memory, as far as the plan has attempts left.
+        Another start follows a try that was given up or failed for its batch size, and an attempt that ran out of
+        memory, as far as the plan has attempts left.
         """
         last = max(self._ends, key=lambda end: end.attempt or 0, default=None)
         if last is None or self._reporter.kept_end is not None or last.attempt is None:
@@ -179,23 +179,27 @@ class CommandStart:
         no_memory = last.observation is not None and last.observation.out_of_memory
         index = last.attempt + 1 - self.plan.first_attempt
         left = self.plan.in_order[index:]
-        missed = last.state in (State.GIVEN_UP, State.EXHAUSTED) and self.plan.followed(index - 1)
         failed = last.state is State.FAILED and status != 0 and not self.plan.job.strict
-        failed = failed and self.plan.exploratory(index - 1)
-        if not left or not (missed or failed or no_memory):
+        missed = failed or last.state in (State.GIVEN_UP, State.EXHAUSTED)
+        if not left or not (no_memory or (missed and self.plan.exploratory(index - 1))):
             return None
         return replace(self.plan, attempts=left, stand_in=None, first_attempt=last.attempt + 1)
 
-    @outlived("follow the result of the command")
     def _read_result(self) -> None:
-        """Pass on the lines that the process has written since the last call, as far as the plan has their attempts."""
+        """Pass on the lines that the process has written since the last call. Raises nothing, and warns once."""
         if self._follower is None:
             return
         try:
-            lines = self._follower.news()
-        except (OSError, ValueError) as error:
-            log.warning("Zeus: the result of the command cannot be read: %s", error)
-            return
+            self._take(self._follower.news())
+            self._failing = False
+        except Exception as error:
+            level = logging.DEBUG if self._failing else logging.WARNING
+            foreseen = isinstance(error, OSError | ValueError)
+            log.log(level, "Zeus: the result of the command cannot be read: %r", error, exc_info=not foreseen)
+            self._failing = True
+
+    def _take(self, lines: Sequence[ResultLine]) -> None:
+        """Pass on lines of the process, as far as the plan has their attempts."""
         for line in lines:
             self.start_id = line.start_id
             self.trained = self.trained or line.kind == "attempt"
@@ -254,7 +258,8 @@ class CommandStart:
 
     @outlived("write the end of the command")
     def _end(self, status: int, last_line: str) -> None:
-        """End what is open of a command that has ended; one that wrote no result is known by its output."""
+        """Read what a command that has ended wrote last, and end what is open; without a result its output tells."""
+        self._read_result()
         if status == 0 and not self.start_id and not self._elsewhere:
             self._end_by_output(last_line)
         else:

@@ -18,6 +18,7 @@ from airflow_provider_zeus.model.trial import Decision, DeviceInfo, Phase, Plann
 from airflow_provider_zeus.optimizer import thompson
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, belief_tag, prior
 from airflow_provider_zeus.optimizer.learn import learn
+from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.optimizer.reasons import Why
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def fallback(
     return Decision(attempts=(attempt,), seed=seed, policy=job.policy, stand_in=_smaller(job, b))
 
 
+@own_arithmetic()
 def choose(
     job: ZeusJob,
     belief: Belief,
@@ -111,20 +113,18 @@ def _decided(
     asked_after = settings.get("audit_after")  # a trial's number: an audit is asked for, unless a newer one has run
     asked = asked_after is not None and belief.audits[1] <= asked_after
     if asked and not any(t.planned.phase is Phase.AUDIT for t in running):
-        return _sized(_audit(job, belief, device), belief)
-    second: PlannedAttempt | None = None
-    if job.policy == "zeus":
+        b = job.default_batch_size
+        attempts = (PlannedAttempt(batch_size=b, phase=Phase.AUDIT, why=Why.AUDIT_ASKED.of(b=b)),)
+    elif job.policy == "zeus":
         attempts = thompson.recommend(job, belief, device, profiles, held, seed)
     else:
         from airflow_provider_zeus.optimizer.knowledge_gradient.policy import recommend
 
         if job.expected_runs is not None:
             runs_left = max(job.expected_runs - belief.recurrences - 1, 0)
-        attempts, second = recommend(job, belief, device, profiles, held, runs_left, times)
-    decision = Decision(
-        attempts=attempts, seed=seed, policy=job.policy, stand_in=second, second_chance=second is not None
-    )
-    if len(decision.in_order) == 1:
+        attempts = recommend(job, belief, device, profiles, held, runs_left, times)
+    decision = Decision(attempts=attempts, seed=seed, policy=job.policy)
+    if len(attempts) == 1:
         first, model = attempts[0].batch_size, UNKNOWN if device is None else device.model
         barred = belief.barred(model, [b for b in job.batch_sizes if b < first])
         decision = replace(decision, stand_in=_smaller(job, first, belief.reached, barred))
@@ -169,12 +169,3 @@ def _held(job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], r
     tries = [t for t in running if t.planned.phase.exploring or (bounded and t.planned.bounded)]
     other = next(iter([*tries, *(t for t in running if t.planned.phase is Phase.AUDIT)]), None)
     return None if other is None else Why.OTHER_RUN.of(b=other.batch_size)
-
-
-def _audit(job: ZeusJob, belief: Belief, device: DeviceInfo | None) -> Decision:
-    """The default, as asked for by a live setting; where it misses its target, the best known size after it."""
-    decision = choose(job, belief, device=device, settings={"pause_exploration": True})
-    best, b = decision.attempts[-1], job.default_batch_size
-    attempt = PlannedAttempt(batch_size=b, phase=Phase.AUDIT, why=Why.AUDIT_ASKED.of(b=b))
-    second = best.batch_size != b and best.batch_size in belief.reached
-    return replace(decision, attempts=(attempt,), stand_in=best if second else None, second_chance=second)

@@ -70,8 +70,6 @@ class Why(Enum):
         "Audit: {b}, the default, runs, so that what the job saves is measured and not only estimated. It is expected "
         "to cost {excess} more than {incumbent}; audits may take {percent:g} % of what the job spends."
     )
-    AFTER_AUDIT = "Where the default misses the target: {b}, the best known to reach it."
-    SECOND = "Where {b} misses the target or does not fit: the next best known to reach it."
     DRIFT = (
         "The data changed at trial {since}: {shown_by} needed {factor:.2g} x the epochs predicted. Earlier runs still "
         "show which batch sizes are better, but not how many epochs they need now."

@@ -6,14 +6,14 @@ All that is said of that run, and of the batch size that runs where nothing is t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Decision, Phase, PlannedAttempt, ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import Phase, PlannedAttempt, ProfileSample, State, Trial
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
 from airflow_provider_zeus.reports.baseline import Baseline, fixed
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset
@@ -58,7 +58,8 @@ class NextDecision:
             "finish_by_s": room_s,
         }
         decision = choose(job, belief, settings=live, **asked)
-        ends = settled(job, belief, live, **asked) if AUDIT in live else _unmeasured(decision)
+        last = decision.attempts[-1]
+        ends = settled(job, belief, live, **asked) if last.phase is Phase.AUDIT else last
         return cls(attempts=decision.attempts, settled=ends, settings=live, room_s=room_s)
 
 
@@ -69,13 +70,7 @@ def settled(job: ZeusJob, belief: Belief, settings: Mapping[str, Any], **asked: 
     :param asked: further arguments of ``choose``.
     """
     live = {name: value for name, value in settings.items() if name != AUDIT}
-    return _unmeasured(choose(job, belief, settings=live, **asked))
-
-
-def _unmeasured(decision: Decision) -> PlannedAttempt:
-    """The last attempt, or that after an audit which the policy chose: the best known size."""
-    last = decision.attempts[-1]
-    return decision.stand_in if last.phase is Phase.AUDIT and decision.stand_in else last
+    return choose(replace(job, audit=0.0), belief, settings=live, **asked).attempts[-1]
 
 
 def _room(trials: Sequence[Trial]) -> float | None:

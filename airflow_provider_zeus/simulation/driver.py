@@ -62,7 +62,7 @@ def replay(
         data = slices[t] if slices else Slice(f"{t}", SLICE, None)
         decision = choose(job, belief, device=device, seed=decision_seed(writer.job_id, writer.number + 1, seed))
         runs: list[Run] = []
-        chances = decision.chances
+        chances = decision.attempts
         for attempt in chances:
             run = env.attempt(attempt)
             runs.append(run)

@@ -137,7 +137,7 @@ class PlanProgress:
             log.warning("Zeus: batch size %d is not tried: %s.", self.plan.attempts[earlier].batch_size, not_tried)
             self.never_ran(earlier, f"not run: {not_tried}")
         planned, number = self.plan.in_order[index], self.plan.first_attempt + index
-        last = (loop_only and not self.plan.restarts) or not self.plan.followed(index)
+        last = (loop_only and not self.plan.restarts) or not self.plan.exploratory(index)
         kind: Callable[..., LiveAttempt] = LiveAttempt
         if self.plan.rehearsal is not None:
             if self.ranks.several:  # one process that ended would leave the others waiting

@@ -134,12 +134,12 @@ class Zeus:
         self._env.profiled.add(run.batch_size)
         self._belief = learn(self._belief, self._writer.close(trial, run))
         decision, number = trial.decision, trial.key.attempt
-        if not run.reached and number < len(decision.chances):
+        if not run.reached and number < len(decision.attempts):
             return self._attempt(decision, number + 1, trial.key.ti_id)
         return None
 
     def _attempt(self, decision: Decision, number: int, ti_id: str | None = None) -> Going:
-        planned = decision.chances[number - 1]
+        planned = decision.attempts[number - 1]
         trial = self._writer.open(decision, planned, number, ti_id)
         self._running[trial.number] = trial
         known = planned.batch_size in self._env.profiled

@@ -267,12 +267,12 @@ def test_a_process_that_asks_without_end_waits_and_no_other_does(
         for _ in range(asked):
             assert (sidecar.ask({"do": "limits"}) if is_new else flood.ask({"do": "limits"}))["ok"], "late, not refused"
         assert time.monotonic() - begun_s > 19 / PER_S
-        flood.connection.sendall(b'{"do": "limits"}\n' * 1000)  # for 20 s
+        flood.connection.sendall(b'{"do": "limits"}\n' * 3000)  # for a minute
         assert run(sidecar.socket, ask=set_to(card, 150.0)).answer == {"ok": True}
         flood.connection.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             asked += flood.connection.recv(1 << 22).count(b"\n")
-        assert asked < AT_ONCE + 1020, "it still waits"
+        assert asked < AT_ONCE + 3020, "it still waits"
 
 
 # --- places

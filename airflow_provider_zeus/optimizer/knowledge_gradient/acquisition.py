@@ -77,20 +77,13 @@ class Predictions(NamedTuple):
         cost: Vector = self.log_epoch_cost + self.gp.mean
         return cost
 
-    def incumbent(self, second: Sequence[bool]) -> tuple[int, int | None]:
-        """Indices of the incumbent and of the next cheapest size. Eq. KG-22 of docs/knowledge-gradient.md.
-
-        The second one is None where it is likelier to miss the target than to reach it.
-
-        :param second: sizes that may run where the incumbent misses its target.
-        """
+    def incumbent(self) -> int:
+        """Index of the incumbent. Eq. KG-22 of docs/knowledge-gradient.md."""
         z = (math.log(self.max_epochs + 0.5) - self.gp.mean) / np.sqrt(self.gp.run_variance)
         success = [q * normal_cdf(v) for q, v in zip(self.success.tolist(), z.tolist(), strict=True)]
-        log_costs = (self.log_cost + self.caution).tolist()
-        ranked = sorted((cost - math.log(max(success[i], 1e-6)), i) for i, cost in enumerate(log_costs))
-        index = next(i for _, i in ranked if self.trusted[i])
-        other = next((i for _, i in ranked if second[i] and i != index), None)
-        return index, other if other is not None and success[other] > 0.5 else None
+        log_costs = enumerate((self.log_cost + self.caution).tolist())
+        ranked = [(cost - math.log(max(success[i], 1e-6)), i) for i, cost in log_costs if self.trusted[i]]
+        return min(ranked)[1]
 
 
 class RunOutcomes(NamedTuple):

@@ -34,7 +34,6 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTime
 from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.optimizer.thompson import start_at
 
-RELIABILITY_RUNS = 5  # newest complete runs whose share of successes counts
 AUDIT_GAP = 5  # recurrences between two audits, at least
 EXTRA_SHARE = 0.02  # what tries may cost besides what was saved: share of the runs of the default
 
@@ -56,7 +55,6 @@ class DecisionContext(NamedTuple):
     newest_runs: Mapping[int, int]  # trial number of the newest run of each batch size
     missed: frozenset[int]  # sizes that have converged, and whose newest run was complete and missed the target
     horizon: float  # recurrences that will use the answer of a try
-    rescues: float  # share of the newest runs that missed the target on whose slice another size reached it
     times: RunTimes | None  # of a job with a deadline or a limit to its slowdown
 
     @classmethod
@@ -102,7 +100,6 @@ class DecisionContext(NamedTuple):
             newest_runs=newest,
             missed=missed,
             horizon=HORIZON if runs_left is None else min(HORIZON, float(runs_left)),
-            rescues=_rescues(belief),
             times=times,
         )
 
@@ -211,7 +208,7 @@ class DecisionContext(NamedTuple):
                 (n, ok) for n, b, ok in [*((n, b, True) for n, b, _ in belief.converged), *missed] if b == size
             )
             start = max(n for n in eras if n <= runs[-1][0]) if size in reached else 0
-            newest = [ok for n, ok in runs if n >= start][-RELIABILITY_RUNS:]
+            newest = [ok for n, ok in runs if n >= start]
             success[size] *= (1 + sum(newest)) / (1 + len(newest))
         return np.array(list(success.values()))
 
@@ -232,13 +229,3 @@ class DecisionContext(NamedTuple):
         """The default batch size; where it does not fit, the nearest that does."""
         sizes = sorted(self.job.batch_sizes)
         return start_at(self.job.default_batch_size, sizes, [b for b in sizes if b not in self.feasible])
-
-
-def _rescues(belief: Belief) -> float:
-    """Share of the newest misses after which another size reached the target on that slice; one success is added."""
-    found: list[bool] = []
-    for runs in [item.runs for item in reversed(belief.by_slice) if len(item.runs) > 1]:
-        first = next((i for i, r in enumerate(runs) if r.missed(belief.max_epochs)), len(runs))
-        if first + 1 < len(runs) and len(found) < RELIABILITY_RUNS:
-            found.append(any(r.reached for r in runs[first + 1 :]))
-    return (1 + sum(found)) / (1 + len(found))

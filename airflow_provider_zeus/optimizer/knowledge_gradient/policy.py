@@ -27,7 +27,7 @@ from airflow_provider_zeus.units import counted
 
 HARD = 1.25  # x the usual epochs: a slice of the data that a decision calls hard
 
-Recommended = tuple[tuple[PlannedAttempt, ...], PlannedAttempt | None]
+Attempts = tuple[PlannedAttempt, ...]
 
 
 def recommend(
@@ -38,38 +38,35 @@ def recommend(
     held: str | None,
     runs_left: int | None = None,
     times: RunTimes | None = None,
-) -> Recommended:
-    """(attempts of the next recurrence, the attempt that runs if the last of them misses the target).
+) -> Attempts:
+    """The attempts of the next recurrence.
 
     :param held: why no new batch size may be tried now; None where one may.
     :param runs_left: recurrences after this one; None: many.
     :param times: of a job with a deadline or a limit to its slowdown.
     """
-    (first, *after), second = _attempts(DecisionContext.of(job, belief, device, profiles, runs_left, times), held)
+    first, *after = _attempts(DecisionContext.of(job, belief, device, profiles, runs_left, times), held)
     if belief.changes and belief.age() <= SURPRISES:
         change = belief.changes[-1]
         trials, factor = change.shown_by, math.exp(change.jump)
         shown_by = f"trial {trials[0]}" if len(trials) == 1 else f"trials {trials[0]} to {trials[-1]}"
         drift = Why.DRIFT.of(since=change.since, shown_by=shown_by, factor=factor)
         first = replace(first, why=f"{first.why} {drift}")
-    return (first, *after), second
+    return first, *after
 
 
-def _attempts(context: DecisionContext, held: str | None) -> Recommended:
+def _attempts(context: DecisionContext, held: str | None) -> Attempts:
     """The attempts, without the sentence about the last change of the data."""
     if not context.converged:
-        return (_before_convergence(context, held),), None
+        return (_before_convergence(context, held),)
     predictions = context.predictions()
     if predictions is None:  # the default where it converged, else the size that needed the fewest epochs
         log_epochs, start = dict(zip(context.all_sizes, context.belief.gp.mean, strict=True)), context.start_size()
         b = min(context.converged, key=lambda b: (b != start, log_epochs[b], b))
-        return (PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=Why.NO_EPOCH_COST.of(b=b)),), None
-    index, second_index = predictions.incumbent([b in context.converged for b in context.all_sizes])
-    b, second = context.all_sizes[index], None
+        return (PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=Why.NO_EPOCH_COST.of(b=b)),)
+    index = predictions.incumbent()
+    b = context.all_sizes[index]
     context, predictions = context.with_room_after(b, predictions)
-    if second_index is not None and context.rescues > 0.5:
-        size = context.all_sizes[second_index]
-        second = PlannedAttempt(batch_size=size, phase=Phase.INCUMBENT, why=Why.SECOND.of(b=b))
     standing = context.standing(predictions, index)
     if held is None and context.belief.newest[1]:
         held = Why.DIED.of()  # a retry has to end with a model
@@ -84,13 +81,13 @@ def _attempts(context: DecisionContext, held: str | None) -> Recommended:
             tried = _returning(context, choice_again, b)
         if tried is not None:
             why = Why.AFTER_TRY.of(tried=tried.batch_size, b=b, standing=standing)
-            return (tried, PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why)), None
+            return tried, PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why)
         excess = context.audit_excess(predictions, index)
         if excess is not None:
-            return _audit(context, excess, b)
+            return (_audit(context, excess, b),)
         held = Why.NOT_WORTH_IT.of()
     why = Why.RUNS.of(held=held, b=b, standing=standing)
-    return (PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why),), second
+    return (PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why),)
 
 
 def _before_convergence(context: DecisionContext, held: str | None) -> PlannedAttempt:
@@ -132,12 +129,11 @@ def _exploratory(context: DecisionContext, predictions: Predictions, choice: Cho
     return _bounded(context, attempt, choice.give_up_at, dearest)
 
 
-def _audit(context: DecisionContext, excess: float, incumbent: int) -> Recommended:
-    """The default, unbounded, so that what the job saves is measured; where it misses its target, the incumbent."""
+def _audit(context: DecisionContext, excess: float, incumbent: int) -> PlannedAttempt:
+    """The default, unbounded, so that what the job saves is measured."""
     default, percent = context.job.default_batch_size, 100 * context.job.audit
     why = Why.AUDIT.of(b=default, excess=context.weights.text(excess), incumbent=incumbent, percent=percent)
-    attempt = PlannedAttempt(batch_size=default, phase=Phase.AUDIT, why=why)
-    return (attempt,), PlannedAttempt(batch_size=incumbent, phase=Phase.INCUMBENT, why=Why.AFTER_AUDIT.of(b=incumbent))
+    return PlannedAttempt(batch_size=default, phase=Phase.AUDIT, why=why)
 
 
 def _returning(context: DecisionContext, choice: Choice, incumbent: int) -> PlannedAttempt:

@@ -69,7 +69,6 @@ class Plan:
     spec: Mapping[str, Any]  # ZeusJob.to_dict(), live settings applied
     attempts: tuple[PlannedAttempt, ...]
     stand_in: PlannedAttempt | None = None  # replaces the last attempt where that does not fit into memory
-    second_chance: bool = False  # replaces it also where it ends below its target
     seed: int = 0
     profile: tuple[ProfileSample, ...] = ()
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -98,12 +97,8 @@ class Plan:
         return self.attempts if self.stand_in is None else (*self.attempts, self.stand_in)
 
     def exploratory(self, index: int) -> bool:
-        """Whether attempt ``index`` (from 0) is exploratory: the best known batch size follows it."""
+        """Whether attempt ``index`` (from 0) is exploratory: the best known batch size follows where it misses."""
         return index + 1 < len(self.attempts)
-
-    def followed(self, index: int) -> bool:
-        """Whether another attempt follows where attempt ``index`` (from 0) does not reach its target."""
-        return index + 1 < len(self.in_order if self.second_chance else self.attempts)
 
     def last_alone(self) -> Self:
         """The plan of a retry under the same decision: only the last attempt, which ends with a model."""

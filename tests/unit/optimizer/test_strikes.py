@@ -31,7 +31,7 @@ class Failing(World):
 
     def recur(self) -> list[Trial]:
         decision, first = self.decide(), len(self.log)
-        for n, planned in enumerate(decision.chances, 1):
+        for n, planned in enumerate(decision.attempts, 1):
             b = planned.batch_size
             if b in self.fails:
                 self.add(b, State.FAILED, 0.5, phase=planned.phase)

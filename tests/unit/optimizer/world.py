@@ -99,7 +99,7 @@ class World:
     def run(self, **asked: Any) -> Decision:
         """One recurrence: decide, then run its attempts until one reaches its target."""
         decision, data_slice = self.decide(**asked), f"slice {self.number}"
-        for attempt in decision.chances:
+        for attempt in decision.attempts:
             if self._attempt(attempt, data_slice) is State.CONVERGED:
                 break
         return decision

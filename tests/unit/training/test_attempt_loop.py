@@ -409,24 +409,15 @@ def test_what_stands_in_for_the_last_attempt_runs_where_that_does_not_fit(kit: K
     assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", 2)
 
 
-def test_without_a_second_chance_it_does_not_run_where_the_target_is_missed(kit: Kit) -> None:
+def test_it_does_not_run_where_the_target_is_missed(kit: Kit) -> None:
     saved: list[int] = []
     run = kit.run(incumbent(1024), stand_in=incumbent(256), max_epochs=2)
     assert run.train(loop, epochs=99, saved=saved) == 1024
     assert (saved, [e.state for e in kit.ends()]) == ([1024], [State.EXHAUSTED])
 
 
-def test_with_a_second_chance_it_runs_once_where_the_target_is_missed(kit: Kit) -> None:
-    saved: list[int] = []
-    plan = {"stand_in": incumbent(256), "second_chance": True, "max_epochs": 2}
-    assert kit.run(incumbent(1024), **plan).train(loop, epochs=99, saved=saved) == 256
-    assert (saved, [e.state for e in kit.ends()]) == ([256], [State.EXHAUSTED, State.EXHAUSTED])
-    assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", 2)
-    assert kit.run(incumbent(1024), **plan).train(loop, epochs=1) == 1024
-
-
 def test_a_loop_without_train_keeps_the_model_of_the_last_attempt_whatever_stands_in_for_it(kit: Kit) -> None:
-    run = kit.run(incumbent(1024), stand_in=incumbent(256), second_chance=True, max_epochs=2)
+    run = kit.run(incumbent(1024), stand_in=incumbent(256), max_epochs=2)
     assert loop(run, epochs=99) == 1024
     assert [(e.batch_size, e.state) for e in kit.ends()] == [(1024, State.EXHAUSTED)]
     assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", 1)

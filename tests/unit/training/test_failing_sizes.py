@@ -68,7 +68,7 @@ def test_an_error_that_the_incumbent_raises_too_fails_the_run(kit: Kit) -> None:
     assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", None)
 
 
-@pytest.mark.parametrize("plan", [{}, {"stand_in": incumbent(256), "second_chance": True}])
+@pytest.mark.parametrize("plan", [{}, {"stand_in": incumbent(256)}])
 def test_an_error_of_the_incumbent_or_the_default_is_its_authors(kit: Kit, plan: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="bad shape"):
         kit.run(incumbent(1024), **plan).train(fails(ValueError("bad shape")))

@@ -59,36 +59,17 @@ def test_where_the_default_fails_its_neighbours_run_without_a_bound() -> None:
     assert w.log[2].state is State.CONVERGED
 
 
-def test_where_the_incumbent_misses_its_target_the_next_cheapest_runs_once_in_the_same_recurrence() -> None:
+def test_where_the_incumbent_misses_its_target_no_other_size_trains_in_full_after_it() -> None:
     w = world()
     w.runs(12)
-    before = w.decide(settings={"pause_exploration": True})
-    (best,), second = before.attempts, before.stand_in
-    assert second is not None
-    assert (before.second_chance, second.bounded, second.phase) == (True, False, Phase.INCUMBENT)
-    assert str(best.batch_size) in second.why
-    assert {best.batch_size, second.batch_size} == {64, 128}, "both have reached it"
-    w.epochs = {**w.epochs, best.batch_size: NEVER}
-    w.run(settings={"pause_exploration": True})
-    assert [(t.batch_size, t.state) for t in w.log[-2:]] == [
-        (best.batch_size, State.EXHAUSTED),
-        (second.batch_size, State.CONVERGED),
-    ]
-    assert w.decide(settings={"pause_exploration": True}).attempts[0].batch_size == second.batch_size
-
-
-def test_where_no_other_size_is_likely_to_reach_the_target_none_runs_after_the_incumbent() -> None:
-    w = world(needs={**NEEDS, 64: NEVER, 128: NEVER, 16: NEVER, 256: NEVER})
-    w.runs(20)
-    alone = w.decide()
-    assert [a.batch_size for a in alone.attempts] == [32]
-    assert not alone.second_chance
-    hard = world()
-    hard.runs(12)
-    hard.epochs = dict.fromkeys(NEEDS, NEVER)
     paused = {"pause_exploration": True}
-    tries = [len(hard.decide(settings=paused).chances) for _ in range(6) if hard.run(settings=paused)]
-    assert tries[-3:] == [1, 1, 1], "a target that nothing reaches any more is paid for once a recurrence"
+    (best,) = w.decide(settings=paused).attempts
+    w.epochs = {**w.epochs, best.batch_size: NEVER}
+    runs = len(w.log)
+    for _ in range(3):
+        w.run(settings=paused)
+    assert [(t.batch_size, t.state) for t in w.log[runs:]] == [(best.batch_size, State.EXHAUSTED)] * 3
+    assert w.decide(settings=paused).attempts[0].batch_size != best.batch_size, "three slices in a row are no accident"
 
 
 def test_no_exploration_while_paused_or_while_another_run_explores() -> None:

@@ -54,7 +54,7 @@ def after_a_falling_trend() -> Choice:
     context = DecisionContext.of(job, w.belief, V100, ())
     predictions = context.predictions()
     assert predictions is not None
-    return best(predictions, predictions.incumbent(predictions.trusted)[0], context.in_reach)
+    return best(predictions, predictions.incumbent(), context.in_reach)
 
 
 @pytest.fixture

@@ -267,7 +267,7 @@ def test_the_state_dir_can_be_set_from_outside(monkeypatch: pytest.MonkeyPatch) 
 
 def test_every_field_of_a_plan_is_plain_json(kit: Kit) -> None:
     signal = Followed(signal="carbon", mean=1.0, steps=((0.0, 1.0, 2.0),))
-    changes = {"second_chance": True, "signal": signal, "previous": Previous(returned='"a"', not_needed=2)}
+    changes = {"signal": signal, "previous": Previous(returned='"a"', not_needed=2)}
     changes["rehearsal"] = Rehearsal(path="/tmp/seen.json")
     plan = kit.plan(explore(256, bound_epochs=1.0), stand_in=explore(256), **changes)
     assert json.loads(plan.to_json()).keys() == {"v", *asdict(plan)}
