@@ -23,14 +23,13 @@ from airflow_provider_zeus.model.trial import (
     State,
     Trial,
 )
-from airflow_provider_zeus.model.wire import decode
+from airflow_provider_zeus.model.wire import MOST_NUMBER, decode
 from airflow_provider_zeus.printable import text_of
 from airflow_provider_zeus.store.base import History, Profile, Report
 from airflow_provider_zeus.store.reported_figures import finite, merged
 from airflow_provider_zeus.store.rows import DAMAGE, is_known, points_from_lists, trial_from_dict
 
 AGAIN = "Correct it, or write the file again with 'airflow zeus export'"
-MOST_NUMBER = 2**40  # of a trial, or of its closing
 _BOUNDS = ("bound_cost", "max_epoch_cost")
 _TIMES = ("opened_at", "lease_until", "closed_at")
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.model.size_bounds import MOST_TEXT
 from airflow_provider_zeus.model.trial import IMPORTED, Origin, Phase, State, Trial, TrialKey
-from airflow_provider_zeus.model.wire import member
+from airflow_provider_zeus.model.wire import MOST_NUMBER, member
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.rows import OBSERVED, read_row, to_row
 from airflow_provider_zeus.store.rules import limits_left, newest_runs
@@ -124,12 +124,13 @@ def lock_job(connection: sa.Connection, job_id: str) -> tuple[int, int]:
     """Lock the row of a job, and insert it first where it is missing; return its ``told_seq`` and last number."""
     while (row := connection.execute(_LOCK_JOB, {"job": job_id}).one_or_none()) is None:
         connection.execute(_ADD_JOB, {"job": job_id})  # again where the job is renamed meanwhile
-    if not (isinstance(row.told_seq, int) and isinstance(row.last_number, int)):  # a damaged row: count again
-        of_job = sa.select(
-            sa.func.max(sa.cast(_T.c.told_seq, sa.BigInteger)).label("told_seq"),
-            sa.func.max(sa.cast(_T.c.number, sa.BigInteger)).label("last_number"),
-        ).where(_T.c.job_id == job_id)
-        row = connection.execute(of_job).one()
+    if not all(isinstance(count, int) and 0 <= count <= MOST_NUMBER for count in (row.told_seq, row.last_number)):
+        told, number = (  # the row is damaged: count again
+            sa.func.max(sa.case((column.between(0, MOST_NUMBER), sa.cast(column, sa.BigInteger))))
+            for column in (_T.c.told_seq, _T.c.number)
+        )
+        counted = connection.execute(sa.select(told, number).where(_T.c.job_id == job_id)).one()
+        return counted[0] or 0, counted[1] or 0
     return row.told_seq or 0, row.last_number or 0
 
 

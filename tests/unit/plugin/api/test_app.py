@@ -222,7 +222,7 @@ def test_a_number_that_cannot_be_is_left_out_of_every_answer(
     viewer: Any, store: Store, home: Path, change: str
 ) -> None:
     for n in (1, 2):
-        ran(store, n)
+        ran(store, n, price_per_kwh=0.3, price_currency="EUR", g_co2e_per_kwh=300.0)
     with sa.create_engine(f"sqlite:///{home / 'zeus.db'}").begin() as connection:
         connection.execute(sa.text(f"UPDATE zeus_trial SET {change} WHERE number = 1"))
     routes = [
