@@ -14,7 +14,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.cli import read_export
-from airflow_provider_zeus.cli.read_export import LATEST_S, MOST_NUMBER, Read
+from airflow_provider_zeus.cli.read_export import Read
 from airflow_provider_zeus.cli.read_file import EARLIER, OPTIONAL, Entry, document_of, refuse, table_of, text_of
 from airflow_provider_zeus.cli.shell import command, known, opened, os_user, say
 from airflow_provider_zeus.errors import JobSpecError
@@ -30,6 +30,7 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     TrialKey,
 )
+from airflow_provider_zeus.model.wire import LATEST_S, MOST_NUMBER
 from airflow_provider_zeus.store.base import History
 from airflow_provider_zeus.store.moving import check_elsewhere, moved_to
 

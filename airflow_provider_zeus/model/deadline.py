@@ -9,6 +9,7 @@ from datetime import datetime, time, timedelta, tzinfo
 from statistics import NormalDist
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model import wire
 
 SURE = 0.95  # share of the runs that are to end in time
 Z_SURE = NormalDist().inv_cdf(SURE)
@@ -72,12 +73,12 @@ class InTime:
     ``slowdown``: how many times as long as at the highest power limit the attempt may take, as the decision believes.
     """
 
-    finish_by_s: float | None = None  # seconds since the epoch; None: there is no deadline, only ``slowdown``
-    reserve_s: float = 0.0  # that the attempt after this one needs, where this one is given up
-    slowdown: float | None = None  # at least 1; None: not known
+    finish_by_s: wire.Moment | None = None  # None: there is no deadline, only ``slowdown``
+    reserve_s: wire.Seconds = 0.0  # that the attempt after this one needs, where this one is given up
+    slowdown: wire.Amount | None = None  # at least 1; None: not known
     hurry: bool = False  # no known batch size ends in time: time alone decides, and costs are those of eta 0
-    log_epochs: tuple[float, float] | None = None  # mean and sd of ln Epochs; None: not known
-    time_95_s: float | None = None  # that 95 % of such attempts take at most, at the highest power limit
+    log_epochs: tuple[wire.Logarithm, wire.Logarithm] | None = None  # mean and sd of ln Epochs; None: not known
+    time_95_s: wire.Seconds | None = None  # that 95 % of such attempts take at most, at the highest power limit
 
     def epochs_left(self, done: float, most: float) -> float:
         """Epochs that are still to come, with 95 %, after ``done`` of at most ``most`` epochs below the target."""

@@ -277,11 +277,13 @@ class PlannedAttempt:
     batch_size: int
     phase: Phase
     why: str
-    bound_epochs: float | None = None
-    bound_cost: float | None = None  # joules of Eq. 2
-    max_epoch_cost: float | None = None  # EpochCost above which this batch size would not have been chosen
-    bound_samples_per_epoch: float | None = None  # slice size that the cost bounds assume; they scale with the slice
-    round: int | None = None  # pruning round (Algorithm 3) of an EXPLORE attempt
+    bound_epochs: wire.Amount | None = None
+    bound_cost: wire.Amount | None = None  # joules of Eq. 2
+    max_epoch_cost: wire.Amount | None = None  # EpochCost above which this batch size would not have been chosen
+    bound_samples_per_epoch: wire.Amount | None = (
+        None  # slice size that the cost bounds assume; they scale with the slice
+    )
+    round: wire.Count | None = None  # pruning round (Algorithm 3) of an EXPLORE attempt
     in_time: InTime | None = None  # of a job with finish_by or max_slowdown
 
     @property
@@ -301,6 +303,7 @@ class Decision:
     seed: int
     policy: str
     stand_in: PlannedAttempt | None = None
+    settings: Mapping[str, Any] | None = field(default=None, compare=False)  # live ones; None: not read for it
 
     @property
     def in_order(self) -> tuple[PlannedAttempt, ...]:
@@ -317,7 +320,7 @@ class Trial:
     """One row of the trial log."""
 
     job_id: wire.Name
-    number: int  # from 1, in the order in which the job's trials were opened
+    number: wire.Ordinal  # from 1, in the order in which the job's trials were opened
     key: TrialKey
     origin: Origin
     spec: Mapping[str, Any]  # ZeusJob.to_dict() that was decided with, live settings applied
@@ -325,12 +328,12 @@ class Trial:
     planned: PlannedAttempt  # the attempt of that decision that this trial runs
     state: State
     reason: str | None = None
-    asked_after_seq: int = 0  # the highest told_seq that the decision knew
-    told_seq: int | None = None  # number of the closing or reopening within the job; None before the first
-    opened_at: float = 0.0  # seconds since the epoch, the store's clock
-    lease_until: float = 0.0
-    lease_s: float = DEFAULT_LEASE_S  # length of the lease: time after its last report until a trial is abandoned
-    closed_at: float | None = None
+    asked_after_seq: wire.Ordinal = 0  # the highest told_seq that the decision knew
+    told_seq: wire.Ordinal | None = None  # number of the closing or reopening within the job; None before the first
+    opened_at: wire.Moment = 0.0  # the store's clock
+    lease_until: wire.Moment = 0.0
+    lease_s: wire.Span = DEFAULT_LEASE_S  # length of the lease: time after its last report until a trial is abandoned
+    closed_at: wire.Moment | None = None
     observation: Observation = field(default_factory=Observation)
 
     @property

@@ -83,6 +83,12 @@ AnyNumber = Annotated[  # a loss that diverges may be 1e300
 Devices = Annotated[int, Figure(low=1, high=10**6 - 1)]
 Samples = Annotated[int, Figure(low=0, whole=True)]
 Count = Annotated[int, Figure(readable=2**31 - 1)]  # of what a database holds in 32 bits
+MOST_NUMBER = 2**40  # of a trial, or of its closing
+Ordinal = Annotated[int, Figure(low=0, high=MOST_NUMBER)]
+LATEST_S = 4_102_444_800  # the year 2100
+Moment = Annotated[float, Figure(low=0, high=LATEST_S, least=0)]  # seconds since the epoch
+Span = Annotated[float, Figure(low=-LATEST_S, high=LATEST_S, least=0)]  # seconds from one moment to another
+Logarithm = Annotated[float, Figure(low=-100, high=100, least=0)]
 Name = Annotated[str, Text(exact=True)]
 StartId = Annotated[str, Text(100, exact=True)]  # ours has 32 characters
 LongText = Annotated[str, Text(1000)]

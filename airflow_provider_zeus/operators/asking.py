@@ -154,7 +154,7 @@ def drain_for_a_while(store: Store, port: VariablePort, job_id: str, state_dir: 
 def default_trial(request: AskRequest, error: StoreError) -> Trial:
     """The trial of a run whose store could not be asked: the default batch size, and no number yet."""
     reason = str(error) if isinstance(error, UndefinedConnectionError) else "The store could not be asked."
-    live = read_settings(within(AirflowVariables().get, SETTINGS_S), request.job_id, request.job.batch_sizes)
+    live = read_settings(within(AirflowVariables().get, SETTINGS_S), request.job_id, request.job.batch_sizes) or {}
     job = request.job.with_settings(live)  # the job version that the result will belong to
     decision = fallback(
         job, why=f"{reason} This run takes {job.default_batch_size}, the default.", finish_by_s=request.finish_by_s

@@ -86,16 +86,8 @@ class Recurrence:
         if elsewhere:
             check_shared_root(config)
         signal = followed(job) if job.strict else None  # without its signal a strict job opens no trial
-        device = NoneDevice(job.max_power_w, why=ELSEWHERE) if elsewhere else device_here(job, config)
-        info = device.info
-        if (limits := device.limit_range()) is not None:  # before asking: a wrong job opens no trial
-            limits.check(job.power_limits_w or (), info.model)
-        if info.energy_source is None and config.enabled != OFF and not elsewhere:
-            reason = device.missing.get("energy_j", "no source of energy.")
-            log.warning("Zeus tunes the batch size on time alone: %s", reason)
-        elif info.energy_source == "simulated":
-            log.warning("Time and energy of this run are those of the %s: simulated, not measured.", info.model)
-        asked_for = None if elsewhere else info
+        device = device_for(job, config, elsewhere=elsewhere)
+        asked_for = None if elsewhere else device.info
         request = ask_request(job, context, asked_for, lease_s=config.lease_s, part=part, pinned_by=config.pinned_by)
         overlap_possible = context["task"].max_active_tis_per_dag != 1
         begun_s = time.monotonic()
@@ -112,25 +104,18 @@ class Recurrence:
         try:
             if part is None:
                 say_shared(asked)
-            say_budgets(asked)
-            decision = decision_xcom(asked.trial, store)
-            push(context, DECISION, decision)
             reporter.prices = HourPrices(
                 began_s=asked.trial.opened_at or time.time(),
                 waited_since_s=waited_since_s,
                 own=own_signals(job),
                 read=partial(read_signal, keeper=store),
             )
-            plan = plan_of(
-                asked,
-                config,
-                state_dir=None if elsewhere else str(config.state_dir),
-                device=None if elsewhere else device,
-                signal=signal or followed(job, store),
-            )
+            signal = signal or followed(job, store)
+            plan, decision = decided(asked, context, config, store, signal, None if elsewhere else device)
         except BaseException as error:
             reporter.never_trained(error)
-            device.close()
+            with outlived("close the device"):
+                device.close()
             raise
         opened = (lambda: store) if store else reopen
         return cls(plan=plan, device=device, reporter=reporter, decision=decision, opened=opened, elsewhere=elsewhere)
@@ -145,16 +130,50 @@ class Recurrence:
         self.device.close()
 
 
-def device_here(job: ZeusJob, config: ZeusConfig) -> Device:
-    """Open the device of this host that the job measures. Raises JobSpecError for an unknown one."""
-    return device_of(
-        job,
-        config.state_dir,
-        cpu_watts=config.cpu_watts,
-        read_only=config.power_read_only,
-        power_socket=config.power_socket,
-        gpu_lock_wait_s=config.gpu_lock_wait_s,
-    )
+def device_for(job: ZeusJob, config: ZeusConfig, *, elsewhere: bool) -> Device:
+    """The device that the job is decided for, open; the log says where it measures nothing, or what is simulated.
+
+    Raises JobSpecError: it is not known, or one of the job's power limits is out of its range.
+    """
+    device: Device = NoneDevice(job.max_power_w, why=ELSEWHERE)
+    if not elsewhere:
+        device = device_of(
+            job,
+            config.state_dir,
+            cpu_watts=config.cpu_watts,
+            read_only=config.power_read_only,
+            power_socket=config.power_socket,
+            gpu_lock_wait_s=config.gpu_lock_wait_s,
+        )
+    info = device.info
+    if (limits := device.limit_range()) is not None:  # before asking: a wrong job opens no trial
+        limits.check(job.power_limits_w or (), info.model)
+    if info.energy_source is None and config.enabled != OFF and not elsewhere:
+        reason = device.missing.get("energy_j", "no source of energy.")
+        log.warning("Zeus tunes the batch size on time alone: %s", reason)
+    elif info.energy_source == "simulated":
+        log.warning("Time and energy of this run are those of the %s: simulated, not measured.", info.model)
+    return device
+
+
+def decided(
+    asked: AskAnswer,
+    context: Mapping[str, Any],
+    config: ZeusConfig,
+    store: Store | None,
+    signal: Followed | None,
+    device: Device | None,
+) -> tuple[Plan, Mapping[str, Any]]:
+    """Say what was decided, also as XCom; return (the plan, that XCom).
+
+    :param signal: that the power limit follows.
+    :param device: of the training, which is on this host then; None: it is on another one.
+    """
+    say_budgets(asked)
+    decision = decision_xcom(asked.trial, store)
+    push(context, DECISION, decision)
+    state_dir = None if device is None else str(config.state_dir)
+    return plan_of(asked, config, state_dir=state_dir, device=device, signal=signal), decision
 
 
 def check_shared_root(config: ZeusConfig) -> None:

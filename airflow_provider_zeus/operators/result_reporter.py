@@ -16,6 +16,7 @@ from airflow_provider_zeus.model.cost import observed_cost, weights_of
 from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import Observation, State, Trial
 from airflow_provider_zeus.operators.result_writer import QueuedLine, ResultWriter, StoreThread, planned_of
+from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.signals.hours import HourPrices
@@ -91,6 +92,7 @@ class ResultReporter:
             if line.kind == "attempt":
                 self._wait(queued, BEGIN_S)
 
+    @outlived("write that nothing was trained")
     def never_trained(self, error: BaseException) -> None:
         """End the trial of a run that an error left before it trained; nothing where an attempt began or has ended."""
         if self._began:

@@ -111,6 +111,7 @@ class CommandStart:
         self.plan = plan
         self.start_id = ""  # of the process that took the plan; empty while none has
         self.trained = False  # whether that process began an attempt
+        self._failing = False  # whether its result could not be read the last time
         self._reporter, self._sender = recurrence.reporter, ResultSender(recurrence.reporter)
         most_in_environment = 100_000  # characters; Linux takes 131,072 bytes in one variable
         self._handed = plan.to_json()  # ZEUS_PLAN: the plan, or its file
@@ -155,7 +156,6 @@ class CommandStart:
                 if now_s - self._beat_s >= self.plan.heartbeat_s:
                     self._beat_s = now_s
                     self._send_heartbeat()
-            self._read_result()
             self._end(status, child.last_line)
             return status, child.last_line
         except BaseException as error:  # raised by a signal handler: on_kill raises TrainingKilled
@@ -185,16 +185,21 @@ class CommandStart:
             return None
         return replace(self.plan, attempts=left, stand_in=None, first_attempt=last.attempt + 1)
 
-    @outlived("follow the result of the command")
     def _read_result(self) -> None:
-        """Pass on the lines that the process has written since the last call, as far as the plan has their attempts."""
+        """Pass on the lines that the process has written since the last call. Raises nothing, and warns once."""
         if self._follower is None:
             return
         try:
-            lines = self._follower.news()
-        except (OSError, ValueError) as error:
-            log.warning("Zeus: the result of the command cannot be read: %s", error)
-            return
+            self._take(self._follower.news())
+            self._failing = False
+        except Exception as error:
+            level = logging.DEBUG if self._failing else logging.WARNING
+            foreseen = isinstance(error, OSError | ValueError)
+            log.log(level, "Zeus: the result of the command cannot be read: %r", error, exc_info=not foreseen)
+            self._failing = True
+
+    def _take(self, lines: Sequence[ResultLine]) -> None:
+        """Pass on lines of the process, as far as the plan has their attempts."""
         for line in lines:
             self.start_id = line.start_id
             self.trained = self.trained or line.kind == "attempt"
@@ -253,7 +258,8 @@ class CommandStart:
 
     @outlived("write the end of the command")
     def _end(self, status: int, last_line: str) -> None:
-        """End what is open of a command that has ended; one that wrote no result is known by its output."""
+        """Read what a command that has ended wrote last, and end what is open; without a result its output tells."""
+        self._read_result()
         if status == 0 and not self.start_id and not self._elsewhere:
             self._end_by_output(last_line)
         else:

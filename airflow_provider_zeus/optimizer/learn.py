@@ -16,6 +16,7 @@ from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, RECURRENCES_KEPT, UNKNOWN, Belief, Failure, Run
 from airflow_provider_zeus.optimizer.drift import SURPRISES, Change, Surprise, change_among
+from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.optimizer.slices import most_epochs, short, slice_name
 
 V = TypeVar("V")
@@ -25,6 +26,7 @@ FAILURES_KEPT = 32  # more than ten recurrences have, unless many fail at once
 KNOWN_RUNS = 2  # converged runs of a batch size before another one may show a change of Epochs
 
 
+@own_arithmetic()
 def learn(belief: Belief, trial: Trial) -> Belief:
     """The belief after one more trial. Pure.
 

@@ -18,6 +18,7 @@ from airflow_provider_zeus.model.trial import Decision, DeviceInfo, Phase, Plann
 from airflow_provider_zeus.optimizer import thompson
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, belief_tag, prior
 from airflow_provider_zeus.optimizer.learn import learn
+from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.optimizer.reasons import Why
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def fallback(
     return Decision(attempts=(attempt,), seed=seed, policy=job.policy, stand_in=_smaller(job, b))
 
 
+@own_arithmetic()
 def choose(
     job: ZeusJob,
     belief: Belief,

@@ -7,7 +7,9 @@ the Gaussian process, whose median the policy compares. Only the latter imports 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from airflow_provider_zeus.model.estimate import Estimate
@@ -16,6 +18,17 @@ from airflow_provider_zeus.optimizer.belief import Belief
 
 NEVER = "no run of it that teaches has reached the target within the window"
 NOWHERE = "its EpochCost was not measured on any device"
+
+
+@contextmanager
+def own_arithmetic() -> Iterator[None]:
+    """Compute by numpy's defaults: a DAG file may have made underflow an error (``np.seterr``). Also a decorator."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:  # what has not been imported is as it was made
+        yield
+        return
+    with numpy.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+        yield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import LIMIT, Origin, ProfileSample, State, Trial, newest_here
+from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.budget_figures import budget_figures
@@ -53,6 +54,7 @@ class Event:
     figures: Mapping[str, float | str] = field(default_factory=dict)  # of the sentence, with their units in the names
 
 
+@own_arithmetic()
 def events(
     trials: Sequence[Trial], *, profiles: Sequence[ProfileSample] = (), prices: Prices, now_s: float
 ) -> list[Event]:

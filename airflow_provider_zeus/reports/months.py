@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import IMPORTED, Observation, ProfileSample
+from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, recurrences, total
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
@@ -155,6 +156,7 @@ class SavedDraws:
     spent: tuple[float | None, float, float]  # by these runs: energy [J], time [s], time of all their devices [s]
 
 
+@own_arithmetic()
 def saved_between(
     key: tuple[str, str], log: Dataset, profiles: Sequence[ProfileSample], begin_s: float, end_s: float
 ) -> SavedDraws | str:

@@ -15,6 +15,7 @@ from typing import Any
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, Where
+from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline, Saved
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, RunTrials, as_dataset, recurrences
@@ -157,6 +158,7 @@ class RunFigures:
         return {name: value for name, raw in values.items() if (value := _plain(raw)) is not None}
 
 
+@own_arithmetic()
 def with_log(
     found: RunFigures, newest: Sequence[Trial], profile: Callable[[str, Where, str], Sequence[ProfileSample]]
 ) -> RunFigures:

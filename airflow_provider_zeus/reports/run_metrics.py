@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.budget import BudgetUse
 from airflow_provider_zeus.model.cost import Weights, observed_cost, weights_of
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Trial
 from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere, loads
-from airflow_provider_zeus.optimizer.posterior import posteriors
+from airflow_provider_zeus.optimizer.posterior import own_arithmetic, posteriors
 from airflow_provider_zeus.printable import plain_name
 from airflow_provider_zeus.reports.run_figures import RunFigures
 
@@ -56,6 +56,7 @@ def trial_metrics(trials: Sequence[Trial], log: Sequence[Trial]) -> list[Metric]
     return [*sums.values(), *(_gauges("zeus.trial", figures, tags))]
 
 
+@own_arithmetic()
 def job_metrics(run: RunFigures, most_sizes: int = 32) -> list[Metric]:
     """What a run saved against the default batch size at full power, and what each batch size is believed to cost.
 

@@ -16,7 +16,10 @@ from typing import Any
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model import job_checks as kinds
 from airflow_provider_zeus.model.size_bounds import truncated
+from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.base import VariablePort
+from airflow_provider_zeus.units import time_text
 
 log = logging.getLogger(__name__)
 
@@ -49,19 +52,46 @@ def variable_key(prefix: str, name: str) -> str:
     return f"{prefix}:~{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:40]}"
 
 
-def read_settings(read: ReadText | None, job_id: str, batch_sizes: Sequence[int] | None = None) -> dict[str, Any]:
-    """Usable settings of a job; raises nothing. ``batch_sizes`` None: a pinned size is not compared with them."""
+def read_settings(
+    read: ReadText | None, job_id: str, batch_sizes: Sequence[int] | None = None
+) -> dict[str, Any] | None:
+    """Usable settings of a job; None where Airflow does not give them. Raises nothing.
+
+    :param batch_sizes: None: a pinned size is not compared with them.
+    """
     if read is None:
         return {}
     key = variable_key(SETTINGS, job_id)
     try:
         found, problem = _parsed(read(key))
     except Exception as error:  # of Airflow or of the network: settings must not fail a training
-        log.warning("Live settings in Variable %r cannot be read and are ignored: %s", key, error)
-        return {}
+        log.warning("Live settings in Variable %r cannot be read: %s", key, error)
+        return None
     if found is None:
         log.warning("Live settings in Variable %r are ignored: %s. Correct its text or delete it.", key, problem)
         return {}
+    return _usable(found, key, batch_sizes)
+
+
+def last_known(trials: Sequence[Trial], job_id: str, batch_sizes: Sequence[int], now_s: float) -> dict[str, Any]:
+    """The settings that were read last, for a decision for which they could not be: a pin may stand in them.
+
+    :param trials: the newest of the job.
+    :param now_s: seconds since the epoch.
+    """
+    decided = [t for t in trials if t.decision.settings is not None]
+    if not decided:
+        log.warning("No live setting of %s is known from before; the run goes on without.", visible(job_id))
+        return {}
+    last = next(t for t in decided if t.key.ti_id == decided[-1].key.ti_id)  # the first attempt of that decision
+    age = time_text(max(now_s - last.opened_at, 0.0))
+    found = _usable(dict(last.decision.settings or {}), variable_key(SETTINGS, job_id), batch_sizes)
+    held = ", ".join(f"{name} = {value}" for name, value in found.items()) or "none was set"
+    log.warning("Zeus uses the live settings as trial %d knew them, %s ago: %s.", last.number, age, visible(held))
+    return found if "pin_batch_size" not in found else {**found, "pinned_by": f"a live setting, as read {age} ago"}
+
+
+def _usable(found: Mapping[str, Any], key: str, batch_sizes: Sequence[int] | None) -> dict[str, Any]:
     usable = {}
     for name, value in found.items():
         if name == CHANGED:

@@ -10,10 +10,14 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from functools import cache
+from typing import Any, get_type_hints
 
+from airflow_provider_zeus.model import wire
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.job_checks import JobField, Rule
 from airflow_provider_zeus.model.size_bounds import truncated, truncated_observation
-from airflow_provider_zeus.model.trial import Observation, Origin, Phase, PowerPoint, State, Trial
+from airflow_provider_zeus.model.trial import Observation, Origin, Phase, PlannedAttempt, PowerPoint, State, Trial
 from airflow_provider_zeus.model.wire import Figure, decode, encode, refuse_constant, rules
 from airflow_provider_zeus.store.base import Unreadable
 
@@ -23,7 +27,6 @@ DAMAGED = object()
 ORIGIN = tuple(f.name for f in fields(Origin))
 _POINT = tuple(f.name for f in fields(PowerPoint))
 OBSERVED = tuple(f.name for f in fields(Observation))
-_NEVER_NEGATIVE = [name for name, rule in rules(Observation).items() if isinstance(rule, Figure) and rule.low >= 0]
 _STATES, _PHASES = frozenset(State), frozenset(Phase)
 _TIMES = ("opened_at", "lease_until", "lease_s", "closed_at")
 _AS_IS = ("job_id", "number", "reason", "asked_after_seq", "told_seq", *_TIMES)
@@ -38,7 +41,7 @@ class _Spec:
     batch_sizes: tuple[int, ...]
     default_batch_size: int
     target: str
-    job_version: str
+    job_version: wire.Name
     policy: str = ""
     eta: float = 0.0
     beta: float = 0.0
@@ -81,11 +84,36 @@ def from_row(row: Mapping[Any, Any]) -> Trial:
     spec = decode(_Spec, trial.spec, newer=True)
     if trial.batch_size <= 0 or any(batch_size <= 0 for batch_size in spec.batch_sizes):
         raise ValueError(f"batch_size = {min([trial.batch_size, *spec.batch_sizes])} is not above 0")
-    for name in _NEVER_NEGATIVE:
-        value = getattr(trial.observation, name)
-        if isinstance(value, int | float) and value < 0:
-            raise ValueError(f"{name} = {value:g} is below 0")
+    for name, rule in _job_numbers():
+        value = trial.spec.get(name)
+        if isinstance(value, int | float) and (refusal := rule(value)):
+            raise ValueError(f"{name} = {value!r} is {refusal[0]}")
+    for part in (trial, trial.observation, trial.planned, *trial.decision.in_order):
+        _check(part)
+        if isinstance(part, PlannedAttempt) and part.in_time is not None:
+            _check(part.in_time)
     return trial
+
+
+def _check(part: Any) -> None:
+    """Raise ValueError where a number of a row cannot be: no decision, date or text can be made with it."""
+    for name, rule in _figures(part.__class__):
+        value = getattr(part, name)
+        if value is not None and (problem := rule.problem(value)):
+            raise ValueError(f"{name} = {str(value)[:80]}: {problem}")
+
+
+@cache
+def _figures(cls: Any) -> list[tuple[str, Figure]]:
+    return [(name, rule) for name, rule in rules(cls).items() if isinstance(rule, Figure)]
+
+
+@cache
+def _job_numbers() -> list[tuple[str, Rule]]:
+    """The rules of a job's fields that are numbers."""
+    hints = get_type_hints(ZeusJob, include_extras=True)
+    found = [(f.name, JobField.of(hints[f.name])) for f in fields(ZeusJob)]
+    return [(name, of.rule) for name, of in found if of.kind in (int, float) and not of.is_list]
 
 
 def read_json(text: Any) -> Any:

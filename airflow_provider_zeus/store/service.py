@@ -67,8 +67,12 @@ class JobLog:
             checkpoints.forget_checkpoints(self.connection, trial)
 
 
-def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any]) -> AskAnswer:
-    """Close stale trials. Return the open trial of this task instance's try, or choose and open the next one."""
+def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh: bool = True) -> AskAnswer:
+    """Close stale trials. Return the open trial of this task instance's try, or choose and open the next one.
+
+    :param fresh: whether the live settings were read for this decision: later ones may then go by them.
+    """
+    known = dict(settings) if fresh else None
     if request.pinned_by is not None:
         settings = {**settings, "pin_batch_size": request.job.default_batch_size, "pinned_by": request.pinned_by}
     running = log.open_trials()
@@ -105,6 +109,7 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any]) -> AskAns
             now_s=log.now,
         )
         attempt = trials.next_attempt(log.connection, request.ti_id)
+        decision = replace(decision, settings=known)
         trial = rules.opened(request, job, decision, number=number, attempt=attempt, seq=log.seq, now=log.now)
         log.add(trial)
     origin, of_run = request.origin, log.of_run(request.origin) if request.origin.map_index >= 0 else []

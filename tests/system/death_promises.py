@@ -55,6 +55,14 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             (f"{_FAILING}::test_a_model_that_was_returned_is_kept_where_the_device_fails_at_the_end",),
         ),
         Promise(
+            "Anything of ours raises once a function has returned, or a command has ended",
+            "the task's value is kept, and the log says once what could not be done and why; only a target that the job requires fails it",
+            (
+                "tests/unit/operators/test_end_outlived.py::test_a_function_that_has_returned_keeps_its_value",
+                "tests/unit/operators/test_end_outlived.py::test_a_task_keeps_its_value",
+            ),
+        ),
+        Promise(
             "A try raises an error, or reports NaN or an infinity on the target's side",
             "the incumbent trains in the same task; the try is failed, with its reason",
             (
@@ -62,6 +70,36 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
                 f"{_FAILING}::test_an_exploratory_attempt_that_reports_no_finite_number_is_given_up",
                 f"{_RUNS}::test_a_function_whose_try_fails_keeps_the_incumbents_model",
             ),
+        ),
+        Promise(
+            "A try is over, and its signal leaves the function wrapped: asyncio's `TaskGroup`, `except BaseException: sys.exit(0)`, a cancelled task",
+            "the incumbent trains in the same task; what ends or steers the task wins",
+            (
+                "tests/unit/training/test_wrapped_interrupts.py::test_the_next_attempt_follows",
+                "tests/unit/training/test_wrapped_interrupts.py::test_what_ends_or_steers_the_task_wins",
+            ),
+        ),
+        Promise(
+            "A worker of the data loader, its thread that pins memory, or one of a group of errors is out of memory",
+            "the next attempt runs, as after any other out of memory",
+            (
+                "tests/unit/training/test_attempt_loop.py::test_out_of_memory_in_the_first_attempt_runs_the_next_and_in_the_last_is_raised",
+                "tests/unit/training/test_attempt_loop.py::test_out_of_memory_in_a_worker_of_the_data_loader",
+            ),
+        ),
+        Promise(
+            "A report in another unit than the target (75.3 for `accuracy >= 0.88`), a second report in an epoch, a number too large, `run.close()` in the loop",
+            "no untrained model is kept as one that reached its target: the error names the remedy; `run.close()` does nothing there",
+            (
+                "tests/unit/model/test_target.py::test_a_metric_in_another_unit_is_refused_with_the_remedy",
+                "tests/unit/training/test_attempt_loop.py::test_bad_reports_are_named_in_one_clear_error",
+                "tests/unit/training/test_attempt_loop.py::test_a_run_that_its_function_closes_goes_on",
+            ),
+        ),
+        Promise(
+            "A metric is infinite on the far side of the target, as a perplexity that overflows in its first epochs",
+            "the target is not reached yet, and the training goes on",
+            ("tests/unit/model/test_target.py::test_an_infinity_on_the_far_side_has_not_reached_it",),
         ),
         Promise(
             "The process of a try is killed (command)",
@@ -80,6 +118,19 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             "A pod dies in its try (`ZeusTrial`)",
             "its retry trains the incumbent alone",
             (f"{_RUNS}::test_a_pod_that_dies_in_its_try_is_retried_with_the_incumbent_alone",),
+        ),
+        Promise(
+            "A pod dies, and the operator's own retry trains; the result of the first start is lost",
+            "what was kept is the run, for pages, alerts and the log's last line; the lost start is a row without a cost",
+            (
+                "tests/unit/operators/test_collect.py::test_what_a_later_try_kept_is_the_run_in_log_and_page",
+                "tests/integration/test_trial.py::test_earlier_starts_of_a_retried_operator",
+            ),
+        ),
+        Promise(
+            "The setup task of a `ZeusTrial` alone is cleared",
+            "no training counts twice: a start that the log holds is no new result",
+            ("tests/integration/test_trial.py::test_clearing_the_setup_task_alone_books_no_training_twice",),
         ),
         Promise(
             "The incumbent or the default raises; Airflow's Skip and Fail; `strict=True`",
@@ -161,6 +212,20 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             "the default batch size runs; a late answer is closed",
             (
                 "tests/unit/operators/test_asking.py::test_a_store_that_never_answers_is_given_up_and_a_late_answer_closed",
+            ),
+        ),
+        Promise(
+            "A stopped process holds the writers' turn (`zeus.db.turn`)",
+            "the question is answered by the database's own lock, within its 20 s",
+            (
+                "tests/unit/store/sql/test_turns.py::test_a_question_is_answered_though_a_stopped_process_holds_the_turn",
+            ),
+        ),
+        Promise(
+            "Airflow does not give the live settings within 3 s",
+            "the last known ones hold, a pin among them; log and decision say how old they are",
+            (
+                "tests/unit/store/test_contract_answer.py::test_where_they_cannot_be_read_the_last_known_ones_hold_with_their_age",
             ),
         ),
         Promise(
@@ -313,6 +378,40 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             (
                 "tests/unit/operators/test_full_disk.py::test_the_cost_of_a_task_stands_in_the_log_and_can_be_entered_by_hand",
                 "tests/unit/operators/test_full_disk.py::test_the_cost_of_a_script_stands_in_the_log",
+            ),
+        ),
+        Promise(
+            "The folder for temporary files is full or gone (command)",
+            "the command trains; its plan travels in the environment where no folder has room. An error before it trains ends its trial, with the reason",
+            (
+                "tests/integration/test_command.py::TestNoRoomForItsFiles::test_it_trains",
+                "tests/integration/test_command.py::TestNoRoomForItsFiles::test_an_error_before_it_trains_ends_its_trial",
+            ),
+        ),
+        Promise(
+            "The binding of NVML is another package's (pynvml 11.4.1, nvidia-ml-py3)",
+            "it is named with the remedy, nothing of it is used, and the training goes on without energy",
+            (
+                "tests/unit/power/nvml/test_gpu.py::test_a_wrong_binding_is_named_and_nothing_of_it_is_used",
+                "tests/unit/power/test_hostile_nvml.py::test_a_training_goes_on_whatever_nvml_answers",
+            ),
+        ),
+        Promise(
+            "A counter of energy never moves, polled power is 0 W, the range of limits is 0 to 0",
+            "energy and MAXPOWER are missing, with the reason; the batch size is tuned on time alone",
+            (
+                "tests/unit/power/test_still_readings.py::test_a_counter_that_never_moves",
+                "tests/unit/power/test_still_readings.py::test_polled_power_of_nothing",
+                "tests/unit/power/test_still_readings.py::test_limits_of_nothing_are_no_max_power",
+                "tests/unit/power/test_still_readings.py::test_constant_counters_of_processors",
+            ),
+        ),
+        Promise(
+            'A DAG file sets `np.seterr(all="raise")`; the file of a GPU\'s lock was closed',
+            "decisions and figures are the same; the training goes on",
+            (
+                "tests/unit/reports/test_run_figures.py::test_what_a_dag_file_sets_of_numpy_changes_nothing",
+                "tests/unit/power/limits/test_gpu_lock.py::test_a_lock_whose_file_was_closed_ends_no_training",
             ),
         ),
         Promise(

@@ -281,7 +281,7 @@ def live_settings(job_id: str) -> Live:
     if problem := problem_of(text):
         remedy = f"No live setting is used: Variable {key!r} is no JSON object ({problem}). Correct it or delete it."
         return {}, {"problem": remedy}
-    return read_settings(lambda _: text, job_id), last_change(text)
+    return read_settings(lambda _: text, job_id) or {}, last_change(text)
 
 
 def live_settings_of(job_ids: Collection[str]) -> dict[str, Live]:

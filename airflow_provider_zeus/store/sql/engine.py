@@ -23,6 +23,7 @@ from airflow_provider_zeus.store.sql.sqlite_file import turn, watch
 from airflow_provider_zeus.store.sql.watchdog import CALL_S, watch_all
 
 BUSY_TIMEOUT_S = 30  # for SQLite's lock, which the writers of one host share
+TURN_S = 4.0  # for the turn before it, which a stopped process may hold: a question takes two, and 20 s
 LOCK_S, STATEMENT_S = (
     CALL_S - 2,
     CALL_S - 1,
@@ -166,7 +167,7 @@ def transaction(engine: sa.Engine, *, write: bool = False) -> Iterator[sa.Connec
     committing, path = False, file_of(engine.url)
     try:
         with (
-            turn(path, BUSY_TIMEOUT_S) if write and path else nullcontext(),
+            turn(path, TURN_S) if write and path else nullcontext(),
             engine.connect().execution_options(**{_WRITE: write}) as connection,
             connection.begin(),
         ):

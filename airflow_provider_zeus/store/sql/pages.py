@@ -17,6 +17,7 @@ from airflow_provider_zeus.units import J_PER_KWH
 PIECE = 50  # trials in one piece
 
 _T, _S = schema.trial, schema.profile
+_FACTORS = (_T.c.price_per_kwh, _T.c.price_at_once, _T.c.g_co2e_per_kwh, _T.c.g_co2e_at_once)
 
 
 def _sum(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
@@ -76,6 +77,8 @@ def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
             sa.func.sum(_T.c.energy_j * (_T.c.g_co2e_at_once - _T.c.g_co2e_per_kwh)) / J_PER_KWH,
         )
         .where(began >= bounds[0], began < bounds[-1])
+        .where(sql_trials.countable(_T.c.energy_j, _T.c.time_s, _T.c.device_count))
+        .where(sql_trials.countable(*_FACTORS, low=-sql_trials.MOST))
         .group_by(*groups)
         .order_by(*groups)
     )

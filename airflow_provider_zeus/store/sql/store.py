@@ -13,7 +13,7 @@ from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, 
 from airflow_provider_zeus.reports.months import PeriodSum
 from airflow_provider_zeus.store import heartbeat, moving, rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Profile, Report, Unreadable
-from airflow_provider_zeus.store.live_settings import ReadText, read_settings
+from airflow_provider_zeus.store.live_settings import ReadText, last_known, read_settings
 from airflow_provider_zeus.store.service import JobLog
 from airflow_provider_zeus.store.sql import checkpoints, measurements, pages, rename, signals
 from airflow_provider_zeus.store.sql import trials as sql_trials
@@ -62,7 +62,7 @@ class Store(ABC):
         trial, that trial is closed as abandoned, and the same attempt gets the next key: two starts are two
         observations.
         """
-        settings = read_settings(self._read_setting, request.job_id, request.job.batch_sizes)  # before the lock
+        settings, fresh = self._settings_for(request)  # before the lock
         job = request.job.with_settings(settings)
         with self._transaction([request.job_id]) as connection:
             new = checkpoints.learn_ahead(connection, request.job_id, job)
@@ -70,7 +70,16 @@ class Store(ABC):
         with self._open_log(request.job_id) as log:
             if new and sql_trials.row_id(log.connection, request.job_id, new[-1][0]) == last:  # no rename came between
                 checkpoints.write(log.connection, request.job_id, job, new)
-            return service.ask(log, request, settings)
+            return service.ask(log, request, settings, fresh=fresh)
+
+    def _settings_for(self, request: AskRequest) -> tuple[dict[str, Any], bool]:
+        """(Live settings of the job, whether they were read now); else the last known ones hold."""
+        job_id, sizes = request.job_id, request.job.batch_sizes
+        if (settings := read_settings(self._read_setting, job_id, sizes)) is not None:
+            return settings, True
+        with self._transaction([job_id]) as connection:
+            newest = sql_trials.only_trials(sql_trials.newest(connection, job_id, 100))
+            return last_known(newest, job_id, sizes, self._now(connection)), False
 
     def begin(self, key: TrialKey, previous: TrialKey, *, lease_s: float = 90.0) -> Trial:
         """Write the row of the attempt after ``previous`` in the same decision. Idempotent.
@@ -223,7 +232,7 @@ class Store(ABC):
 
     def settings(self, job_id: str) -> dict[str, Any]:
         """Live settings of a job: eta, job_version, pause_exploration, pin_batch_size; empty when none are set."""
-        return read_settings(self._read_setting, job_id)
+        return read_settings(self._read_setting, job_id) or {}
 
     def signal(self, name: str) -> tuple[str | None, bool]:
         """(The series kept under a name, whether the caller is to ask the service now).

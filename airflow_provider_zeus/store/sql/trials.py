@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.model.size_bounds import MOST_TEXT
 from airflow_provider_zeus.model.trial import IMPORTED, Origin, Phase, State, Trial, TrialKey
-from airflow_provider_zeus.model.wire import member
+from airflow_provider_zeus.model.wire import MOST_NUMBER, member
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.rows import OBSERVED, read_row, to_row
 from airflow_provider_zeus.store.rules import limits_left, newest_runs
@@ -80,10 +80,19 @@ _LEFT_A_MODEL = (
     )
     .order_by(_T.c.number.desc())
 )
+MOST = 1e15  # of any figure: a row with a larger one is damaged, and would make a sum infinite
+
+
+def countable(*columns: sa.Column[Any], low: float = 0.0) -> sa.ColumnElement[bool]:
+    """Whether the figures of a row are missing or can be added."""
+    return sa.and_(*(sa.or_(column.is_(None), column.between(low, MOST)) for column in columns))
+
+
 _SPENT = sa.select(sa.func.sum(_T.c.energy_j), sa.func.sum(_T.c.time_s * sa.func.coalesce(_T.c.device_count, 1))).where(
     _T.c.job_id == _job,
     _T.c.number > _after,
     _T.c.opened_at >= sa.bindparam("begin"),
+    countable(_T.c.energy_j, _T.c.time_s, _T.c.device_count),
     sa.func.coalesce(_T.c.energy_source, "") == sa.bindparam("source"),
 )
 _MEASURED = (
@@ -101,6 +110,7 @@ _MEASURED = (
 _LIMITS = (
     sa.select(_T.c.gpu_uuid, _T.c.state, _T.c.limit_found_w, _T.c.power_limit_w)
     .where(_T.c.job_id == _job, _T.c.number > _after, _T.c.gpu_uuid.is_not(None), _T.c.limit_found_w.is_not(None))
+    .where(countable(_T.c.limit_found_w, _T.c.power_limit_w))
     .order_by(_T.c.number)
 )
 _CHANGING = (  # columns that change after a trial was opened
@@ -114,12 +124,13 @@ def lock_job(connection: sa.Connection, job_id: str) -> tuple[int, int]:
     """Lock the row of a job, and insert it first where it is missing; return its ``told_seq`` and last number."""
     while (row := connection.execute(_LOCK_JOB, {"job": job_id}).one_or_none()) is None:
         connection.execute(_ADD_JOB, {"job": job_id})  # again where the job is renamed meanwhile
-    if not (isinstance(row.told_seq, int) and isinstance(row.last_number, int)):  # a damaged row: count again
-        of_job = sa.select(
-            sa.func.max(sa.cast(_T.c.told_seq, sa.BigInteger)).label("told_seq"),
-            sa.func.max(sa.cast(_T.c.number, sa.BigInteger)).label("last_number"),
-        ).where(_T.c.job_id == job_id)
-        row = connection.execute(of_job).one()
+    if not all(isinstance(count, int) and 0 <= count <= MOST_NUMBER for count in (row.told_seq, row.last_number)):
+        told, number = (  # the row is damaged: count again
+            sa.func.max(sa.case((column.between(0, MOST_NUMBER), sa.cast(column, sa.BigInteger))))
+            for column in (_T.c.told_seq, _T.c.number)
+        )
+        counted = connection.execute(sa.select(told, number).where(_T.c.job_id == job_id)).one()
+        return counted[0] or 0, counted[1] or 0
     return row.told_seq or 0, row.last_number or 0
 
 

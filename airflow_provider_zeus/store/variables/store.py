@@ -22,7 +22,7 @@ from airflow_provider_zeus.errors import DamagedLogError, StoreError
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.store import moving, rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, VariablePort
-from airflow_provider_zeus.store.live_settings import read_settings, variable_key
+from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.reported_figures import finite, resolved
 from airflow_provider_zeus.store.rows import DAMAGE
 from airflow_provider_zeus.store.sql import measurements, schema
@@ -82,7 +82,7 @@ class VariableStore(Store):
             raise StoreError(
                 f"The Variable store refuses: recurrences of {request.job_id!r} could overlap. {self._remedy}"
             )
-        settings = read_settings(self._read_setting, request.job_id, request.job.batch_sizes)
+        settings, fresh = self._settings_for(request)
         with self._open_log(request.job_id) as log:
             open_trials = log.open_trials()
             closing = [t.key for t, _ in rules.stale(open_trials, request, log.now)]
@@ -92,7 +92,7 @@ class VariableStore(Store):
                         f"The Variable store refuses: trial {trial.number} of {request.job_id!r} is still running in "
                         f"run {trial.origin.run_id!r}. {self._remedy}"
                     )
-            return service.ask(log, request, settings)
+            return service.ask(log, request, settings, fresh=fresh)
 
     def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> str | None:
         """Renew the lease and write partial sums, to a Variable of the open trial's own."""

@@ -189,7 +189,8 @@ def _load_measurements(connection: sa.Connection, job_id: str, document: LogDocu
     for values in document.points:
         with suppress(*DAMAGE):
             number, points = values
-            curves[ids[number]] = points
+            if isinstance(points, list):
+                curves[ids[number]] = points
     if curves:
         connection.execute(sa.insert(_P), [{"trial_id": row_id, "points": points} for row_id, points in curves.items()])
 

@@ -343,7 +343,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a number of 0": (changed(trial=0), "number = 0"),
     "a huge number": (changed(trial=2**62), "number"),
     "a huge closing": (changed(told_seq=2**62), "told_seq"),
-    "a time after all": (changed(opened_at=1e18), "no time from 1970 to 2100"),
+    "a time after all": (changed(opened_at=1e18), "opened_at"),
     "a NUL": (changed(run_id="a\0"), "run_id"),
     "a long text": (changed(data_slice="x" * 5000), "data_slice"),
     "a job that cannot be": (lambda t: t["spec"].update(eta=7), "eta"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from airflow_provider_zeus.model.job import ZeusJob
@@ -20,8 +22,13 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     TrialKey,
 )
+from airflow_provider_zeus.optimizer.policy import choose, learn, prior
+from airflow_provider_zeus.reports.alerts import events
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.run_figures import RunSaving, Yardstick
+from airflow_provider_zeus.reports.months import saved_between
+from airflow_provider_zeus.reports.run_figures import RunFigures, RunSaving, Yardstick, with_log
+from airflow_provider_zeus.reports.run_metrics import job_metrics
+from airflow_provider_zeus.signals.prices import Prices
 
 JOB = ZeusJob(batch_sizes=[16, 32], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10, eta=0.5)
 WHERE = ("V100", 1, "nvml_counter")
@@ -182,3 +189,41 @@ def test_a_run_that_the_estimate_does_not_know_is_not_compared() -> None:
     yard = Yardstick.of(as_dataset(DEFAULTS, JOB, WHERE), WHERE, profiles=PROFILE)
     found = yard.saving([trial(9, 16, 2.0)])
     assert (found.cost.saved.value, "older than the runs" in (found.cost.saved.reason or "")) == (None, True)
+
+
+SPREAD = [  # (batch size, epochs, energy [J], time [s]) of runs that differ by so much that something underflows
+    (8, 5.0, 5e3, 5e2),
+    (16, 10.0, 1e7, 1e3),
+    (256, 1.0, 1.0, 1e2),
+    (256, 2.0, 2.0, 2e2),
+    (16, 9e3, 9e3, 9e3),
+    (256, 50.0, 50.0, 50.0),
+    (32, 2.0, 2e3, 2e2),
+    (1024, 50.0, 50.0, 5e3),
+    (256, 9e3, 9e3, 9e5),
+    (8, 500.0, 5e8, 5e4),
+]
+
+
+@pytest.mark.parametrize("ask", ["decision", "figures", "metrics", "events", "month"])
+def test_what_a_dag_file_sets_of_numpy_changes_nothing(ask: str) -> None:
+    job = replace(JOB, batch_sizes=[8, 16, 32, 64, 128, 256, 512, 1024], max_epochs=10_000)
+    spec, log = job.to_dict(), []
+    for n, (size, epochs, energy_j, time_s) in enumerate(SPREAD, 1):
+        log.append(trial(n, size, epochs, spec=spec, energy_j=energy_j, time_s=time_s))
+    run = RunFigures(cost={}, ended=log[-1:])
+
+    def answer() -> object:
+        if ask == "decision":
+            belief = reduce(learn, log, prior(job))
+            return choose(job, belief, device=belief.last_device())
+        if ask == "month":
+            return str(saved_between(("d", "j"), as_dataset(log, job), [], 0.0, 1e12))
+        if ask == "events":
+            return events(log, prices=Prices(), now_s=0.0)
+        found = with_log(run, log, lambda *_: [])
+        return job_metrics(found) if ask == "metrics" else str(found.saving and found.saving.cost)
+
+    as_usual = answer()
+    with np.errstate(all="raise"):  # as np.seterr(all="raise") in a DAG file
+        assert answer() == as_usual

@@ -191,6 +191,36 @@ def test_bad_live_settings_are_named_and_ignored(
     assert "zeus-settings:d.train" in message
 
 
+def test_where_they_cannot_be_read_the_last_known_ones_hold_with_their_age(
+    store: Store, set_setting: Set, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a busy host, or while the api-server restarts: a pin may stand in them."""
+
+    def busy(_: str) -> str | None:
+        raise TimeoutError("no answer for 3 s")
+
+    set_setting("zeus-settings:d.train", json.dumps({"eta": 0.9, "pin_batch_size": 64}))
+    known = run(store, 1).trial
+    assert known.decision.settings == {"eta": 0.9, "pin_batch_size": 64}
+    clock.t += 7200
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "airflow_provider_zeus"):
+        patch.setattr(store, "_read_setting", busy)
+        for n in (2, 3):  # what was not read is no news for the run after
+            held = run(store, n).trial
+            assert (held.batch_size, held.planned.phase, held.spec["eta"]) == (64, Phase.PINNED, 0.9)
+            assert held.decision.settings is None
+            assert "as read 2 h 00 min ago" in held.planned.why
+    assert "no answer for 3 s" in caplog.text
+    assert "as trial 1 knew them, 2 h 00 min ago: eta = 0.9, pin_batch_size = 64" in caplog.text
+    set_setting("zeus-settings:d.train", "{}")
+    assert store.ask(request(4)).trial.planned.phase is not Phase.PINNED
+
+
+def test_a_job_of_which_no_setting_was_ever_read_goes_on_without(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_read_setting", lambda _: json.loads("{"))
+    assert store.ask(request(1)).trial.planned.phase is not Phase.PINNED
+
+
 # --- decisions can be replayed
 
 

@@ -313,6 +313,17 @@ def test_one_damaged_variable_hides_no_other_job(store: VariableStore, port: Dic
         store.tell(damaged.key, State.CONVERGED, report())
 
 
+@pytest.mark.parametrize("changes", [{"opened_at": 1e15}, {"epochs": 1e-308}, {"lease_s": -1e15}, {"time_s": 1e300}])
+def test_a_number_that_cannot_be_is_damage(store: VariableStore, port: DictPort, changes: dict[str, float]) -> None:
+    for n in (1, 2, 3):
+        store.tell(store.ask(request(n)).trial.key, State.CONVERGED, report())
+    spoil(port, 2, **changes)
+    assert [t.number for t in store.trials("d.train")] == [1, 3]
+    (damage,) = store.unreadable
+    assert damage.problem.startswith(next(iter(changes)))
+    assert store.ask(request(4)).trial.number == 4
+
+
 def test_a_damaged_trial_keeps_its_attempt_to_itself(store: VariableStore, port: DictPort) -> None:
     store.tell(store.ask(request(1)).trial.key, State.CONVERGED, report())
     spoil(port, 1, decision=7)

@@ -215,6 +215,28 @@ def test_a_job_in_variables_as_the_how_to_says_is_shown_and_one_elsewhere_is_nam
             variables.delete(name)
 
 
+@pytest.mark.parametrize(
+    "change", ["opened_at = 1e15", "epochs = 1e-308", "closed_at = -1e15", "time_s = -9e999", "energy_j = 1e300"]
+)
+def test_a_number_that_cannot_be_is_left_out_of_every_answer(
+    viewer: Any, store: Store, home: Path, change: str
+) -> None:
+    for n in (1, 2):
+        ran(store, n, price_per_kwh=0.3, price_currency="EUR", g_co2e_per_kwh=300.0)
+    with sa.create_engine(f"sqlite:///{home / 'zeus.db'}").begin() as connection:
+        connection.execute(sa.text(f"UPDATE zeus_trial SET {change} WHERE number = 1"))
+    routes = [
+        DAG_COSTS.format("d"),
+        "/zeus/api/dags/d/charts",
+        "/zeus/api/dags/d/what-if",
+        "/zeus/api/dags/d/export?kind=csv",
+    ]
+    for path in (*routes, *data_routes(), "/zeus/api/jobs", "/zeus/api/months", "/zeus/api/months/saved"):
+        assert viewer.get(path).status_code == 200, path
+    assert "1 trial of this log cannot be read: d.train/1" in viewer.get(DAG_COSTS.format("d")).json()["left_out"]
+    assert [row["run_id"] for row in viewer.get(DAG_COSTS.format("d")).json()["rows"]] == ["run2"]
+
+
 def test_another_schema_is_named_and_left_alone(admin: Any, store: Store, home: Path) -> None:
     url = f"sqlite:///{home / 'zeus.db'}"
     with sa.create_engine(url).begin() as connection:

@@ -32,6 +32,18 @@ BROKEN = [
     "energy_j = 'much'",
     "energy_j = 9e999",
     "epochs = -3",
+    "epochs = 1e-308",
+    "time_s = 1e16",
+    "samples = 9e18",
+    "device_count = 0",
+    "gpu_energy_j = '[1e300]'",
+    *(f"{name} = {value}" for name in ("opened_at", "lease_until", "closed_at", "lease_s") for value in (1e15, -1e10)),
+    "asked_after_seq = 4e18",
+    "told_seq = -1",
+    "planned = json_set(planned, '$.bound_epochs', -1)",
+    "planned = json_set(planned, '$.in_time', json('{\"finish_by_s\": 1e15}'))",
+    "decision = json_set(decision, '$.attempts[0].bound_cost', 1e-300)",
+    "spec = json_set(spec, '$.max_epochs', -1)",
     "number = 'five'",
     "opened_at = 'noon'",
     "lease_s = 'long'",
@@ -85,6 +97,19 @@ def test_the_run_of_a_damaged_row_can_write_it_again(store: SqlStore, sqlite_url
     assert store.unreadable == []
 
 
+def test_a_figure_that_cannot_be_is_in_no_sum(store: SqlStore, sqlite_url: str) -> None:
+    """Sums are made by the database, which reads no row."""
+    found = {"energy_j": 1000.0, "price_per_kwh": 0.3, "price_currency": "EUR", "g_co2e_per_kwh": 300.0}
+    for n in range(1, 5):
+        run(store, n, **found)
+    (whole,) = store.sums([0.0, 4e9])
+    for number, change in enumerate(["time_s = -9e999", "energy_j = 1e300", "price_per_kwh = -1e300"], 1):
+        damage(sqlite_url, change, number)
+    (left,) = store.sums([0.0, 4e9])
+    assert (left.energy_j, left.time_s, left.gpu_s) == tuple(s / 4 for s in (whole.energy_j, whole.time_s, whole.gpu_s))
+    assert (left.runs, left.paid) == (1, pytest.approx((whole.paid or 0.0) / 4))
+
+
 def test_damaged_power_points_and_profiles_are_left_out(store: SqlStore, sqlite_url: str) -> None:
     key = store.ask(request(1)).trial.key
     store.heartbeat(key, report(profile=2, points=3, start_id="a"))
@@ -133,11 +158,12 @@ def test_a_checkpoint_of_every_trial_damaged_leaves_the_log(store: SqlStore, sql
     assert store.ask(request(40)).trial.asked_after_seq == 39
 
 
-@pytest.mark.parametrize("change", ["told_seq = 'x'", "last_number = 'x'"])
-def test_damaged_counters_of_a_job_are_counted_again(store: SqlStore, sqlite_url: str, change: str) -> None:
+@pytest.mark.parametrize("value", ["'x'", "-5", "1e18", "9223372036854775807"])
+@pytest.mark.parametrize("name", ["told_seq", "last_number"])
+def test_damaged_counters_of_a_job_are_counted_again(store: SqlStore, sqlite_url: str, name: str, value: str) -> None:
     for n in range(1, 4):
         run(store, n)
-    execute(sqlite_url, f"UPDATE zeus_job SET {change}")
+    execute(sqlite_url, f"UPDATE zeus_job SET {name} = {value}")
     asked = store.ask(request(4)).trial
     assert (asked.number, asked.asked_after_seq) == (4, 3)
     store.tell(asked.key, State.CONVERGED, report())

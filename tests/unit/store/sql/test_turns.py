@@ -193,3 +193,20 @@ def test_a_database_that_stays_locked_is_an_error_with_a_remedy(
         store.ask(request(1))
     holder.close()
     assert store.ask(request(1)).trial.number == 1
+
+
+def test_a_question_is_answered_though_a_stopped_process_holds_the_turn(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has 20 s, of which costs that were kept may take 5."""
+    waited_s: list[float] = []
+
+    @contextmanager
+    def held(_database: Path, most_s: float) -> Iterator[None]:
+        waited_s.append(most_s)
+        yield
+
+    monkeypatch.setattr(engine, "turn", held)
+    assert SqlStore(sqlite_url, create=True).ask(request(1)).trial.number == 1
+    assert waited_s
+    assert sum(waited_s) + 5.0 < 20.0
