@@ -6,7 +6,6 @@ import errno
 import os
 import signal
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +17,6 @@ from airflow.sdk import DAG, task
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.operators import supervise
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.integration.jobs import job, log_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -244,34 +242,6 @@ def test_out_of_memory_at_the_default_lets_a_smaller_size_stand_in(commands: Com
     full_one, kept = log_of(f"{name}.train")
     assert (full_one.observation.out_of_memory, kept.key.ti_id, kept.key.attempt) == (True, full_one.key.ti_id, 2)
     assert xcom(dag_run, "zeus_cost")["kept_attempt"] == 2
-
-
-@pytest.mark.parametrize(
-    "style",
-    [
-        pytest.param("run.train(train)", marks=pytest.mark.slow),
-        pytest.param("train(run)", marks=pytest.mark.nightly),
-    ],
-)
-def test_an_incumbent_that_misses_its_target_is_followed_by_the_next_cheapest(commands: Commands, style: str) -> None:
-    name = "zeus_command_missed_" + ("one" if style.startswith("run") else "loop")
-    misses = LOOP.replace("0.9 * (epoch", "(0.1 if os.path.exists(f'missed-{run.batch_size}') else 0.9) * (epoch")
-    dag = commands.dag(name, misses + f"print('kept', {style})\n", job(policy="knowledge_gradient"))
-    key = f"zeus-settings:{name}.train"
-    for _ in range(8):
-        assert commands.run_dag(dag).state == "success"
-        if len({t.batch_size for t in log_of(f"{name}.train") if t.state.value == "converged"}) > 1:
-            break
-    AirflowVariables().set(key, '{"pause_exploration": true}')
-    assert commands.run_dag(dag).state == "success"
-    best = log_of(f"{name}.train")[-1].batch_size
-    (commands.tmp / f"missed-{best}").touch()
-    before = commands.saves()
-    assert commands.run_dag(dag).state == "success"
-    missed, kept = log_of(f"{name}.train")[-2:]
-    assert (missed.batch_size, missed.state.value) == (best, "exhausted")
-    assert (kept.key, kept.state.value) == (replace(missed.key, attempt=2), "converged")
-    assert commands.saves() == [*before, kept.batch_size], "what missed the target saved nothing"
 
 
 @pytest.mark.slow
