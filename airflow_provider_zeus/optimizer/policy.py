@@ -114,7 +114,9 @@ def _decided(
     asked = asked_after is not None and belief.audits[1] <= asked_after
     if asked and not any(t.planned.phase is Phase.AUDIT for t in running):
         b = job.default_batch_size
-        attempts: tuple[PlannedAttempt, ...] = (PlannedAttempt(batch_size=b, phase=Phase.AUDIT, why=Why.AUDIT_ASKED.of(b=b)),)
+        attempts: tuple[PlannedAttempt, ...] = (
+            PlannedAttempt(batch_size=b, phase=Phase.AUDIT, why=Why.AUDIT_ASKED.of(b=b)),
+        )
     elif job.policy == "zeus":
         attempts = thompson.recommend(job, belief, device, profiles, held, seed)
     else:

@@ -117,6 +117,6 @@ def _conditioning(sizes: tuple[int, ...], at: tuple[int, ...], trend_sd: float) 
     x, known = np.log2(np.asarray(sizes, float)), list(at)
     centred = x - x[known].mean()
     cov: Vector = LEVEL_SD**2 + trend_sd**2 * np.outer(centred, centred) + OWN_SD**2 * np.eye(len(x))
-    precision: Vector = np.linalg.inv(cov[np.ix_(known, known)])
+    precision = np.asarray(np.linalg.inv(cov[np.ix_(known, known)]), np.float64)
     gain = precision @ cov[known]
     return _Conditioning(precision, gain, np.maximum(cov.diagonal() - np.einsum("ij,ij->j", gain, cov[known]), 0.0))
