@@ -256,7 +256,7 @@ def _masked(line: ResultLine) -> ResultLine:
     seen = line.observation
     if seen is not None:
         names = {field.name for field in fields(seen)} - {"returned", "start_id"}
-        texts = {name: masked(text) for name in names if isinstance(text := getattr(seen, name), str)}
+        texts: dict[str, Any] = {name: masked(text) for name in names if isinstance(text := getattr(seen, name), str)}
         reasons = {masked(name): masked(reason) for name, reason in seen.reasons.items()}
         seen = replace(seen, **texts, reasons=reasons)
     notes = {masked(name): value for name, value in line.notes.items()}
