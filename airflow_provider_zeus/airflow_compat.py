@@ -7,6 +7,7 @@ Airflow's public names only; ``ruff`` and ``tests/unit/test_airflow_compat.py`` 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -128,10 +129,20 @@ def masked(text: str) -> str:
     """The text with ``***`` for each secret that Airflow's log of this process masks; as it is, without Airflow.
 
     Airflow masks the passwords of Connections and the values of sensitive Variables that this process has read, unless
-    they are short. Public way: ``airflow.sdk.log.redact``, once its module can be imported at no cost.
+    they are short. So is the begin of one at the end of a text that was cut, elsewhere or before it came here.
+    Public way: ``airflow.sdk.log.redact``, once its module can be imported at no cost.
     """
     masker = sys.modules.get("airflow.sdk._shared.secrets_masker")  # nothing is masked where nothing has imported it
-    return text if masker is None else str(masker.redact(text))
+    if masker is None:
+        return text
+    text = str(masker.redact(text))
+    if text.endswith("…"):
+        for pattern in masker._secrets_masker().patterns:
+            secret = re.sub(r"\\(.)", r"\1", pattern, flags=re.DOTALL)
+            for length in range(len(secret) - 1, 4, -1):  # shorter ones are masked nowhere
+                if text.endswith(f"{secret[:length]}…"):
+                    return f"{text[: -length - 1]}***"
+    return text
 
 
 def airflow_home() -> Path:

@@ -11,8 +11,9 @@ from typing import Any
 
 MOST_NAME = 60  # characters of a plain name
 
-# Where a spreadsheet would see a formula: at the beginning of a cell, or after what separates cells in some countries.
-_FORMULA = re.compile("(^|[;|\\t])(\\s*)('*)([=+\\-@\uff1d\uff0b\uff0d\uff20])")
+# Where a spreadsheet would see a formula: at the beginning of a cell, or after what separates cells in some countries,
+# also behind quotes: a spreadsheet that splits there drops them.
+_FORMULA = re.compile("(^|[;|\\t])([\\s\"]*)('*)([=+\\-@\uff1d\uff0b\uff0d\uff20])")
 
 
 def visible(text: str | os.PathLike[str]) -> str:

@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -255,11 +255,13 @@ def _masked(line: ResultLine) -> ResultLine:
     """The line as it may be stored and shown. The value that was returned stays: only later runs read it."""
     seen = line.observation
     if seen is not None:
-        device, source = (text and masked(text) for text in (seen.device_model, seen.energy_source))
+        names = {field.name for field in fields(seen)} - {"returned", "start_id"}
+        texts: dict[str, Any] = {name: masked(text) for name in names if isinstance(text := getattr(seen, name), str)}
         reasons = {masked(name): masked(reason) for name, reason in seen.reasons.items()}
-        seen = replace(seen, device_model=device, energy_source=source, reasons=reasons)
+        seen = replace(seen, **texts, reasons=reasons)
     notes = {masked(name): value for name, value in line.notes.items()}
-    return replace(line, reason=line.reason and masked(line.reason), observation=seen, notes=notes)
+    points = tuple(replace(point, phase=masked(point.phase)) for point in line.points)
+    return replace(line, reason=line.reason and masked(line.reason), observation=seen, notes=notes, points=points)
 
 
 def stops_the_task(error: BaseException | None) -> bool:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
-from airflow_provider_zeus.model.size_bounds import MOST_RETURNED
+from airflow_provider_zeus.model.size_bounds import MOST_RETURNED, truncated
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.training.attempt import LiveAttempt
@@ -300,7 +300,7 @@ def error_text(error: BaseException) -> str:
     What Airflow's log would mask is masked (:func:`.airflow_compat.masked`), before the text is cut.
     """
     remedy = missing_extra(error)
-    return masked(f"{type(error).__name__}: {_text(error)}{f'. {remedy}' if remedy else ''}")[:500]
+    return truncated(masked(f"{type(error).__name__}: {_text(error)}{f'. {remedy}' if remedy else ''}"), 500)
 
 
 def _text(error: BaseException) -> str:

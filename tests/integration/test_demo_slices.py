@@ -43,6 +43,7 @@ def state_of(dag_run: Any) -> str:
     return str(dag_run.get_task_instance("emit_next").state)
 
 
+@pytest.mark.slow
 def test_each_run_emits_the_next_slice_until_none_is_left(weather: Any, run_dag: Any) -> None:
     dag = weather.zeus_weather_slices()
     assert dag.max_active_runs == 1

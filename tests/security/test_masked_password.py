@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -12,12 +13,16 @@ from urllib.parse import quote
 
 import pytest
 import sqlalchemy as sa
-from airflow.sdk.log import redact
+from airflow.sdk.log import mask_secret, redact
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.hooks.zeus import ZeusHook
+from airflow_provider_zeus.model.trial import Observation, PowerPoint, State
+from airflow_provider_zeus.operators.result_reporter import _masked
 from airflow_provider_zeus.store.open import open_store, store_url
 from airflow_provider_zeus.store.sql import engine as sql_engine
+from airflow_provider_zeus.training.attempt_loop import error_text
+from airflow_provider_zeus.training.protocol.events import ResultLine
 from tests.unit.cli.conftest import Zeus, home, zeus  # noqa: F401  fixtures
 
 PLANTED = "hunter2-Planted"
@@ -218,3 +223,27 @@ def test_a_connection_that_is_none_is_an_error_and_no_second_log(
     with pytest.raises(StoreError, match="cannot be looked up"):
         open_store()
     assert not (home / "zeus.db").exists()
+
+
+TEXTS = ("device_model", "energy_source", "gpu_uuid", "price_source", "price_currency", "g_co2e_source")
+
+
+def test_every_text_of_a_training_elsewhere_is_masked() -> None:
+    mask_secret(password := "every-Text")
+    seen = Observation(**dict.fromkeys(TEXTS, password), reasons={"energy_j": password})
+    point = PowerPoint(t_s=1.0, power_w=None, limit_w=None, phase=password)
+    line = ResultLine(kind="end", start_id="1", attempt=1, observation=seen, reason=password, points=(point,))
+    assert password not in _masked(line).to_json()
+
+
+@pytest.mark.parametrize("before", [480, 985])
+def test_a_password_that_was_cut_before_it_came_here_is_masked(before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    mask_secret(password := "cut-P@ss word that is long")
+    with monkeypatch.context() as elsewhere:  # there Airflow's masker is not known
+        elsewhere.delitem(sys.modules, "airflow.sdk._shared.secrets_masker")
+        texts = [error_text(ValueError(before * "x" + password)), before * "x" + password]
+    for text in texts:
+        line = ResultLine(kind="end", start_id="1", attempt=1, state=State.FAILED, reason=text)
+        reason = str(_masked(ResultLine.from_json(line.to_json())).reason)
+        assert "cut-P" not in reason
+        assert reason.startswith(text[:before])

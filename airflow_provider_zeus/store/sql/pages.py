@@ -86,7 +86,7 @@ def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
     return [
         PeriodSum(
             **dict(zip(names, first, strict=True)),
-            currencies=tuple(sorted({low, high} - {None})),
+            currencies=tuple(sorted({each for each in (low, high) if isinstance(each, str)})),
             g_co2e=g_co2e,
             g_co2e_j=g_co2e_j,
             start_saved=start_saved,

@@ -129,6 +129,7 @@ def test_the_comparison_with_upstream_has_the_speeds_of_one_run(
         assert f"| {said} |" in written
 
 
+@pytest.mark.nightly
 def test_where_upstreams_simulator_stops_one_line_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("zeus._legacy.simulate", reason="upstream is not installed: pip install zeus==0.16.0")
     write(tmp_path)  # size 64 misses in half of its runs; some seeds miss with all

@@ -154,6 +154,7 @@ def test_the_papers_way_of_profiling_by_hand(tmp_path: Path) -> None:
     assert list(extra.energy) == pytest.approx([(5 * 90 - 40 / 12 * 190) / 4560] * 3)
 
 
+@pytest.mark.nightly
 def test_a_picture_of_choices(tmp_path: Path) -> None:
     assert choices(tiny(tmp_path), ["zeus", UPSTREAM], tmp_path / "c.png").stat().st_size > 3_000
 

@@ -27,6 +27,7 @@ def folder(tmp_path: Path, days: int = 40) -> Path:
     return tmp_path
 
 
+@pytest.mark.nightly
 def test_a_replay_and_its_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status = signals.main(["--signals", str(folder(tmp_path)), "--out", str(tmp_path / "out"), "--jobs", "1"])
     report = json.loads((tmp_path / "out" / "report.json").read_text())

@@ -125,6 +125,7 @@ def test_commands(zeus: Zeus, home: Path) -> None:
     assert "is not submitted" in found["submitted: training"].finding
 
 
+@pytest.mark.slow
 def test_a_result_that_does_not_come_back(zeus: Zeus, home: Path) -> None:
     found = checked(zeus, "trials")
     assert found["comes_back: result"].status == "ok"

@@ -101,6 +101,7 @@ def airflow(home: Path, *arguments: str) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
+@pytest.mark.slow
 def test_a_connection_in_airflows_database_and_log_lines_beside_json(home: Path) -> None:
     """The process finds it, though Airflow's look-up does so in server context only; JSON stays alone on stdout."""
     from airflow.models import Connection

@@ -62,6 +62,7 @@ def test_a_process_that_ends_in_time_is_not_killed() -> None:
     assert process.code() == 7
 
 
+@pytest.mark.slow
 def test_leftovers_are_ended_by_the_next_demo_even_without_their_leader() -> None:
     process = start()
     os.kill(process.pid, 9)

@@ -169,6 +169,7 @@ def test_a_gpu_without_counter_is_trained_on_and_not_compared(nvml: FakeNvml, ca
     device.close()
 
 
+@pytest.mark.slow
 def test_a_batch_size_that_does_not_fit_is_said_and_the_others_are_trained(
     nvml: FakeNvml, card: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,7 @@ def open_transaction(url: str, *, write: bool) -> Iterator[sa.Connection]:
         yield connection
 
 
-@pytest.mark.parametrize("write", [False, True])
+@pytest.mark.parametrize("write", [pytest.param(False, marks=pytest.mark.nightly), True])
 @pytest.mark.usefixtures("soon")
 def test_a_statement_ends_though_the_server_is_stopped(store: SqlStore, url: str, admin_url: str, write: bool) -> None:
     with (
@@ -88,6 +88,7 @@ def test_a_commit_that_gets_no_answer_may_be_stored(store: SqlStore, url: str, a
     assert (caught.value.passing, caught.value.unsure) == (True, True)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("soon")
 def test_rows_that_stop_coming_end_the_call(url: str, store: SqlStore, admin_url: str) -> None:
     """Of a log that is read in portions."""
@@ -104,6 +105,7 @@ def test_rows_that_stop_coming_end_the_call(url: str, store: SqlStore, admin_url
         read()
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("soon")
 def test_a_new_connection_to_a_stopped_server_ends(store: SqlStore, admin_url: str) -> None:
     with stopped(admin_url), pytest.raises(StoreError, match="cannot be used") as caught:
@@ -130,7 +132,7 @@ def test_without_a_thread_there_is_no_watch_and_nothing_fails(store: SqlStore, m
     assert store.ask(request(1)).trial.number == 1
 
 
-@pytest.mark.parametrize("write", [False, True])
+@pytest.mark.parametrize("write", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_the_server_itself_ends_a_statement_that_lasts(
     url: str, store: SqlStore, monkeypatch: pytest.MonkeyPatch, write: bool
 ) -> None:

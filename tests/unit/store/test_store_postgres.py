@@ -204,6 +204,7 @@ def test_an_upgrade_that_fails_leaves_nothing_behind(connected: str) -> None:
 # --- the server of these tests
 
 
+@pytest.mark.nightly
 def test_a_test_process_that_is_killed_leaves_no_server_behind() -> None:
     if os.environ.get("ZEUS_TEST_POSTGRES"):
         pytest.skip("ZEUS_TEST_POSTGRES names a server that is not ours")

@@ -237,6 +237,15 @@ def test_a_number_that_cannot_be_is_left_out_of_every_answer(
     assert [row["run_id"] for row in viewer.get(DAG_COSTS.format("d")).json()["rows"]] == ["run2"]
 
 
+def test_a_currency_that_is_no_text_hides_no_months(viewer: Any, store: Store, home: Path) -> None:
+    for n in (1, 2):
+        ran(store, n, price_per_kwh=0.3, price_currency="EUR")
+    with sa.create_engine(f"sqlite:///{home / 'zeus.db'}").begin() as connection:
+        connection.execute(sa.text("UPDATE zeus_trial SET price_currency = x'ff' WHERE number = 1"))
+    for path in ("/zeus/api/months", "/zeus/api/months/saved"):
+        assert viewer.get(path).status_code == 200, path
+
+
 def test_another_schema_is_named_and_left_alone(admin: Any, store: Store, home: Path) -> None:
     url = f"sqlite:///{home / 'zeus.db'}"
     with sa.create_engine(url).begin() as connection:
