@@ -152,6 +152,17 @@ def test_no_file_outside_of_the_folder_is_read(root: Path, said: Callable[..., s
     assert "put it below [zeus] signal_root" in text
 
 
+@pytest.mark.parametrize("path", ["../current/../signals/it", "{root}/../current/../signals/it"])
+def test_whether_a_link_is_elsewhere_changes_no_answer(root: Path, path: str) -> None:
+    (root / "it").write_text("1")
+    (root.parent / "deep" / "er").mkdir(parents=True)
+    assert untrusted_files.read_below(root, path.format(root=root), 9) == b"1"
+    (root.parent / "current").symlink_to("deep/er")
+    assert untrusted_files.read_below(root, path.format(root=root), 9) == b"1"
+    with pytest.raises(ValueError, match="not below"):
+        untrusted_files.read_below(root, f"/proc/self/root{root}/it", 9)
+
+
 def test_a_file_of_the_folder_is_read_also_by_a_link_that_stays(
     root: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]
 ) -> None:
