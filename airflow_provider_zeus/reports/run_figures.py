@@ -1,7 +1,7 @@
 """What one scheduled run cost, and what it saved against the default batch size at full power. Pure.
 
-All that tells a run's figures reads them here: the task's log, XCom ``zeus_cost``, metrics, lineage and asset events,
-and the pages. ``savings.py`` adds up the savings of all runs.
+All that tells a run's figures reads them here: the task's log, metrics, lineage and asset events, and the pages. XCom
+``zeus_cost`` has what was measured, without the saving. ``savings.py`` adds up the savings of all runs.
 """
 
 from __future__ import annotations

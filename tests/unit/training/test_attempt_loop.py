@@ -367,6 +367,24 @@ def test_out_of_memory_in_the_first_attempt_runs_the_next_and_in_the_last_is_rai
     assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", None)
 
 
+def test_out_of_memory_in_other_words_and_behind_another_error() -> None:
+    behind = RuntimeError("the step failed")
+    behind.__cause__ = torch.OutOfMemoryError("CUDA")
+    full = [
+        behind,
+        type("Full", (torch.OutOfMemoryError,), {})("GPU 0"),
+        OSError(12, "Cannot allocate memory"),
+        RuntimeError("CUDA driver error: CUDA_ERROR_OUT_OF_MEMORY"),
+        RuntimeError("cudaErrorMemoryAllocation"),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."),
+        RuntimeError("Bus error. It is possible that dataloader's workers are out of shared memory."),
+        ValueError("OOM when allocating tensor with shape[8192,8192]"),
+        RuntimeError("std::bad_alloc"),
+    ]
+    assert [error for error in full if not out_of_memory(error)] == []
+    assert not any(map(out_of_memory, [RuntimeError("boom"), RuntimeError("a room"), OSError(28, "No space left")]))
+
+
 class _Large(Dataset[int]):
     """Its worker has no memory for 1024 samples, and says so by an error that cannot be made from a text alone."""
 
