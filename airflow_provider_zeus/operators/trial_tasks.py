@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,7 +178,7 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     known = {start[0].start_id for start in starts}
     value = training.pull(training.trains, "return_value")
     starts += [start for start in starts_in_xcom(value, training.result_key) if start[0].start_id not in known]
-    starts = _not_told(starts, reopen, first, plan) if starts else []
+    starts = not_told(starts, reopen, first) if starts else []
     reason = None if starts else _why_no_result(training, folder, value)
     number = None if folder else newest_start(starts)
     report_all(starts, reporter, plan, starts_seen=number, no_start_reason=reason, folder=folder)
@@ -187,14 +187,16 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     return reporter.kept_end, plan.job
 
 
-def _not_told(starts: list[Start], reopen: Callable[[], Store], first: Trial, plan: Plan) -> list[Start]:
-    """The starts that no earlier trial of the run holds: clearing the setup task alone leaves the XCom as it was."""
-    own = {replace(first.key, attempt=plan.first_attempt + i) for i in range(len(plan.in_order))}
+def not_told(starts: list[Start], reopen: Callable[[], Store], first: Trial) -> list[Start]:
+    """The starts that no earlier trial of the run holds: clearing the setup task alone leaves the XCom as it was.
+
+    Those that this trial's own task instance told stay: clearing the teardown task alone tells them again.
+    """
     try:
         trials = reopen().recurrence(first.origin.dag_id, first.origin.run_id)
     except StoreError:
         return starts
-    told = {t.observation.start_id for t in trials if t.key not in own} - {None}
+    told = {t.observation.start_id for t in trials if t.key.ti_id != first.key.ti_id} - {None}
     new = [start for start in starts if start[0].start_id not in told]
     if len(new) < len(starts):
         log.warning(

@@ -35,6 +35,7 @@ from airflow_provider_zeus.operators.collect import (
     starts_in_xcom,
 )
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
+from airflow_provider_zeus.operators.trial_tasks import not_told
 from airflow_provider_zeus.plugin.views.costs import rows_of
 from airflow_provider_zeus.plugin.views.run_view import parts_of
 from airflow_provider_zeus.reports.alerts import FAILING, events
@@ -257,6 +258,21 @@ def test_what_a_later_try_kept_is_the_run_in_log_and_page(store: SqlStore) -> No
     assert (row.state, [t.state for t in row.attempts]) == ("converged", ["failed", "converged"])
     assert [t.state for t in part] == [State.FAILED, State.CONVERGED]
     assert not any(event.kind == FAILING for event in events(log, prices=Prices(), now_s=0.0))
+
+
+def test_a_teardown_that_is_cleared_alone_tells_what_a_later_try_kept_again(store: SqlStore) -> None:
+    first = store.ask(request(1, job_id=uuid4().hex, ti_id=uuid4().hex)).trial
+    plan = replace(PLAN, job_id=first.job_id, ti_id=first.key.ti_id, attempts=first.decision.attempts)
+    died, kept = uuid4().hex, uuid4().hex
+    starts = [
+        [begun(died), line("attempt", died), beat(died)],
+        [begun(kept), line("attempt", kept), line("end", kept), ResultLine(kind="final", start_id=kept, attempt=1)],
+    ]
+    for _ in range(2):
+        reporter = ResultReporter(store, DictPort(), first, lease_s=90, state_dir=Path("/no"))
+        report_all(not_told(starts, lambda: store, first), reporter, plan)
+        assert reporter.kept_end is not None
+    assert [t.state for t in store.trials(first.job_id)] == [State.FAILED, State.CONVERGED]
 
 
 def test_attempts_that_the_plan_does_not_have_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
