@@ -717,3 +717,12 @@ def test_a_missing_module_of_an_extra_names_what_to_install(kit: Kit, caplog: py
 )
 def test_of_another_error_nothing_is_said(error: ImportError) -> None:
     assert missing_extra(error) is None
+
+
+def test_a_counter_that_stands_still_since_the_training_began_measures_nothing(kit: Kit) -> None:
+    gpu = kit.gpu
+    stuck_j = gpu.energy_j()
+    gpu.energy_j = lambda: stuck_j  # type: ignore[method-assign]
+    kit.run(on=gpu).train(loop)
+    assert (kit.ends()[0].state, kit.last().energy_j, kit.last().rest_j) == (State.CONVERGED, None, None)
+    assert "the energy counter stood still for" in kit.last().reasons["energy_j"]
