@@ -73,7 +73,7 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
     place = Path(os.path.abspath(path)).parent
     _check_owners(place)
     folder = os.stat(place)
-    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    empties, flags = flags & os.O_TRUNC, flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     is_new = bool(flags & os.O_CREAT)
     try:
         try:
@@ -90,6 +90,8 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
             _check_file(os.fstat(descriptor), folder, path)
         elif _shares(folder):
             os.chmod(descriptor, 0o660)  # its group is the folder's already
+        if empties:  # not before it was looked at
+            os.ftruncate(descriptor, 0)
     except BaseException:
         os.close(descriptor)
         raise

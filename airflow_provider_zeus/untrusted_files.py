@@ -86,9 +86,10 @@ def read_below(root: str | os.PathLike[str], path: str, most_bytes: int) -> byte
 
     Raises OSError and ValueError as :func:`read_plain`, ValueError also for what is not below the folder.
     """
-    top = os.path.realpath(root)
-    *folders, name = os.path.relpath(os.path.realpath(os.path.join(top, path)), top).split(os.sep)
-    if os.pardir in (*folders, name):
+    top, named = os.path.realpath(root), os.path.abspath(os.path.join(root, path))
+    by_name, inside = os.path.relpath(named, os.path.abspath(root)), os.path.relpath(os.path.realpath(named), top)
+    *folders, name = inside.split(os.sep)
+    if os.pardir in (*by_name.split(os.sep), *folders, name):  # by name too: what lies elsewhere changes no answer
         raise ValueError("not below the folder")
     descriptor = os.open(top, _FOLDER)
     try:

@@ -12,7 +12,9 @@ from typing import Self
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 
 _FORM = re.compile(r"\s*(?P<metric>[A-Za-z_][\w./-]*)\s*(?P<op>>=|<=)\s*(?P<value>[^\s%]+)\s*(?P<unit>%?)\s*")
-_SHARES = {"accuracy", "acc", "f1", "auc", "precision", "recall", "iou", "map"}  # metrics that are shares, by name
+_SHARES = re.compile(  # metrics that are shares, by name: val_accuracy, f1_macro, F1Score, mIoU, mAP50
+    r"(?!.*loss).*(?<![a-z])(accuracy|acc|f1|auc|auroc|precision|recall|m?iou|map)(score)?(?![a-z])"
+)
 _SLACK = 1e-6  # a share may exceed 1 by so much: sums of many terms are not exact
 _REMEDY = 'write it as "accuracy >= 0.84" or "rmse <= 1.5", or "rmse <= runtime" and call run.set_target()'
 
@@ -82,25 +84,31 @@ class Target:
         """Why a metric is in another unit than the target for sure, with the remedy; empty where it may be in its unit.
 
         A share is at most 1: where the target's value is one and the metric's name is that of a share, with any prefix
-        (``val_accuracy``). Where the target says that it is in per cent, its metric is at most 100.
+        or suffix (``val_accuracy``, ``f1_macro``). Where the target says that it is in per cent, it is at most 100.
+        Other errors in per cent may be more (word error rate), and so may growth.
         """
-        named = re.split(r"[_./-]", self.metric.lower())[-1] in _SHARES
-        most = 100.0 if self.per_cent else 1.0 if named and self.value is not None and 0 < self.value <= 1 else math.inf
+        words = re.sub(r"(?<=[a-z])(?=[A-Z][a-z]{2})", "_", self.metric)  # valAccuracy
+        named = _SHARES.match(words.lower()) is not None
+        whole, value = 100.0 if self.per_cent else 1.0, self.value or 0.0
+        is_share = 0 < value <= whole and (named or (self.per_cent and self.higher_is_better))
+        most = whole if is_share else math.inf
         if metric <= most * (1 + _SLACK) or not math.isfinite(metric):
             return ""
         unit, other = ("per cent", "") if self.per_cent else ("a share", ", or state the target in per cent (... %)")
         return (
-            f"{self.metric} {metric:g} was reported, and the target is {self} {self.value:g}, {unit}, which is at most "
+            f"{self.metric} {metric:g} was reported, and the target is {self} {value:g}, {unit}, which is at most "
             f"{most:g}. Report it as {unit}{other}."
         )
 
     def doubt(self, metric: float) -> str:
         """What looks wrong where one of target and metric is a share and the other one per cent; else empty.
 
-        Only of targets that are lower bounds: a loss above 1 is nothing unusual.
+        Only of targets that are lower bounds, or say that they are in per cent: a loss above 1 is nothing unusual.
         """
         value = self.value or 0.0
-        if not self.higher_is_better or not (0 < value <= 1 < metric <= 100 or 0 < metric <= 1 < value <= 100):
+        share = self.higher_is_better and 0 < value <= 1 < metric <= 100
+        per_cent = (self.higher_is_better or self.per_cent) and 0 < metric <= 1 < value <= 100
+        if not (share or per_cent):
             return ""
         kinds = ("a share", "per cent") if value <= 1 else ("per cent", "a share")
         return (

@@ -43,9 +43,9 @@ class ExternalMeter:
             energy_j, time_s = None, None
             why = "a simulated GPU advances with the steps that a training reports: use ZeusRun.from_env() there"
             reasons |= {"energy_j": why, "time_s": why}
-        elif info.energy_source is None or energy_j is None:
+        elif info.energy_source is None or energy_j is None or total.still:
             energy_j = None
-            reasons["energy_j"] = device.missing.get("energy_j") or total.reason or "no source of energy"
+            reasons["energy_j"] = device.missing.get("energy_j") or total.reason or total.still or "no source of energy"
         return Observation(
             energy_j=energy_j,
             time_s=time_s,

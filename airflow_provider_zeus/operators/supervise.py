@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from airflow_provider_zeus.errors import BelowTargetError
@@ -99,7 +99,7 @@ def _folder(recurrence: Recurrence, stack: ExitStack) -> Path | None:
         except OSError as error:
             if recurrence.elsewhere:
                 raise
-            log.warning("Zeus: no folder for the command's result can be made in %s: %s", place or gettempdir(), error)
+            log.warning("Zeus: no folder for the command's result can be made in %s: %s", place or "TMPDIR", error)
     log.warning("Zeus: the command trains, and what it costs is measured from outside. Make room in one of them.")
     return None
 

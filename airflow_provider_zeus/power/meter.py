@@ -57,6 +57,12 @@ class Span:
         return self.energy_j / self.time_s if self.energy_j and self.time_s > 0.0 else None
 
     @property
+    def still(self) -> str:
+        """Why the sum is no measurement though every reading came: the counter never moved; else empty."""
+        is_still = self.energy_j == 0.0 and self.time_s >= 1.0
+        return f"the energy counter stood still for {self.time_s:.0f} s" if is_still else ""
+
+    @property
     def each_j(self) -> tuple[float, ...] | None:
         """Energy of each of several GPUs [J]; None for one GPU, and where it is unknown."""
         return None if self.energy_j is None else self._each_j or None

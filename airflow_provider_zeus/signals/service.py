@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
+import time
 import urllib.request
 from collections.abc import Sequence
 from http.client import HTTPConnection, HTTPSConnection
@@ -18,7 +20,8 @@ from urllib.parse import urlsplit
 
 from airflow_provider_zeus.errors import JobSpecError
 
-ANSWER_S = 5.0  # limit of one request
+ANSWER_S = 5.0  # limit of one request, while nothing comes
+WHOLE_S = 12.0  # limit of one answer, whatever comes
 METADATA = frozenset(  # of services that tell a host its secrets, where they are not link-local as 169.254.169.254 is
     map(
         ip_address,
@@ -61,14 +64,24 @@ def answer_of(address: str, headers: dict[str, str], most_bytes: int, *, allow_l
     kind = _SecureConnection if scheme == "https" else _Connection
     connection = kind(parts.hostname, port, timeout=ANSWER_S)
     connection.addresses = judged(parts.hostname, port, shown, allow_local=allow_local)
+    late = threading.Timer(WHOLE_S, lambda: peer.shutdown(socket.SHUT_RDWR))
+    late.daemon = True
     try:
+        connection.connect()
+        peer = connection.sock  # the connection forgets it once the answer has begun
+        begun_s = time.monotonic()
+        late.start()
         target = (parts.path or "/") + ("?" + parts.query if parts.query else "")
         connection.request("GET", target, headers={**headers, "Connection": "close"})
         with connection.getresponse() as said:
             if not 200 <= said.status < 300:
                 raise HTTPError(shown, said.status, said.reason, said.headers, None)
-            return said.read(most_bytes + 1)
+            whole = said.read(most_bytes + 1)
+        if time.monotonic() >= begun_s + WHOLE_S:
+            raise TimeoutError  # it may have been cut
+        return whole
     finally:
+        late.cancel()
         connection.close()
 
 

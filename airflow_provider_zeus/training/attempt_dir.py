@@ -33,8 +33,9 @@ class AttemptDir:
     """
 
     def __init__(self, root: str | None) -> None:
-        place = Path(root or tempfile.gettempdir())
+        place = Path(root or "")
         try:
+            place = Path(root or tempfile.gettempdir())  # raises where none can be written to
             private_files.make_folder(place)
             remove_orphans(place)
             self._lock, marker = tempfile.mkstemp(_MARKER, _PREFIX, place)  # private: O_EXCL, mode 0600

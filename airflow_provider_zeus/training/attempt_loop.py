@@ -9,7 +9,7 @@ import os
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from airflow_provider_zeus.airflow_compat import masked
@@ -79,12 +79,13 @@ def end_unfinished(run: PlanProgress, *, error_before: BaseException | None) -> 
 
 def _run_attempt(run: PlanProgress, live: LiveAttempt, fn: Callable[[], T]) -> tuple[bool, T | None]:
     """Call ``fn`` for one attempt; return whether the model is kept, and the function's value."""
+    handled = sys.exc_info()[1]  # what the author's code around train() handles now is no signal of this attempt
     try:
         value = fn()
     except BaseException as error:
         if remedy := missing_extra(error):
             log.error("Zeus: %s", remedy)
-        if run.forked or not _next_follows(run, live, error):
+        if run.forked or not _next_follows(run, live, error, handled):
             raise
         drop_frames(error)
         return False, None
@@ -130,15 +131,20 @@ def _end_returned(run: PlanProgress, live: LiveAttempt, value: object) -> bool:
     return True
 
 
-def _next_follows(run: PlanProgress, live: LiveAttempt, error: BaseException) -> bool:
-    """Write the end of an attempt that ``error`` left; return whether the next attempt runs."""
+def _next_follows(
+    run: PlanProgress, live: LiveAttempt, error: BaseException, handled: BaseException | None = None
+) -> bool:
+    """Write the end of an attempt that ``error`` left; return whether the next attempt runs.
+
+    :param handled: was being handled already when the attempt began.
+    """
     if run.killed is not None:
         run.end(State.FAILED, f"killed: {run.killed}")
         if error is not run.killed:
             raise run.killed from error
         return False
     if live.interrupt is not None:
-        follows = next_may_follow(live.interrupt, error)
+        follows = next_may_follow(live.interrupt, error, handled)
         if error is not live.interrupt and follows:
             log.error("Zeus: this attempt was given up, and on its way out the function raised.", exc_info=error)
         _end_given_up(run, live)
@@ -151,7 +157,7 @@ def _next_follows(run: PlanProgress, live: LiveAttempt, error: BaseException) ->
     if no_memory and index + 1 < len(run.plan.in_order):
         log.warning("Zeus: batch size %d is out of memory here; the next attempt runs.", size)
         return True
-    if run.plan.exploratory(index) and not run.job.strict and may_be_due_to_batch_size(error):
+    if run.plan.exploratory(index) and not run.job.strict and may_be_due_to_batch_size(error, handled):
         log.warning("Zeus: batch size %d failed and is given up; the next attempt runs.", size, exc_info=error)
         return True
     return False
@@ -195,14 +201,14 @@ def _end_given_up(run: PlanProgress, live: LiveAttempt) -> None:
     run.end(state, reason)
 
 
-def may_be_due_to_batch_size(error: BaseException) -> bool:
+def may_be_due_to_batch_size(error: BaseException, handled: BaseException | None = None) -> bool:
     """Whether the batch size may have caused an error: any ``Exception`` except those by which a task steers Airflow.
 
     ``sys.exit`` with an error status counts as a failure too.
     """
-    if isinstance(error, SystemExit):
-        return bool(error.code)
-    return isinstance(error, Exception) and not steers_airflow(error)
+    if _is_steered(error, handled):
+        return False
+    return bool(error.code) if isinstance(error, SystemExit) else isinstance(error, Exception)
 
 
 def steers_airflow(error: BaseException) -> bool:
@@ -222,29 +228,44 @@ def steers_airflow(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt | TrainingKilled) or not names.isdisjoint(steer)
 
 
-def next_may_follow(over: AttemptOver, error: BaseException) -> bool:
+def _is_steered(error: BaseException, *handled: BaseException | None) -> bool:
+    """Whether an exception, or one in its group, ends or steers the task, or came out of handling a signal that does.
+
+    :param handled: exceptions behind which no signal is looked for.
+    """
+    return any(steers_airflow(each) for each in related(error, by=())) or any(
+        steers_airflow(each) and not isinstance(each, Exception) for each in related(error, until=handled)
+    )
+
+
+def next_may_follow(over: AttemptOver, error: BaseException, handled: BaseException | None = None) -> bool:
     """Whether the next attempt follows one that was over when ``error`` left the function.
 
     It does where ``error`` is an ``Exception``, an exit, a cancelled task of asyncio, or has to do with ``over``: is
     it, holds it in a group, or was raised while it was handled. What ends or steers the task wins, in a group too.
     """
-    if any(steers_airflow(each) for each in related(error, causes=False)):
+    if _is_steered(error, over, handled):
         return False
     ways_out = isinstance(error, Exception | SystemExit) or type(error).__name__ == "CancelledError"
     return ways_out or any(each is over for each in related(error))
 
 
-def related(error: BaseException, *, causes: bool = True) -> Iterator[BaseException]:
-    """An exception, those in its group, and with ``causes`` those that each was raised from or after; each once."""
-    seen: set[int] = set()
-    left = [error]
+def related(
+    error: BaseException, *, by: Sequence[str] = ("__cause__", "__context__"), until: Sequence[object] = ()
+) -> Iterator[BaseException]:
+    """An exception, those in its group, and those that each was raised from or after; each once.
+
+    :param by: attributes that lead to an earlier exception.
+    :param until: exceptions that are left out, with what is behind them.
+    """
+    seen = {id(each) for each in until}
+    left: list[BaseException | None] = [error]
     while left:
         each = left.pop()
-        if id(each) in seen:
+        if each is None or id(each) in seen:
             continue
         seen.add(id(each))
-        earlier = (each.__cause__, each.__context__) if causes else ()
-        left += [e for e in earlier if e is not None]
+        left += [getattr(each, name) for name in by]
         left += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
         yield each
 
@@ -257,11 +278,16 @@ def drop_frames(error: BaseException) -> None:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an exception of Python, torch, CUDA, JAX or TensorFlow says that memory is exhausted, in a group too."""
-    # "Caught ...": torch's text for an error of a DataLoader's worker, or of its thread that pins memory
-    words = r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED|\bCaught \w*MemoryError"
-    for each in related(error, causes=False):
-        if isinstance(each, MemoryError) or "OutOfMemory" in type(each).__name__:
+    """Whether an exception of Python, torch, CUDA, JAX or TensorFlow says that memory is exhausted.
+
+    One in a group counts, and one that it was raised from.
+    """
+    words = (  # "Caught ...": torch's text for an error of a DataLoader's worker, or of its thread that pins memory
+        r"out[ _]of[ _](shared )?memory|(can't|cannot) allocate memory|not enough memory|\bOOM\b|bad_alloc|"
+        r"RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation|\bCaught \w*MemoryError"
+    )
+    for each in related(error, by=("__cause__",)):
+        if isinstance(each, MemoryError) or any("OutOfMemory" in kind.__name__ for kind in type(each).__mro__):
             return True
         if isinstance(each, Exception) and re.search(words, _text(each), re.IGNORECASE):
             return True

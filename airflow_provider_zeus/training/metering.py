@@ -165,7 +165,7 @@ class AttemptMeter:
         excess_j, excess_s = self._sweep.excess(self.samples)
         energy_j, each_j = total.energy_j, total.each_j
         rest_j = None if energy_j is None or train.energy_j is None else energy_j - train.energy_j
-        if info.energy_source is None or not started:
+        if info.energy_source is None or not started or total.still:
             energy_j = rest_j = excess_j = each_j = None
         return Observation(
             epochs=epochs,
@@ -194,7 +194,7 @@ class AttemptMeter:
         missing, reasons = self._device.missing, {}
         not_profiled = "the limit that would have been chosen is not measured yet"
         if self._point is not None:
-            unread = missing.get("energy_j") or self._total.reason or self._train.reason
+            unread = missing.get("energy_j") or self._total.reason or self._train.reason or self._total.still
             for name in (name for name, value in figures.items() if value is None):
                 reasons[name] = (unread if name.endswith("_j") else None) or not_profiled
         if epochs is None:

@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -28,7 +29,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.signals import service as module
 from airflow_provider_zeus.signals.hours import read_signal
 from airflow_provider_zeus.signals.reading import followed
-from airflow_provider_zeus.signals.service import judged
+from airflow_provider_zeus.signals.service import answer_of, judged
 
 SECRET = "s3cret-of-another"
 JSON = {"times": "$.t", "values": "$.v", "unit": "g/kWh"}
@@ -150,6 +151,17 @@ def test_no_file_outside_of_the_folder_is_read(root: Path, said: Callable[..., s
     assert SECRET not in text
     assert "not below the folder" in text
     assert "put it below [zeus] signal_root" in text
+
+
+@pytest.mark.parametrize("path", ["../current/../signals/it", "{root}/../current/../signals/it"])
+def test_whether_a_link_is_elsewhere_changes_no_answer(root: Path, path: str) -> None:
+    (root / "it").write_text("1")
+    (root.parent / "deep" / "er").mkdir(parents=True)
+    assert untrusted_files.read_below(root, path.format(root=root), 9) == b"1"
+    (root.parent / "current").symlink_to("deep/er")
+    assert untrusted_files.read_below(root, path.format(root=root), 9) == b"1"
+    with pytest.raises(ValueError, match="not below"):
+        untrusted_files.read_below(root, f"/proc/self/root{root}/it", 9)
 
 
 def test_a_file_of_the_folder_is_read_also_by_a_link_that_stays(
@@ -403,3 +415,44 @@ def test_the_time_of_one_request_is_bounded(monkeypatch: pytest.MonkeyPatch, sai
     monkeypatch.setattr(module, "ANSWER_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert "TimeoutError" in said(url=f"http://127.0.0.1:{silent.getsockname()[1]}/", **JSON)
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", b" "),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"a: b\r\n"),
+    ],
+    ids=["body", "continue", "trailers"],
+)
+def test_an_answer_without_end_is_left(monkeypatch: pytest.MonkeyPatch, begin: bytes, more: bytes) -> None:
+    monkeypatch.setattr(module, "WHOLE_S", 0.2)
+    left = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def talk() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.recv(4096)
+                client.sendall(begin)
+                try:
+                    while not left.wait(0.01):
+                        client.sendall(more)
+                except OSError:
+                    left.set()
+
+        def ask() -> None:
+            with suppress(OSError):  # what came until then is no answer either
+                answers.append(answer_of(f"http://127.0.0.1:{listener.getsockname()[1]}/", {}, 10**6, allow_local=True))
+            ended.set()
+
+        answers: list[bytes] = []
+        ended = threading.Event()
+        for each in (talk, ask):
+            threading.Thread(target=each, daemon=True).start()
+        try:
+            assert ended.wait(5.0)
+            assert answers == []
+        finally:
+            left.set()

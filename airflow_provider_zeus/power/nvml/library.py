@@ -23,12 +23,11 @@ class NvmlAnswer(NamedTuple):
 def ask(function: str, *arguments: Any) -> NvmlAnswer:
     """Call a function of NVML by its name in ``pynvml``; never raises. An answer of a wrong kind is a problem."""
     called = "nvmlInit"
-    texts = ("nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlSystemGetDriverVersion")
     try:
         binding, called = _initialised(), function
         call = getattr(binding, function, None)
         value = call(*arguments) if call is not None else b""
-        if isinstance(value, bytes) or (function in texts and not isinstance(value, str)):
+        if not _fits(function, value):
             return NvmlAnswer(None, FUNCTION_NOT_FOUND if call is None else NOT_NVML, _wrong_binding(function))
         return NvmlAnswer(value)
     except ModuleNotFoundError:
@@ -38,6 +37,26 @@ def ask(function: str, *arguments: Any) -> NvmlAnswer:
         known = isinstance(code, int) and code != NOT_NVML
         text = NVML_ERRORS.get(code, f"error {code}") if known else repr(error)
         return NvmlAnswer(None, code if known else NOT_NVML, f"{called}: {text}")
+
+
+def _fits(function: str, value: Any) -> bool:
+    """Whether an answer is of the kind that this function has in nvidia-ml-py."""
+    name = function.removeprefix("nvmlDeviceGet").removeprefix("nvmlSystemGet")
+    if name in ("Name", "UUID", "DriverVersion"):
+        return isinstance(value, str)
+    if name in ("MigMode", "PowerManagementLimitConstraints"):
+        return isinstance(value, list | tuple) and len(value) == 2 and all(map(_counts, value))
+    if name.startswith("ComputeRunningProcesses"):
+        return isinstance(value, list | tuple)
+    if name == "UtilizationRates":
+        return _counts(getattr(value, "gpu", None))
+    if name in ("Count", "TotalEnergyConsumption", "PowerUsage", "PowerManagementLimit", "EnforcedPowerLimit"):
+        return _counts(value)
+    return not isinstance(value, bytes)
+
+
+def _counts(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value < 2**63
 
 
 def _wrong_binding(function: str) -> str:

@@ -159,7 +159,11 @@ def test_the_files_are_this_users_alone_and_follow_no_link(zeus: Zeus, store: St
         done = zeus(*asked)
         assert (done.status, f"{planted} is a symbolic link" in done.err) == (1, True), done.err
         planted.unlink()
-    assert kept.read_text() == "mine"
+    folder.chmod(0o777)
+    (planted := folder / "zeus-2020-01.html").unlink()
+    planted.hardlink_to(kept)
+    assert zeus(*asked).status == 1
+    assert kept.read_text() == "mine", "it is not emptied either"
 
 
 @pytest.mark.parametrize(

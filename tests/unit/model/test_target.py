@@ -138,6 +138,13 @@ def test_a_metric_that_is_no_finite_number_is_refused(value: Any) -> None:
         ("box-mAP >= 0.4", 40.0),
         ("accuracy >= 88 %", 101.0),
         ("growth >= 5 %", 130.0),
+        ("f1_macro >= 0.8", 80.0),
+        ("F1Score >= 0.8", 80.0),
+        ("valAccuracy >= 0.9", 91.0),
+        ("accuracy_top1 >= 0.76", 75.0),
+        ("mAP50 >= 0.5", 50.0),
+        ("test/mIoU >= 0.5", 50.0),
+        ("auroc >= 0.9", 91.0),
     ],
 )
 def test_a_metric_in_another_unit_is_refused_with_the_remedy(text: str, metric: float) -> None:
@@ -156,6 +163,12 @@ def test_a_metric_in_another_unit_is_refused_with_the_remedy(text: str, metric: 
         ("accuracy >= 88 %", 0.753),
         ("score >= 0.88", 75.3),
         ("heatmap_loss <= 0.5", 3.0),
+        ("heatmap >= 0.5", 3.0),
+        ("iou_loss <= 0.5", 3.0),
+        ("accumulated >= 0.5", 3.0),
+        ("wer <= 5 %", 180.0),
+        ("mape <= 5 %", 250.0),
+        ("growth >= 120 %", 130.0),
         ("loss <= 0.5", 7.0),
     ],
 )
@@ -165,7 +178,8 @@ def test_a_metric_that_may_be_in_the_targets_unit_is_taken(text: str, metric: fl
 
 
 @pytest.mark.parametrize(
-    ("text", "metric"), [("accuracy >= 88 %", 0.753), ("score >= 0.88", 75.3), ("accuracy >= 88", 0.9)]
+    ("text", "metric"),
+    [("accuracy >= 88 %", 0.753), ("score >= 0.88", 75.3), ("accuracy >= 88", 0.9), ("error_rate <= 5 %", 0.9)],
 )
 def test_a_metric_that_may_be_in_another_unit_is_doubted(text: str, metric: float) -> None:
     assert "looks like" in Target.parse(text).doubt(metric)

@@ -107,3 +107,12 @@ def test_a_second_end_of_an_attempt_is_left_out_with_one_warning(
     (trial,) = supervised.trials
     assert (trial.state, trial.observation.energy_j) == (State.CONVERGED, 7.0)
     assert len([r for r in caplog.records if "a second end of attempt 1" in r.getMessage()]) == 1
+
+
+def test_a_command_trains_where_no_temporary_folder_can_be_written_to(
+    supervised: Supervised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/proc"])
+    supervised.run([line("start"), line("attempt", 1), end(1, State.CONVERGED), line("final", 1)])
+    assert [trial.state for trial in supervised.trials] == [State.CONVERGED]

@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.factory import open_device
-from airflow_provider_zeus.power.meter import Span, edge, read
+from airflow_provider_zeus.power.meter import Reading, Span, edge, read
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.power.simulated.state_file import COUNTER_MJ, StateFile
 
@@ -124,3 +124,13 @@ def test_the_none_device_has_no_limit() -> None:
     assert (device.limit_range(), device.limit_w(), device.uuid, device.restore_record()) == (None, None, None, None)
     with pytest.raises(DeviceError, match="no power limit"):
         device.set_limit_w(100.0)
+
+
+def test_a_counter_that_stands_still_measures_nothing() -> None:
+    span = Span(Reading(100.0, 0.0))
+    span.advance(Reading(100.0, 0.5))
+    assert span.still == "", "too short to tell"
+    span.advance(Reading(100.0, 12.0))
+    assert span.still == "the energy counter stood still for 12 s"
+    span.advance(Reading(100.1, 13.0))
+    assert span.still == ""

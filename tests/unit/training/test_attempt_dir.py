@@ -52,6 +52,13 @@ def test_a_run_that_fails_leaves_nothing(kit: Kit, tmp_path: Path, alone: bool) 
     assert list(root.iterdir()) == []
 
 
+def test_without_any_temporary_folder_the_setting_is_named(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/proc"])
+    with pytest.raises(JobSpecError, match=r"attempt_root.*no folder can be made"):
+        _ = kit.run().attempt_dir
+
+
 def test_a_loop_alone_keeps_its_folder(kit: Kit, tmp_path: Path) -> None:
     path = Path(saves(kit.run(attempt_root=str(tmp_path / "models"))))
     assert path.read_text() == "256"

@@ -367,6 +367,24 @@ def test_out_of_memory_in_the_first_attempt_runs_the_next_and_in_the_last_is_rai
     assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", None)
 
 
+def test_out_of_memory_in_other_words_and_behind_another_error() -> None:
+    behind = RuntimeError("the step failed")
+    behind.__cause__ = torch.OutOfMemoryError("CUDA")
+    full = [
+        behind,
+        type("Full", (torch.OutOfMemoryError,), {})("GPU 0"),
+        OSError(12, "Cannot allocate memory"),
+        RuntimeError("CUDA driver error: CUDA_ERROR_OUT_OF_MEMORY"),
+        RuntimeError("cudaErrorMemoryAllocation"),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."),
+        RuntimeError("Bus error. It is possible that dataloader's workers are out of shared memory."),
+        ValueError("OOM when allocating tensor with shape[8192,8192]"),
+        RuntimeError("std::bad_alloc"),
+    ]
+    assert [error for error in full if not out_of_memory(error)] == []
+    assert not any(map(out_of_memory, [RuntimeError("boom"), RuntimeError("a room"), OSError(28, "No space left")]))
+
+
 class _Large(Dataset[int]):
     """Its worker has no memory for 1024 samples, and says so by an error that cannot be made from a text alone."""
 
@@ -699,3 +717,12 @@ def test_a_missing_module_of_an_extra_names_what_to_install(kit: Kit, caplog: py
 )
 def test_of_another_error_nothing_is_said(error: ImportError) -> None:
     assert missing_extra(error) is None
+
+
+def test_a_counter_that_stands_still_since_the_training_began_measures_nothing(kit: Kit) -> None:
+    gpu = kit.gpu
+    stuck_j = gpu.energy_j()
+    gpu.energy_j = lambda: stuck_j  # type: ignore[method-assign]
+    kit.run(on=gpu).train(loop)
+    assert (kit.ends()[0].state, kit.last().energy_j, kit.last().rest_j) == (State.CONVERGED, None, None)
+    assert "the energy counter stood still for" in kit.last().reasons["energy_j"]

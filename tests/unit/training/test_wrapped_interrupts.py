@@ -123,3 +123,43 @@ def test_a_swallowed_signal_keeps_no_model(kit: Kit, caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.ERROR):
         assert kit.run(GIVEN_UP_AFTER_ONE, incumbent(256)).train(train) == 256
     assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", 2)
+
+
+@pytest.mark.parametrize("over", [False, True])
+@pytest.mark.parametrize(
+    "signal", [KeyboardInterrupt(), AirflowTaskTimeout("too long")], ids=lambda e: type(e).__name__
+)
+def test_a_signal_wins_where_its_handling_raises(kit: Kit, signal: BaseException, over: bool) -> None:
+    def train(run: ZeusRun) -> int:
+        try:
+            if over:
+                loop(run)
+            raise signal
+        except BaseException:
+            raise OSError("no room for the last checkpoint") from signal if over else None
+
+    run = kit.run(GIVEN_UP_AFTER_ONE, incumbent(256))
+    with pytest.raises(OSError, match="no room"):
+        run.train(train)
+    assert [end.state for end in kit.ends()] == [State.GIVEN_UP if over else State.FAILED]
+
+
+def test_a_group_that_steers_the_task_is_not_due_to_the_batch_size(kit: Kit) -> None:
+    def train(run: ZeusRun) -> int:
+        raise ExceptionGroup("both", [ValueError("one"), AirflowSkipException("not today")])
+
+    with pytest.raises(ExceptionGroup):
+        kit.run(GIVEN_UP_AFTER_ONE, incumbent(256)).train(train)
+    assert [end.state for end in kit.ends()] == [State.FAILED]
+
+
+def test_a_signal_that_was_handled_before_the_training_ends_no_attempt(kit: Kit) -> None:
+    try:
+        raise AirflowTaskTimeout("of what came before")
+    except AirflowTaskTimeout:
+        assert kit.run(GIVEN_UP_AFTER_ONE, incumbent(256)).train(in_two_groups_once) == 256
+    assert [end.state for end in kit.ends()] == [State.GIVEN_UP, State.CONVERGED]
+
+
+def in_two_groups_once(run: ZeusRun) -> int:
+    return in_two_groups(run) if run.attempt == 1 else loop(run)

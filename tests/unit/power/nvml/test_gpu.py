@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import sys
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -230,6 +232,22 @@ def test_a_wrong_binding_is_named_and_nothing_of_it_is_used(monkeypatch: pytest.
         assert "of pynvml 11.4.1, which answers otherwise; pip uninstall pynvml, then pip install" in answer.problem
     with pytest.raises(DeviceError, match="pynvml"):
         NvmlDevice().max_power_w  # noqa: B018
+
+
+@pytest.mark.parametrize("odd", [None, -5, "12", math.nan, (1,)], ids=repr)
+def test_an_answer_of_another_kind_is_no_reading(card: Gpu, monkeypatch: pytest.MonkeyPatch, odd: Any) -> None:
+    library.ask("nvmlDeviceGetCount")
+    for function in (
+        "nvmlDeviceGetTotalEnergyConsumption",
+        "nvmlDeviceGetPowerManagementLimit",
+        "nvmlDeviceGetPowerManagementLimitConstraints",
+        "nvmlDeviceGetUtilizationRates",
+        "nvmlDeviceGetMigMode",
+    ):
+        monkeypatch.setattr(sys.modules["pynvml"], function, lambda *_: odd)
+        assert function in library.ask(function, 0).problem
+    device = NvmlDevice()
+    assert (device.energy_j(), device.limit_w(), device.busy(), device.limit_range()) == (None,) * 4
 
 
 def test_the_restore_record_is_plain_json(card: Gpu) -> None:
