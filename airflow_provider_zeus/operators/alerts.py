@@ -100,21 +100,29 @@ def send(named: Named, context: Mapping[str, Any], record: Record, job_id: str, 
     The reason is the class of the error alone, and so is what is logged: its text may hold an address with a secret.
     """
     handed = {**context, "zeus": event_of(record, job_id)}  # a copy: a notifier writes its fields into it
+
+    def hand_over() -> BaseException | None:
+        try:
+            named.make()(handed)
+        except BaseException as error:  # of any kind, a TimeoutError of its own and a group too
+            return error
+        return None
+
     try:
-        bounded(lambda: named.make()(handed), most_s)
-    except TimeoutError as error:
-        log.warning("Zeus: notifier %s did not take the event %r: %s.", named.name, record.kind, error)
+        error = bounded(hand_over, most_s)
+    except TimeoutError as late:
+        log.warning("Zeus: notifier %s did not take the event %r: %s.", named.name, record.kind, late)
         return f"{named.name}: no answer for {most_s:.0f} s"
-    except (Exception, SystemExit) as error:
-        *_, (frame, line) = traceback.walk_tb(error.__traceback__)
-        place = f"{frame.f_code.co_filename}:{line}"
-        log.warning(
-            "Zeus: notifier %s did not take the event %r: %s, raised at %s. Its text is not logged: it may hold an "
-            "address with a secret.",
-            *(named.name, record.kind, type(error).__name__, place),
-        )
-        return f"{named.name}: {type(error).__name__}"
-    return ""
+    if error is None:
+        return ""
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    place = f"{frame.f_code.co_filename}:{line}"
+    log.warning(
+        "Zeus: notifier %s did not take the event %r: %s, raised at %s. Its text is not logged: it may hold an "
+        "address with a secret.",
+        *(named.name, record.kind, type(error).__name__, place),
+    )
+    return f"{named.name}: {type(error).__name__}"
 
 
 def event_of(record: Record, job_id: str) -> dict[str, Any]:

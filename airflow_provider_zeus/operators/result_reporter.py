@@ -85,7 +85,7 @@ class ResultReporter:
         if stops_the_task(sys.exc_info()[1]):
             self.hurry()
         if line.kind == "end":
-            line = self._priced(line)
+            line = _masked(self._priced(line))  # why a signal gives no price is a text from elsewhere too
             self._ends.append((line, self._end(line.attempt or 0, line)))
         elif all((end.start_id, end.attempt) != (line.start_id, line.attempt) for end, _ in self._ends):
             queued = self._thread.put(line)

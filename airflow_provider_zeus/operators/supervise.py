@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, State
 from airflow_provider_zeus.operators.collect import LinesOfPlan
@@ -58,7 +59,7 @@ def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[s
     with outlived("say how the command ended", but=(BelowTargetError, AirflowException)):
         _judge(recurrence, start, status)
     if status != 0:
-        raise AirflowException(f"The command {ended(status)}. Its last line: {last_line[:500]!r}")
+        raise AirflowException(f"The command {ended(status)}. Its last line: {masked(last_line)[:500]!r}")
     return last_line
 
 

@@ -34,8 +34,9 @@ def told(site: Site) -> Iterator[None]:
         old = book.updated([failing], dag_id=ZEUS_DAG, run_id=run, now_s=now_s - 90_000, kinds=(FAILING, BUDGET))
         ended = old.updated([budget], dag_id=ZEUS_DAG, run_id=run, now_s=now_s - 3600, kinds=(FAILING, BUDGET))
         both = ended.updated([budget, failing], dag_id=ZEUS_DAG, run_id=run, now_s=now_s, kinds=(FAILING, BUDGET))
-        sent = both.noted(BUDGET, ["SmtpNotifier"], "", now_s)
-        return sent.noted(FAILING, [], "SmtpNotifier: ConnectionRefusedError", now_s)
+        opened = {record.kind: record for record in both.open}
+        sent = both.noted(opened[BUDGET], ["SmtpNotifier"], "", now_s)
+        return sent.noted(opened[FAILING], [], "SmtpNotifier: ConnectionRefusedError", now_s)
 
     change_book(AirflowVariables(), JOB, turned)
     yield

@@ -72,6 +72,25 @@ def test_what_hangs_is_left_and_what_raises_tells_its_class_alone(caplog: pytest
     assert "hooks.example" not in caplog.text, "the log is read by more people than the address"
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        TimeoutError("no connection to https://hooks.example/secret"),
+        BaseExceptionGroup("https://hooks.example/secret", [KeyboardInterrupt()]),
+    ],
+)
+def test_an_error_of_another_kind_tells_its_class_alone_too(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def raises(context: Any) -> None:
+        raise error
+
+    (bad,) = notifiers_of([raises])
+    assert send(bad, {}, RECORD, "a", 5.0).endswith(f"raises: {type(error).__name__}")
+    assert f"{type(error).__name__}, raised at " in caplog.text
+    assert "hooks.example" not in caplog.text
+
+
 @pytest.mark.parametrize("text", ["x", "{}", "[1]", '[{"classpath": "x"}]', '[{"classpath": "a.B", "kwargs": []}]'])
 def test_an_option_that_is_wrong_names_the_form_and_no_secret(text: str) -> None:
     with pytest.raises(JobSpecError, match=r"\[zeus\] notifiers = .*give a list as"):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from airflow.sdk.log import mask_secret
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import (
@@ -21,6 +22,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.reports.run_figures import RunFigures
+from airflow_provider_zeus.signals.hours import HourPrices
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.pending import drain
@@ -81,6 +83,20 @@ def test_each_attempt_gets_its_row_and_its_result(store: SqlStore, tmp_path: Pat
     assert cost["kept_attempt"] == 2
     assert cost["energy_j"] == 2 * seen(32).energy_j  # type: ignore[operator]
     assert [a["untold"] for a in cost["attempts"]] == [None, None]
+
+
+def test_why_an_hour_has_no_price_is_masked(store: SqlStore, tmp_path: Path) -> None:
+    mask_secret(password := "a-Zone-that-is-a-key")
+
+    def read(signal: str, *_: float) -> str:
+        return f"no zone {password} of {signal}"
+
+    first = two_attempts(store)
+    reporter = reporter_of(store, DictPort(), first, tmp_path)
+    reporter.prices = HourPrices(began_s=first.opened_at, read=read)
+    reporter(end(1, State.CONVERGED))
+    (attempt,) = reporter.cost_xcom()["attempts"]
+    assert attempt["reasons"]["price_per_kwh"] == "no zone *** of price"
 
 
 def test_what_the_store_refuses_lies_in_a_variable_until_it_is_told(store: SqlStore, tmp_path: Path) -> None:

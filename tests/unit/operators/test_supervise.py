@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.log import mask_secret
 
 from airflow_provider_zeus.model.trial import Observation, State, Trial
 from airflow_provider_zeus.operators.recurrence import Recurrence
@@ -81,6 +82,15 @@ def test_an_attempt_that_the_plan_does_not_have_starts_nothing_again(
     assert (trial.state, trial.key.attempt) == (State.FAILED, 1)
     said = [r.getMessage() for r in caplog.records if "the plan does not have" in r.getMessage()]
     assert len(said) == 1
+
+
+def test_the_last_line_is_masked_before_it_is_cut(supervised: Supervised) -> None:
+    mask_secret(password := "at-the-cut-of-a-line")
+    recurrence = Recurrence.open(JOB, context(), conn_id="zeus_default")
+    with pytest.raises(AirflowException, match="Its last line: 'x") as error:
+        supervise(recurrence, ["bash", "-c", f"echo {490 * 'x'}{password}; exit 1"], os.environ, str(supervised.folder))
+    recurrence.close_device()
+    assert password[:5] not in str(error.value)
 
 
 @pytest.mark.parametrize("attempt", [0, -5, 900])
