@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from airflow_provider_zeus.cli.shell import command, known, opened, say
+from airflow_provider_zeus.cli.shell import command, known, of_all_jobs, opened, say
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.model.wire import encode
@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 
 
 @command
-def export(args: Namespace) -> None:
-    """Write the trials of one job or of all."""
+def export(args: Namespace) -> int:
+    """Write the trials of one job or of all; the status is 1 where one is left out, as its log is damaged."""
     form = args.format or ("json" if (args.output or "").lower().endswith(".json") else "csv")
     with opened(args) as store:
-        jobs = store.jobs() if args.job is None else [known(store, args.job)]
-        rows = rows_of_jobs(store, jobs)  # read them all before the file is opened
+        if args.job is None:  # read them all before the file is opened
+            jobs, status = of_all_jobs(store, lambda job_id: rows_of_jobs(store, [job_id]))
+        else:
+            jobs, status = {args.job: rows_of_jobs(store, [known(store, args.job)])}, 0
+        rows = [row for of_job in jobs.values() for row in of_job]
         left_out = [trial_label(damage) for damage in store.unreadable]
         profiles = [
             {"job_id": job_id, "device_model": model, "device_count": count, "energy_source": source}
@@ -48,6 +51,7 @@ def export(args: Namespace) -> None:
         say(f"{len(rows)} trial{'' if len(rows) == 1 else 's'} written to {args.output}.")
     if left_out:
         say(f"Left out, since they cannot be read: {', '.join(left_out)}. See 'airflow zeus doctor'.", file=sys.stderr)
+    return status
 
 
 @contextmanager

@@ -10,8 +10,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider_zeus.cli.figures import cost_text
-from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, os_user, print_data, say, show
-from airflow_provider_zeus.errors import DamagedLogError, JobSpecError, StoreError
+from airflow_provider_zeus.cli.shell import (
+    command,
+    confirmed,
+    known,
+    of_all_jobs,
+    opened,
+    os_user,
+    print_data,
+    say,
+    show,
+)
+from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.trial import Trial, newest_here
 from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import NEWEST, remarks
@@ -21,14 +31,8 @@ from airflow_provider_zeus.store.live_settings import copy_settings, settings_ke
 @command
 def list_jobs(args: Namespace) -> int:
     """List jobs with their newest trial; the status is 1 where one is left out, as its log is damaged."""
-    logs, status = {}, 0
     with opened(args) as store:
-        for job_id in store.jobs():
-            try:
-                logs[job_id] = store.trials(job_id), store.settings(job_id)
-            except DamagedLogError as error:
-                say(f"{job_id} is left out: {error}", file=sys.stderr)
-                status = 1
+        logs, status = of_all_jobs(store, lambda job_id: (store.trials(job_id), store.settings(job_id)))
         identity = store.identity
     if print_data([_figures(job_id, *each) for job_id, each in logs.items()], args.output):
         return status

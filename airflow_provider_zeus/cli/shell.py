@@ -15,13 +15,15 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from airflow_provider_zeus.errors import ConnectionLookupError, JobSpecError, ZeusError
+from airflow_provider_zeus.errors import ConnectionLookupError, DamagedLogError, JobSpecError, ZeusError
 from airflow_provider_zeus.printable import visible
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
+
+T = TypeVar("T")
 
 MIGRATE = "run 'airflow db migrate' (or 'airflow standalone', which does so)"
 
@@ -99,6 +101,19 @@ def stdout_kept_clean() -> Iterator[None]:
         sys.stdout.flush()
         os.dup2(kept, 1)
         os.close(kept)
+
+
+def of_all_jobs(store: Store, of: Callable[[str], T]) -> tuple[dict[str, T], int]:
+    """(What ``of`` says of each job, exit status): a job whose log is damaged is named and left out, with status 1."""
+    found: dict[str, T] = {}
+    status = 0
+    for job_id in store.jobs():
+        try:
+            found[job_id] = of(job_id)
+        except DamagedLogError as error:
+            say(f"{job_id} is left out: {error}", file=sys.stderr)
+            status = 1
+    return found, status
 
 
 def known(store: Store, job_id: str) -> str:

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from airflow_provider_zeus.cli.shell import command, known, opened, say
+from airflow_provider_zeus.cli.shell import command, known, of_all_jobs, opened, say
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, store_url
 from airflow_provider_zeus.units import counted
@@ -50,7 +50,7 @@ def upgrade_tables(conn_id: str = DEFAULT_CONN_ID) -> str:
 
 @command
 def reap(args: Namespace) -> int:
-    """Restore power limits, store pending costs, close expired trials; exit status 1 where a cost is left."""
+    """Restore power limits, store pending costs, close expired trials; exit status 1 where a cost or a job is left."""
     from airflow_provider_zeus.operators.config import ZeusConfig
     from airflow_provider_zeus.power.limits.record import restore_orphans
     from airflow_provider_zeus.store.open import store_url
@@ -69,11 +69,12 @@ def reap(args: Namespace) -> int:
     with opened(args) as store:
         stored = drain(store, variables, None, state_dir=state_dir)  # before the leases: a stored trial is not expired
         status = _report_costs(stored, store.identity, pending_places(variables, state_dir))
-        closed = [trial for job_id in store.jobs() for trial in store.reap(job_id)]
+        reaped, damaged = of_all_jobs(store, store.reap)
+    closed = [trial for trials in reaped.values() for trial in trials]
     say(f"Expired trials: {counted(len(closed), 'trial')} closed as abandoned.")
     for trial in closed:
         say(f"  {trial.job_id}: trial {trial.number} of run {trial.origin.run_id or '-'}")
-    return status
+    return max(status, damaged)
 
 
 def _report_costs(stored: int, identity: str, left: list[str]) -> int:

@@ -50,7 +50,10 @@ def plan(job: ZeusJob, folder: Path) -> Plan:
     )
 
 
-@pytest.mark.parametrize("page", WITH_CODE)
+SLOW = {"docs/exporters.md", "docs/frameworks.md"}  # they import what takes seconds
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.slow) if p in SLOW else p for p in WITH_CODE])
 def test_the_code_of_a_page_runs(page: str, names: dict[str, Any], tmp_path: Path) -> None:
     exec(OF_PAGES.get(page, ""), names)
     for number, block in enumerate(blocks(page)):

@@ -105,6 +105,7 @@ print(len(list(Path(state_dir).glob("limit-*"))))
     assert run(code) == ["False", "lives", "0"]
 
 
+@pytest.mark.slow
 def test_a_guardian_that_survives_sigkill_is_not_waited_for_without_end(run: Run) -> None:
     """As one does that hangs in the driver. The first process of a namespace stands for it: SIGKILL does not end it."""
     code = """

@@ -80,11 +80,12 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             ),
         ),
         Promise(
-            "A worker of the data loader, its thread that pins memory, or one of a group of errors is out of memory",
+            "A worker of the data loader, its thread that pins memory, one of a group of errors, or one that another was raised from, is out of memory",
             "the next attempt runs, as after any other out of memory",
             (
                 "tests/unit/training/test_attempt_loop.py::test_out_of_memory_in_the_first_attempt_runs_the_next_and_in_the_last_is_raised",
                 "tests/unit/training/test_attempt_loop.py::test_out_of_memory_in_a_worker_of_the_data_loader",
+                "tests/unit/training/test_attempt_loop.py::test_out_of_memory_in_other_words_and_behind_another_error",
             ),
         ),
         Promise(

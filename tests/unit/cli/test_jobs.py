@@ -56,6 +56,10 @@ def test_one_damaged_variable_hides_no_other_job(zeus: Zeus, monkeypatch: pytest
         assert done.err.startswith("damaged is left out: Variable 'zeus-log:damaged' does not hold")
         done = zeus("jobs", "list", "-o", "json")
         assert ([job["job"] for job in json.loads(done.out)], done.status) == (["whole"], 1)
+        done = zeus("export")
+        assert ("whole" in done.out, "damaged is left out" in done.err, done.status) == (True, True, 1)
+        done = zeus("reap")
+        assert ("Expired trials" in done.out, "damaged is left out" in done.err, done.status) == (True, True, 1)
     finally:
         for name in (*names, "zeus-jobs"):
             AirflowVariables().delete(name)

@@ -18,6 +18,7 @@ from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.dags.capriccio import write_model, write_slices
 
+pytestmark = pytest.mark.slow
 SLICES = 3
 
 
