@@ -280,9 +280,7 @@ class PlannedAttempt:
     bound_epochs: wire.Amount | None = None
     bound_cost: wire.Amount | None = None  # joules of Eq. 2
     max_epoch_cost: wire.Amount | None = None  # EpochCost above which this batch size would not have been chosen
-    bound_samples_per_epoch: wire.Amount | None = (
-        None  # slice size that the cost bounds assume; they scale with the slice
-    )
+    bound_samples_per_epoch: wire.Amount | None = None  # slice size of the cost bounds, which scale with the slice
     round: wire.Count | None = None  # pruning round (Algorithm 3) of an EXPLORE attempt
     in_time: InTime | None = None  # of a job with finish_by or max_slowdown
 

@@ -62,17 +62,15 @@ def replay(
         data = slices[t] if slices else Slice(f"{t}", SLICE, None)
         decision = choose(job, belief, device=device, seed=decision_seed(writer.job_id, writer.number + 1, seed))
         runs: list[Run] = []
-        chances = decision.attempts
-        for attempt in chances:
+        for attempt in decision.attempts:
             run = env.attempt(attempt)
             runs.append(run)
             trial = writer.open(decision, attempt, len(runs), ti_id=data.ti_id, data_slice=data.key)
             belief = learn(belief, writer.close(trial, run, data.samples_per_epoch))
             if run.reached:
                 break
-        final = attempt is chances[-1]
         kept = run.reached or not attempt.bounded
-        log.add(env.scenario, runs, final=final, kept=kept)
+        log.add(env.scenario, runs, final=attempt is decision.attempts[-1], kept=kept)
     return log
 
 

@@ -208,8 +208,8 @@ class DecisionContext(NamedTuple):
                 (n, ok) for n, b, ok in [*((n, b, True) for n, b, _ in belief.converged), *missed] if b == size
             )
             start = max(n for n in eras if n <= runs[-1][0]) if size in reached else 0
-            newest = [ok for n, ok in runs if n >= start]
-            success[size] *= (1 + sum(newest)) / (1 + len(newest))
+            counted = [ok for n, ok in runs if n >= start]
+            success[size] *= (1 + sum(counted)) / (1 + len(counted))
         return np.array(list(success.values()))
 
     def returning(self, predictions: Predictions, incumbent: int) -> Choice | None:
