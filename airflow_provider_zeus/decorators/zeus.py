@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 
 from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
 
-from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.operators.train import RUN, ZeusTrainOperator, check_function, run_position
+from airflow_provider_zeus.operators.train import RUN, ZeusTrainOperator, as_job, check_function, run_position
 
 
 class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
@@ -22,15 +21,18 @@ class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
     def __init__(
         self,
         *,
-        job: ZeusJob | Mapping[str, Any],
+        job: ZeusJob | Mapping[str, Any] | None = None,
         python_callable: Callable[..., Any],
         op_args: Collection[Any] | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         args, keywords = list(op_args or ()), dict(op_kwargs or {})
-        position = run_position(check_function(python_callable))
-        if position < len(args):  # a place for ``run``: the author calls the function with the other arguments only
+        hands_run = as_job(job).chooses_size
+        position = run_position(check_function(python_callable, hands_run=hands_run))
+        if not hands_run:
+            pass  # called with the author's arguments alone
+        elif position < len(args):  # a place for ``run``: the author calls the function with the other arguments only
             args.insert(position, None)
         else:
             keywords = {RUN: None, **keywords}
@@ -48,19 +50,19 @@ class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
 
 
 def zeus_task(
-    job: ZeusJob | Mapping[str, Any] | None = None,
+    job: ZeusJob | Mapping[str, Any] | Callable[..., Any] | None = None,
     python_callable: Callable[..., Any] | None = None,
     multiple_outputs: bool | None = None,
     **kwargs: Any,
 ) -> TaskDecorator:
-    """Train the decorated function within the Zeus loop of ``job``.
+    """Measure what the decorated function takes; with a job, train it within the Zeus loop.
 
-    The function gets the run handle as ``run``, and Airflow context keys by the names of its parameters; call it with
-    its other arguments. ``kwargs`` go to the operator, such as ``job_id_by="region"``: one job for each mapped
-    value of this argument. Raises JobSpecError without a job, as in a bare ``@task.zeus``.
+    A bare ``@task.zeus`` leaves the function as it is. With a job that names batch sizes it gets the run handle as
+    ``run``. It gets Airflow context keys by the names of its parameters; call it with its other arguments. ``kwargs``
+    go to the operator, such as ``job_id_by="region"``: one job for each mapped value of this argument.
     """
-    if callable(job) or job is None:
-        raise JobSpecError.of("@task.zeus", job, "has no job", "write @task.zeus(ZeusJob(...))")
+    if callable(job):
+        job, python_callable = None, job
     return task_decorator_factory(
         python_callable=python_callable,
         multiple_outputs=multiple_outputs,

@@ -67,7 +67,7 @@ class JobField:
         except JobSpecError as error:  # of a target, a budget or a deadline
             raise JobSpecError(f"ZeusJob.{error}") from None
         if refusal is not None:
-            raise bad(name, value, "is missing" if value is None else refusal[0], refusal[1])
+            raise bad(name, value, "is missing" if value in (None, ()) else refusal[0], refusal[1])
 
     def read(self, value: Any) -> Any:
         """A rendered template is text: convert it to the field's type, or return it unchanged where that fails."""

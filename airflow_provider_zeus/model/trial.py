@@ -22,6 +22,7 @@ class State(StrEnum):
 
     RUNNING = "running"
     CONVERGED = "converged"  # reached its target
+    DONE = "done"  # measured alone, and ended without an error; teaches nothing
     GIVEN_UP = "given_up"  # exploratory, stopped at its bound
     EXHAUSTED = "exhausted"  # ended below its target: max_epochs done, or its loop was left
     FAILED = "failed"  # ended by an error
@@ -52,7 +53,7 @@ class State(StrEnum):
     @property
     def teaches(self) -> bool:
         """Whether anything is learnt from the trial, if only its energy and time."""
-        return self not in (State.RUNNING, State.NO_DATA, State.NOT_NEEDED)
+        return self not in (State.RUNNING, State.DONE, State.NO_DATA, State.NOT_NEEDED)
 
     @property
     def awaits_result(self) -> bool:
@@ -71,6 +72,7 @@ class Phase(StrEnum):
     PINNED = "pinned"  # a live setting fixes the batch size
     FALLBACK = "fallback"  # the store cannot be reached: default or last-known batch size
     IMPORTED = "imported"  # a training from before Zeus, as a file tells it: no attempt of a decision
+    MEASURED = "measured"  # no batch size is chosen: the task runs as it is, and what it takes is measured
 
     @property
     def exploring(self) -> bool:
@@ -111,7 +113,7 @@ class DeviceInfo:
     model: str
     count: int = 1
     max_power_w: float | None = None  # MAXPOWER of Eq. 2, summed over the GPUs used
-    energy_source: str | None = None  # nvml_counter | nvml_poll | rapl | estimate | simulated
+    energy_source: str | None = None  # nvml_counter | nvml_poll | rapl | rapl_share | estimate | simulated
 
     @property
     def where(self) -> Where:
@@ -272,9 +274,12 @@ class Previous:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedAttempt:
-    """One planned attempt. Without bounds (the incumbent) it is not stopped before ``max_epochs``."""
+    """One planned attempt. Without bounds (the incumbent) it is not stopped before ``max_epochs``.
 
-    batch_size: int
+    Where the task is measured alone (``Phase.MEASURED``) it has no batch size.
+    """
+
+    batch_size: wire.Size
     phase: Phase
     why: str
     bound_epochs: wire.Amount | None = None
@@ -346,8 +351,8 @@ class Trial:
         return (o.dag_id, o.run_id, o.task_id, str(o.map_index)) if o.run_id else (self.key.ti_id,)
 
     @property
-    def batch_size(self) -> int:
-        """Batch size of this trial."""
+    def batch_size(self) -> wire.Size:
+        """Batch size of this trial; None where the task was measured alone."""
         return self.planned.batch_size
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0010"  # newest revision in migrations/versions; compared without importing alembic
+HEAD = "0011"  # newest revision in migrations/versions; compared without importing alembic
 VERSION_TABLE = "zeus_alembic_version"  # separate, so that the tables may be in any database
 
 metadata = sa.MetaData()
@@ -43,7 +43,7 @@ trial = sa.Table(
     sa.Column("lease_until", sa.Double, nullable=False),
     sa.Column("lease_s", sa.Double, nullable=False, server_default="86400"),  # length of the lease
     sa.Column("closed_at", sa.Double),
-    sa.Column("batch_size", sa.BigInteger, nullable=False),
+    sa.Column("batch_size", sa.BigInteger),  # NULL where the task was measured alone
     sa.Column("phase", sa.Text, nullable=False),
     sa.Column("planned", sa.JSON, nullable=False),
     sa.Column("decision", sa.JSON, nullable=False),

@@ -7,7 +7,7 @@ this file, its name and ``schema.HEAD``: so a log of an earlier state is recogni
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0010"
+revision = "0011"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -48,7 +48,7 @@ def _jobs_and_trials() -> None:
         sa.Column("lease_until", sa.Double, nullable=False),
         sa.Column("lease_s", sa.Double, nullable=False, server_default="86400"),
         sa.Column("closed_at", sa.Double),
-        sa.Column("batch_size", sa.BigInteger, nullable=False),
+        sa.Column("batch_size", sa.BigInteger),
         sa.Column("phase", sa.Text, nullable=False),
         sa.Column("planned", sa.JSON, nullable=False),
         sa.Column("decision", sa.JSON, nullable=False),

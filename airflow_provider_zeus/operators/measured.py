@@ -1,0 +1,124 @@
+"""A task that is measured as it is: nothing is set, nothing is chosen, and its code knows nothing of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from airflow_provider_zeus.airflow_compat import masked
+from airflow_provider_zeus.model.trial import Observation, State
+from airflow_provider_zeus.operators.recurrence import Recurrence
+from airflow_provider_zeus.operators.supervise import READ_S, ended
+from airflow_provider_zeus.patience import outlived
+from airflow_provider_zeus.power.task_meter import TaskMeter
+from airflow_provider_zeus.training.attempt_loop import error_text
+from airflow_provider_zeus.training.plan_progress import Heartbeat
+from airflow_provider_zeus.training.process.child import Child
+from airflow_provider_zeus.training.protocol.sender import ENDED_AT_S, ResultSender
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 2.0  # between two looks at which GPUs the task uses
+STEERED = {  # by name, what ends a task without an error
+    "AirflowSkipException": "the task skipped itself",
+    "DownstreamTasksSkipped": "the task skipped those after it",
+    "TaskDeferred": "the task was deferred; what it does after that is not measured",
+    "AirflowRescheduleException": "the task was rescheduled",
+    "DagRunTriggerException": "the task triggered another DAG",
+}
+
+
+def measured(recurrence: Recurrence, call: Callable[[], T]) -> T:
+    """Return what ``call`` returns; what it takes goes to the reporter. Raises what it raises, and nothing of ours."""
+    meter: TaskMeter | None = None
+    with outlived("begin to measure this task"):
+        meter = TaskMeter.open(
+            recurrence.plan.job.device, recurrence.plan.state_dir or "", cpu_watts=recurrence.plan.cpu_watts
+        )
+    lines = MeasuredLines(recurrence, meter)
+    beats = Heartbeat(lines.beat, min(LOOK_S, recurrence.plan.heartbeat_s))
+    state = State.FAILED
+    reason: str | None = "its end is not known"
+    try:
+        value = call()
+        state, reason = State.DONE, None
+        return value
+    except BaseException as error:
+        steered = next((STEERED[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in STEERED), None)
+        state, reason = (State.DONE, steered) if steered else (State.FAILED, error_text(error))
+        raise
+    finally:
+        if not lines.forked:
+            beats.stop()
+            with outlived("write what this task took"):
+                lines.end(state, reason)
+            with outlived("close the devices"):
+                if meter is not None:
+                    meter.close()
+
+
+class MeasuredLines:
+    """Writes the result lines of a task that is measured alone."""
+
+    def __init__(self, recurrence: Recurrence, meter: TaskMeter | None) -> None:
+        self._plan, self._meter, self._pid = recurrence.plan, meter, os.getpid()
+        self._sender = ResultSender(recurrence.reporter)
+        self._beat_s = time.monotonic()  # time of the last heartbeat
+        self._sender.send("attempt", attempt=self._plan.first_attempt)
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a forked child of the task's. Such a child writes nothing."""
+        return os.getpid() != self._pid
+
+    def beat(self) -> None:
+        """Look at the devices; now and then send the sums so far and a power point."""
+        if self._meter is None:
+            return
+        self._meter.look()
+        if time.monotonic() - self._beat_s >= self._plan.heartbeat_s:
+            self._beat_s = time.monotonic()
+            self._send("beat", points=(self._meter.point(),))
+
+    def end(self, state: State, reason: str | None) -> None:
+        """Write the end, with what was measured. A device that fails costs no task its end."""
+        with outlived("read the devices at the end of this task"):
+            if self._meter is not None:
+                self._meter.look()
+        self._send("end", state=state, reason=reason, notes={ENDED_AT_S: time.time()})
+        self._sender.send("final", attempt=self._plan.first_attempt if state is State.DONE else None)
+        self._sender.close()
+
+    def _send(self, kind: Any, **fields: Any) -> None:
+        seen = Observation(reasons=dict.fromkeys(("energy_j", "time_s"), "the devices could not be read"))
+        with outlived("say what was measured"):
+            if self._meter is not None:
+                seen = self._meter.observation()
+        self._sender.send(kind, attempt=self._plan.first_attempt, observation=seen, **fields)
+
+
+def run_command(command: Sequence[str], environ: Mapping[str, str], cwd: str | None) -> str:
+    """Run a command to its end; return the last line of its output.
+
+    Raises AirflowException when it fails, OSError or ValueError where no process can be started.
+    """
+    from airflow.sdk.exceptions import AirflowException
+
+    child = Child(command, environ, lambda line: log.info("%s", line), cwd=cwd)
+    try:
+        while (status := child.follow(READ_S)) is None:
+            pass
+    except BaseException:  # raised by a signal handler: on_kill raises TrainingKilled
+        child.stop()
+        raise
+    finally:
+        with outlived("close the pipes of the command"):
+            child.close()
+    if status != 0:
+        raise AirflowException(f"The command {ended(status)}. Its last line: {masked(child.last_line)[:500]!r}")
+    return child.last_line
