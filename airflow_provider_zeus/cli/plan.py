@@ -36,6 +36,10 @@ def plan(args: Namespace) -> None:
     """Show what the next run of a job would do, as its log stands."""
     with opened(args) as store:
         job_id = known(store, args.job)
+        trials = store.trials(job_id, last=1)
+        if trials and not newest_here(trials).job.chooses_size:
+            _measured(args, job_id, trials[-1].origin.dag_id)
+            return
         found, figures, job = _next_run(store, job_id)
         starts = _scheduled(figures["dag_id"])
         wait = may_wait(job, starts, store, job_id, now_s=time.time())
@@ -54,6 +58,22 @@ def plan(args: Namespace) -> None:
         numbers = ", ".join(map(str, figures["running"]))
         lines["open now"] = f"trial {numbers}; a run that ends before the next one begins may change this plan"
     for name, text in lines.items():
+        say(f"{name:<11} {text}")
+
+
+def _measured(args: Namespace, job_id: str, dag_id: str) -> None:
+    """The plan of a job that chooses no batch size."""
+    why = "no batch size is chosen: the task runs as it is, and is measured"
+    starts = _scheduled(dag_id)
+    if print_data({"job": job_id, "starts": starts and starts.isoformat(), "attempts": [], "why": why}, args.output):
+        return
+    when = (
+        "not known: no schedule, paused, or not in this Airflow's database"
+        if starts is None
+        else f"{starts:%Y-%m-%d %H:%M %Z}"
+    )
+    next_rung = "name batch_sizes, default_batch_size, target and max_epochs in its ZeusJob (docs/quickstart.md)"
+    for name, text in (("job", job_id), ("starts", when), ("why", why), ("to save", next_rung)):
         say(f"{name:<11} {text}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
-from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.units import joules_text, three_digits
@@ -21,14 +21,14 @@ def closing(ended: Sequence[Trial], saved: Saved | None = None) -> str:
     :param saved: cost saved against the default [J or s]; None: not known.
     """
     last, seen = ended[-1], [t.observation for t in ended]
-    others = [str(t.batch_size) for t in ended[:-1]]
+    others = [str(t.batch_size) for t in ended[:-1] if t.batch_size is not None]
     parts = [
         _how(last),
         f"batch size {' and '.join(others)} before it" if others else "",
         _metric(last),
         _sum((o.energy_j for o in seen), joules_text) if len({o.energy_source for o in seen}) == 1 else "",
         _sum((o.time_s for o in seen), lambda time_s: f"{three_digits(time_s)} s"),
-        _cost(ended),
+        _why_no_energy(last) or _cost(ended),
         "figures are simulated" if any(o.energy_source == "simulated" for o in seen) else "",
         _saving(saved),
     ]
@@ -38,6 +38,7 @@ def closing(ended: Sequence[Trial], saved: Saved | None = None) -> str:
 def _how(trial: Trial) -> str:
     ended = {
         State.CONVERGED: "converged",
+        State.DONE: "measured as it is",
         State.EXHAUSTED: "ended below its target",
         State.GIVEN_UP: "was given up",
         State.FAILED: "failed",
@@ -47,7 +48,9 @@ def _how(trial: Trial) -> str:
     }
     how, epochs = ended.get(trial.state, trial.state.value), trial.observation.epochs
     after = f" after {epochs:g} epoch{'' if epochs == 1 else 's'}" if epochs else ""
-    return how if trial.state is State.NOT_NEEDED else f"{how}{after} at batch size {trial.batch_size}"
+    if trial.state is State.NOT_NEEDED or trial.planned.phase is Phase.MEASURED:
+        return how
+    return f"{how}{after} at batch size {trial.batch_size}"
 
 
 def _metric(trial: Trial) -> str:
@@ -66,6 +69,12 @@ def _sum(values: Iterable[float | None], text: Callable[[float], str]) -> str:
             return ""
         known += value
     return text(known)
+
+
+def _why_no_energy(trial: Trial) -> str:
+    """Why a task that is measured as it is has no energy: its energy is all that it costs."""
+    why = trial.observation.reasons.get("energy_j")
+    return f"energy not known: {visible(why)}" if why and trial.planned.phase is Phase.MEASURED else ""
 
 
 def _cost(ended: Sequence[Trial]) -> str:

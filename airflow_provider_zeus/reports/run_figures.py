@@ -14,7 +14,7 @@ from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, Where
+from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial, Where
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline, Saved
@@ -171,6 +171,8 @@ def with_log(
     own = [t for t in newest if t.recurrence == last.recurrence]
     told, measured = sum(t.key.ti_id == last.key.ti_id for t in own), last_measured(own)
     found = replace(found, newest=newest)
+    if last.planned.phase is Phase.MEASURED:
+        return found
     if measured is None or measured.observation.where is None or told < min(len(found.ended), len(newest)):
         return found
     job, where = measured.job, measured.observation.where

@@ -114,6 +114,8 @@ def saving_of(
     if store is None or last is None or any(t.key in pending for t in own):
         return None
     job = run_view.job_of_run(own, live)
+    if not job.chooses_size:
+        return None
     dag_id, job_id, where = last.origin.dag_id, last.job_id, last.observation.where
     assert where is not None
     version = store.version(dag_id, job_id, last=reading.MOST_RUNS)  # read before the trials, so never newer
@@ -139,7 +141,9 @@ def _column(store: Store, place: Place) -> Column | None:
     job = overview_view.readable_job(own[-1], live) if own else None
     if job is None:
         return None
-    if every:
+    if not job.chooses_size:
+        saved = "Measured as it is"
+    elif every:
         dataset, profiles = reading.learned(store, place.dag_id, job, every)
         all_of = not reading.has_older(store, place.dag_id, place.job_id)
         found = overview_view.saved(every, dataset, profiles, all_of=all_of)
