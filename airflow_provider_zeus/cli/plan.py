@@ -18,9 +18,10 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, State, newest_here
 from airflow_provider_zeus.operators.config import next_of
 from airflow_provider_zeus.operators.waiting import durations, trials_for_durations, window
+from airflow_provider_zeus.optimizer.policy import measured
 from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, upcoming
+from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, next_rung, upcoming
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.signals.reading import ReadOnlyKeeper, planned_start
@@ -37,8 +38,9 @@ def plan(args: Namespace) -> None:
     with opened(args) as store:
         job_id = known(store, args.job)
         trials = store.trials(job_id, last=1)
-        if trials and not newest_here(trials).job.chooses_size:
-            _measured(args, job_id, trials[-1].origin.dag_id)
+        job = newest_here(trials).job if trials else None
+        if job is not None and not job.chooses_size:
+            _measured(args, job, job_id, trials[-1].origin.dag_id)
             return
         found, figures, job = _next_run(store, job_id)
         starts = _scheduled(figures["dag_id"])
@@ -61,9 +63,9 @@ def plan(args: Namespace) -> None:
         say(f"{name:<11} {text}")
 
 
-def _measured(args: Namespace, job_id: str, dag_id: str) -> None:
+def _measured(args: Namespace, job: ZeusJob, job_id: str, dag_id: str) -> None:
     """The plan of a job that chooses no batch size."""
-    why = "no batch size is chosen: the task runs as it is, and is measured"
+    why = measured(job).attempts[0].why
     starts = _scheduled(dag_id)
     if print_data({"job": job_id, "starts": starts and starts.isoformat(), "attempts": [], "why": why}, args.output):
         return
@@ -72,8 +74,7 @@ def _measured(args: Namespace, job_id: str, dag_id: str) -> None:
         if starts is None
         else f"{starts:%Y-%m-%d %H:%M %Z}"
     )
-    next_rung = "name batch_sizes, default_batch_size, target and max_epochs in its ZeusJob (docs/quickstart.md)"
-    for name, text in (("job", job_id), ("starts", when), ("why", why), ("to save", next_rung)):
+    for name, text in (("job", job_id), ("starts", when), ("why", why), ("to save", next_rung(job))):
         say(f"{name:<11} {text}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -25,12 +26,14 @@ class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
         python_callable: Callable[..., Any],
         op_args: Collection[Any] | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
+        mode: str | None = None,
         **kwargs: Any,
     ) -> None:
         args, keywords = list(op_args or ()), dict(op_kwargs or {})
-        hands_run = as_job(job).chooses_size
-        position = run_position(check_function(python_callable, hands_run=hands_run))
-        if not hands_run:
+        chooses = as_job(job, mode).chooses_size
+        check_function(python_callable, hands_run=chooses)
+        position = run_position(python_callable)
+        if not chooses and (job is None or RUN not in inspect.signature(python_callable).parameters):
             pass  # called with the author's arguments alone
         elif position < len(args):  # a place for ``run``: the author calls the function with the other arguments only
             args.insert(position, None)
@@ -41,6 +44,7 @@ class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
             python_callable=python_callable,
             op_args=args,
             op_kwargs=keywords,
+            mode=mode,
             **kwargs,
         )
 
@@ -57,7 +61,8 @@ def zeus_task(
 ) -> TaskDecorator:
     """Measure what the decorated function takes; with a job, train it within the Zeus loop.
 
-    A bare ``@task.zeus`` leaves the function as it is. With a job that names batch sizes it gets the run handle as
+    A bare ``@task.zeus`` leaves the function as it is; ``@task.zeus(mode="optimize")`` tunes the power limit of its
+    torch training, too. With a job that names batch sizes it gets the run handle as
     ``run``. It gets Airflow context keys by the names of its parameters; call it with its other arguments. ``kwargs``
     go to the operator, such as ``job_id_by="region"``: one job for each mapped value of this argument.
     """

@@ -47,7 +47,7 @@ class Weights(NamedTuple):
     def of(cls, job: ZeusJob, device: DeviceInfo | None) -> Weights:
         """Weights of a job on a device; the job's ``max_power_w`` takes precedence over the device's."""
         max_power_w = job.max_power_w or (device.max_power_w if device else None)
-        eta = job.eta if job.chooses_size else 1.0  # where nothing is chosen, the cost is the energy
+        eta = job.eta if job.chooses_size or job.mode != "measure" else 1.0  # where nothing is chosen, energy counts
         if device is None or device.energy_source is None or (max_power_w is None and eta < 1):
             return cls(0.0, 1.0, time_alone=True, objective="time")
         objective, slowdown = job.power_objective, job.max_slowdown

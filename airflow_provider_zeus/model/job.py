@@ -21,8 +21,9 @@ CHOICE = ("batch_sizes", "default_batch_size", "target", "max_epochs")  # what a
 class ZeusJob:
     """A recurring training and how to weigh its energy against its time.
 
-    With ``mode="measure"`` and without ``batch_sizes``, ``default_batch_size``, ``target`` and ``max_epochs`` its runs
-    are measured as they are: no batch size is chosen.
+    Without ``batch_sizes``, ``default_batch_size``, ``target`` and ``max_epochs`` no batch size is chosen: its runs
+    train as they are. With ``mode="measure"`` they are measured alone; else their power limit is tuned, too, by the
+    optimizer steps that torch tells.
 
     Every field may be a template string or an XComArg. Literals are checked at DAG parse, rendered values before the
     store is asked, by the same checks. Raises JobSpecError that names field, value and remedy.
@@ -169,7 +170,7 @@ class ZeusJob:
         """Raise JobSpecError where a job without batch sizes asks for what needs one."""
         if self.chooses_size:
             return
-        if not is_deferred(self.mode) and self.mode != "measure":
+        if self.mode == "off":
             remedy = f"name {', '.join(CHOICE)}; or measure the runs as they are: mode='measure'"
             raise bad("batch_sizes", None, "is missing", remedy)
         for name in ("expected_runs", "retrain_every", "finish_by", "start_within", "max_slowdown", "follow"):

@@ -128,7 +128,11 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSample:
-    """Steady-state training at one power limit, as sums: samples of one limit may be added."""
+    """Steady-state training at one power limit, as sums: samples of one limit may be added.
+
+    Of a run without a batch size the samples are its optimizer steps, and ``batch_size`` is the kind of step
+    (``Observation.step_kind``).
+    """
 
     batch_size: int
     limit_w: float
@@ -234,6 +238,7 @@ class Observation:
     limit_found_w: wire.Watts | None = None
     learning_rate: wire.AnyNumber | None = None
     start_id: wire.StartId | None = None  # start of the plan that observed it: two starts are two observations
+    step_kind: wire.Ordinal | None = None  # of a run without a batch size: which kind of step its profile is of
     gpu_busy: wire.Share | None = None  # share of the time in which the GPU worked, 0 to 1; the mean of several GPUs
     epoch_metrics: tuple[wire.AnyNumber, ...] | None = None  # the metric of each of the first 1000 epochs
     out_of_memory: bool = False  # in the first attempt of a process: the batch size does not fit

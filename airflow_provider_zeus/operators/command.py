@@ -118,7 +118,7 @@ class ZeusCommandOperator(ReportsCost, StartsLater, BaseOperator):
             command = [sys.executable, "-I", "-S", slurm.__file__, *command]
         try:
             if not job.chooses_size:
-                return measured(recurrence, lambda: run_command(command, environ, cwd))
+                return measured(recurrence, lambda _: run_command(command, environ, cwd))
             return supervise(recurrence, command, environ, cwd)
         except BaseException as error:
             recurrence.reporter.never_trained(error)

@@ -13,17 +13,23 @@ from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.operators.supervise import READ_S, ended
 from airflow_provider_zeus.patience import outlived
+from airflow_provider_zeus.power.device import default_state_dir
+from airflow_provider_zeus.power.simulated.gpu import PREFIX
 from airflow_provider_zeus.power.task_meter import TaskMeter
 from airflow_provider_zeus.training.attempt_loop import error_text
 from airflow_provider_zeus.training.plan_progress import Heartbeat
 from airflow_provider_zeus.training.process.child import Child
+from airflow_provider_zeus.training.protocol import environment
 from airflow_provider_zeus.training.protocol.sender import ENDED_AT_S, ResultSender
+from airflow_provider_zeus.training.ranks import ALONE
+from airflow_provider_zeus.training.step_tuner import StepTuner
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 2.0  # between two looks at which GPUs the task uses
+TORCH_S = 0.2  # between two looks whether the training has loaded torch
 STEERED = {  # by name, what ends a task without an error
     "AirflowSkipException": "the task skipped itself",
     "DownstreamTasksSkipped": "the task skipped those after it",
@@ -33,19 +39,25 @@ STEERED = {  # by name, what ends a task without an error
 }
 
 
-def measured(recurrence: Recurrence, call: Callable[[], T]) -> T:
-    """Return what ``call`` returns; what it takes goes to the reporter. Raises what it raises, and nothing of ours."""
-    meter: TaskMeter | None = None
+def measured(recurrence: Recurrence, call: Callable[[StepTuner | None], T]) -> T:
+    """Return what ``call`` returns; what it takes goes to the reporter. Raises what it raises, and nothing of ours.
+
+    :param call: gets what tunes the power limit by the steps of the training; None: nothing does.
+    """
+    plan, meter, tuner = recurrence.plan, None, None
     with outlived("begin to measure this task"):
-        meter = TaskMeter.open(
-            recurrence.plan.job.device, recurrence.plan.state_dir or "", cpu_watts=recurrence.plan.cpu_watts
-        )
-    lines = MeasuredLines(recurrence, meter)
-    beats = Heartbeat(lines.beat, min(LOOK_S, recurrence.plan.heartbeat_s))
+        state_dir, simulated = plan.state_dir or default_state_dir(), None
+        if plan.job.device.startswith(PREFIX):
+            simulated = environment.device_of_plan(plan, state_dir, ALONE)
+        meter = TaskMeter.open(plan.job.device, state_dir, cpu_watts=plan.cpu_watts, simulated=simulated)
+        if simulated is not None or plan.job.mode in ("optimize", "observe"):
+            tuner = StepTuner(plan, state_dir, simulated)
+    lines = MeasuredLines(recurrence, meter, tuner)
+    beats = Heartbeat(lines.beat, TORCH_S if tuner else min(LOOK_S, plan.heartbeat_s))
     state = State.FAILED
     reason: str | None = "its end is not known"
     try:
-        value = call()
+        value = call(tuner)
         state, reason = State.DONE, None
         return value
     except BaseException as error:
@@ -55,9 +67,14 @@ def measured(recurrence: Recurrence, call: Callable[[], T]) -> T:
     finally:
         if not lines.forked:
             beats.stop()
+            if tuner is not None:
+                with outlived("end the profile of this task's steps"):
+                    tuner.stop()
             with outlived("write what this task took"):
                 lines.end(state, reason)
             with outlived("close the devices"):
+                if tuner is not None:
+                    tuner.close()
                 if meter is not None:
                     meter.close()
 
@@ -65,8 +82,9 @@ def measured(recurrence: Recurrence, call: Callable[[], T]) -> T:
 class MeasuredLines:
     """Writes the result lines of a task that is measured alone."""
 
-    def __init__(self, recurrence: Recurrence, meter: TaskMeter | None) -> None:
-        self._plan, self._meter, self._pid = recurrence.plan, meter, os.getpid()
+    def __init__(self, recurrence: Recurrence, meter: TaskMeter | None, tuner: StepTuner | None) -> None:
+        self._plan, self._meter, self._tuner, self._pid = recurrence.plan, meter, tuner, os.getpid()
+        self._look_s = 0.0  # time of the last look at the devices
         self._sender = ResultSender(recurrence.reporter)
         self._beat_s = time.monotonic()  # time of the last heartbeat
         self._sender.send("attempt", attempt=self._plan.first_attempt)
@@ -78,8 +96,11 @@ class MeasuredLines:
 
     def beat(self) -> None:
         """Look at the devices; now and then send the sums so far and a power point."""
-        if self._meter is None:
+        if self._tuner is not None:
+            self._tuner.look()
+        if self._meter is None or time.monotonic() - self._look_s < LOOK_S:
             return
+        self._look_s = time.monotonic()
         self._meter.look()
         if time.monotonic() - self._beat_s >= self._plan.heartbeat_s:
             self._beat_s = time.monotonic()
@@ -99,6 +120,8 @@ class MeasuredLines:
         with outlived("say what was measured"):
             if self._meter is not None:
                 seen = self._meter.observation()
+            if self._tuner is not None:
+                seen, fields["profile"] = self._tuner.observed(seen), self._tuner.take_unsent()
         self._sender.send(kind, attempt=self._plan.first_attempt, observation=seen, **fields)
 
 

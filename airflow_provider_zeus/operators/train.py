@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_zeus.operators.recurrence import Recurrence
     from airflow_provider_zeus.training.run import ZeusRun
+    from airflow_provider_zeus.training.step_handle import StepHandle
+    from airflow_provider_zeus.training.step_tuner import StepTuner
 
 RUN = "run"  # the function's parameter for the run handle
 
@@ -41,6 +43,7 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
     :param python_callable: the training function, with a parameter ``run`` where the job chooses batch sizes.
     :param op_args: positional arguments, templated.
     :param op_kwargs: keyword arguments, templated.
+    :param mode: without a job: ``"measure"``, the default, or ``"optimize"``, which tunes the power limit, too.
     :param job_id_by: a mapped argument of the function, for one job for each of its values: the value ends the job's
         id. Its values are texts or numbers. Default: all map indexes share one job.
     :param notify: notifiers for the job's events, besides those of the job and of ``[zeus] notifiers``.
@@ -60,13 +63,15 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
         python_callable: Callable[..., Any],
         op_args: Collection[Any] | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
+        mode: str | None = None,
         job_id_by: str | None = None,
         notify: Sequence[Callable[[Any], Any]] = (),
         zeus_conn_id: str = "zeus_default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        job = as_job(job)
+        self.hands_run = job is not None  # a run handle is passed only where a job is given
+        job = as_job(job, mode)
         self.job, self.notify = job.to_dict(), (*job.notifiers, *notify)
         self.python_callable = check_function(python_callable, hands_run=job.chooses_size)
         self.op_args = op_args or ()
@@ -93,7 +98,7 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
         began_in = os.getpid()
         try:
             if not job.chooses_size:
-                return measured(recurrence, lambda: self.call(None, context))
+                return measured(recurrence, lambda tuner: self.call(self._handle(tuner), context))
             try:
                 self._run = recurrence.run()
             except BaseException as error:
@@ -105,6 +110,13 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
             with outlived("report what this run cost"):
                 if os.getpid() == began_in:  # not in a child that the function forked
                     self.report_cost(context, recurrence.reporter, recurrence.opened, recurrence.decision)
+
+    def _handle(self, tuner: StepTuner | None) -> StepHandle | None:
+        """What the function gets as ``run`` where no batch size is chosen; None: it stays as it is."""
+        from airflow_provider_zeus.training.step_handle import StepHandle
+
+        named = RUN in inspect.signature(self.python_callable).parameters
+        return StepHandle(tuner) if self.hands_run and named else None
 
     def on_kill(self) -> None:
         """Stop the training: raise TrainingKilled out of ``execute``, which Airflow itself does not interrupt."""
@@ -122,7 +134,7 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
         found = {**dict(zip(positional(self.python_callable), self.op_args, strict=False)), **self.op_kwargs}
         return {name: value for name, value in found.items() if name != RUN}
 
-    def call(self, run: ZeusRun | None, context: Context) -> Any:
+    def call(self, run: ZeusRun | StepHandle | None, context: Context) -> Any:
         """Call the function once, with the run handle, if any, and the context keys that it asks for."""
         args, kwargs = list(self.op_args), {**self.op_kwargs}
         if run is None:
@@ -140,10 +152,12 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
         return self.python_callable(*args, **determine_kwargs(self.python_callable, args, known))
 
 
-def as_job(job: ZeusJob | Mapping[str, Any] | None) -> ZeusJob:
-    """The job that an operator got; without one, the job that measures its runs as they are. Raises JobSpecError."""
+def as_job(job: ZeusJob | Mapping[str, Any] | None, mode: str | None = None) -> ZeusJob:
+    """The job that an operator got; without one, the job that leaves its runs as they are. Raises JobSpecError."""
     if job is None:
-        return ZeusJob(mode="measure")
+        return ZeusJob(mode=mode or "measure")
+    if mode is not None:
+        raise JobSpecError.of("mode", mode, "given beside a job", "set it in the job: ZeusJob(mode=...)")
     return job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)
 
 

@@ -100,11 +100,19 @@ class TaskMeter:
         self._first_use, self._lock = first_use, Lock()
 
     @classmethod
-    def open(cls, device: str, state_dir: str | os.PathLike[str], *, cpu_watts: float | None) -> TaskMeter:
+    def open(
+        cls,
+        device: str,
+        state_dir: str | os.PathLike[str],
+        *,
+        cpu_watts: float | None,
+        simulated: Device | None = None,
+    ) -> TaskMeter:
         """Open what there is. Raises nothing: where nothing measures energy, time is measured alone.
 
         :param device: of the job: "auto", "nvml", "rapl", "none" or simulated.
         :param cpu_watts: power of one busy CPU core [W], for an estimate where no counter can be read.
+        :param simulated: the simulated GPU that ``device`` names, whose clock the steps of the training advance.
         """
         gpus: list[NvmlDevice] = []
         reasons = []
@@ -113,7 +121,7 @@ class TaskMeter:
                 gpus = [NvmlDevice(gpu=gpu, read_only=True) for gpu in find_gpus(EVERY_GPU)]
             except DeviceError as error:
                 reasons.append(str(error))
-        host: Device | None = None
+        host: Device | None = simulated
         if device in ("auto", "rapl"):
             try:
                 counters = RaplDevice()
@@ -126,10 +134,6 @@ class TaskMeter:
                 reasons.append(str(error))
             if host is None and cpu_watts is not None:
                 host = EstimateDevice(cpu_watts)
-        if device.startswith("simulated:"):
-            reasons.append(
-                "a simulated GPU advances with the steps that a training reports, and this task reports none"
-            )
         why = "; ".join(reasons) or "its job has device='none'"
         return cls(
             gpus, host or NoneDevice(why=f"no source of energy: {why}"), lambda uuid: tell_holder(state_dir, uuid)

@@ -74,7 +74,9 @@ def _sum(values: Iterable[float | None], text: Callable[[float], str]) -> str:
 def _why_no_energy(trial: Trial) -> str:
     """Why a task that is measured as it is has no energy: its energy is all that it costs."""
     why = trial.observation.reasons.get("energy_j")
-    return f"energy not known: {visible(why)}" if why and trial.planned.phase is Phase.MEASURED else ""
+    return (
+        f"energy not known: {visible(why.partition(': ')[0])}" if why and trial.planned.phase is Phase.MEASURED else ""
+    )
 
 
 def _cost(ended: Sequence[Trial]) -> str:

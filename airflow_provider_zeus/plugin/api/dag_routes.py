@@ -21,10 +21,11 @@ from airflow_provider_zeus.plugin.text.budget_text import budget_answers
 from airflow_provider_zeus.plugin.views import costs, dag_what_if, pages, prices
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
 from airflow_provider_zeus.plugin.views.dag_view import NO_JOB, JobLog, JobRuns
-from airflow_provider_zeus.plugin.views.measured_view import NEXT_RUNG, MeasuredLog
+from airflow_provider_zeus.plugin.views.measured_view import MeasuredLog
 from airflow_provider_zeus.plugin.views.models import short
 from airflow_provider_zeus.reports import export_rows, job_remarks
 from airflow_provider_zeus.reports.budget_figures import budget_spent, trials_of_periods
+from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
@@ -86,7 +87,9 @@ def dag_charts(user: GetUserDep, dag_id: str, job_id: str | None = None) -> Any:
     def make(store: Store, trials: list[Trial], analysis: JobAnalysis | ZeusJob, factors: prices.Factors) -> Any:
         more = reading.has_older(store, dag_id, trials[0].job_id)
         if isinstance(analysis, ZeusJob):
-            measured = MeasuredLog(trials, analysis, factors, more)
+            where = next((t.observation.where for t in reversed(trials) if t.observation.where), None)
+            profile = store.profile(trials[-1].job_id, where, analysis.job_version) if where else []
+            measured = MeasuredLog(trials, analysis, factors, more, profile)
             return {"note": None} | pages.content("measured", measured, slow=True)
         hours = reading.kept_signals(store, analysis.log.job, time.time())
         return {"note": None} | pages.content("dag", JobLog(trials, analysis, factors, hours, more), slow=True)
@@ -112,7 +115,7 @@ def dag_what_if_(
 
     def make(store: Store, trials: list[Trial], analysis: JobAnalysis | ZeusJob, factors: prices.Factors) -> Any:
         if isinstance(analysis, ZeusJob):
-            return {"note": NEXT_RUNG}
+            return {"note": next_rung(analysis)}
         return dag_what_if.answered(analysis, wish, factors)
 
     return _of_newest(_what_ifs, dag_id, job_id, make, wish)

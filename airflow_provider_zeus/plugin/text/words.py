@@ -156,7 +156,8 @@ def settings(live: Mapping[str, Any]) -> list[str]:
 def facts(job: ZeusJob, weights: Weights | None) -> list[str]:
     """Target, batch sizes, eta and cost of a job. ``weights`` None: nothing was measured yet."""
     if not job.chooses_size:
-        return ["measured as it is: no batch size is chosen, no power limit is set"]
+        limit = "no power limit is set" if job.mode == "measure" else f"eta {job.eta:g} chooses the power limit"
+        return [f"no batch size is chosen, {limit}"]
     sizes = ", ".join(str(b) for b in job.batch_sizes)
     texts = [f"Target {job.target}", f"batch sizes {sizes}; default {job.default_batch_size}", f"eta {job.eta:g}"]
     return [*texts, cost_rule(weights)] if weights else texts

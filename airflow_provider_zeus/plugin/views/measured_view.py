@@ -9,29 +9,32 @@ from functools import cached_property
 from statistics import fmean
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Observation, State, Trial
+from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.charts import dag_charts
 from airflow_provider_zeus.plugin.text import headline, run_notes, words
+from airflow_provider_zeus.plugin.text.saved_text import amount_tile
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.models import Answer, Chart, Figure, RunRow, Tile
+from airflow_provider_zeus.plugin.views.models import Answer, Chart, Figure, RunRow, Source, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.dataset import total
+from airflow_provider_zeus.reports.limit_saving import limit_saving
+from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.units import counted
-
-NEXT_RUNG = (
-    "These runs are measured as they are. To save, name batch sizes: with batch_sizes, default_batch_size, target and "
-    "max_epochs in its ZeusJob, the job learns which size and which power limit cost least (docs/quickstart.md)."
-)
 
 
 @dataclass(frozen=True)
 class MeasuredLog:
-    """What the slow blocks are made of: the newest runs. ``more``: the log holds older runs than these."""
+    """What the slow blocks are made of: the newest runs.
+
+    :param more: the log holds older runs than these.
+    :param profile: of their power limits, on the newest device.
+    """
 
     trials: Sequence[Trial]
     job: ZeusJob
     factors: Factors
     more: bool = False
+    profile: Sequence[ProfileSample] = ()
 
     @cached_property
     def rows(self) -> list[RunRow]:
@@ -60,6 +63,7 @@ class MeasuredLog:
         return [
             Answer(question=headline.COST, about=about, figures=spent),
             Answer(question="A run", about="on average", figures=[*each, *use_tiles(seen)]),
+            *saved_by_limit([o for o in seen if o.where == newest.where], self.profile, source),
         ]
 
     @property
@@ -67,13 +71,26 @@ class MeasuredLog:
         """What would save, and what the runs are."""
         older = "Charts and sums are of the newest runs alone; the export has the older ones too." if self.more else ""
         shared = run_notes.shared_job(self.trials)
-        return [*filter(None, (NEXT_RUNG, older, shared))]
+        return [*filter(None, (next_rung(self.job), older, shared))]
 
     @property
     def cost(self) -> Chart:
         """The chart of what each run took."""
         chart = dag_charts.cost_chart(self.rows)
         return words.badged(chart, words.badge([row.source.name for row in dag_charts.charted(self.rows)]))
+
+
+def saved_by_limit(seen: Sequence[Observation], profile: Sequence[ProfileSample], source: Source) -> list[Answer]:
+    """What the power limit saved against full power; empty where no profile tells it."""
+    found = limit_saving(seen, profile)
+    if found is None:
+        return []
+    about = f"by the power limit, against full power ({found.full_w:,.0f} W), in {counted(found.runs, 'run')}"
+    tiles = [
+        amount_tile("Energy", found.energy_j, words.energy, source),
+        amount_tile("Time", found.time_s, words.duration, source),
+    ]
+    return [Answer(question=headline.SAVED, about=about, figures=tiles)]
 
 
 def use_tiles(seen: Sequence[Observation]) -> list[Tile]:

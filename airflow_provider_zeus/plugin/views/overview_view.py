@@ -13,9 +13,9 @@ from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.text import saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.plugin.views import costs, overview_state
-from airflow_provider_zeus.plugin.views.measured_view import NEXT_RUNG
 from airflow_provider_zeus.plugin.views.models import Controls, Figure, JobRow, JobSaved, Source
 from airflow_provider_zeus.reports.dataset import Dataset, runs_of
+from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.reports.savings import saving
 
 NO_JOBS = (
@@ -107,9 +107,10 @@ def unreadable() -> JobSaved:
     return JobSaved(word="Not known", kind="warn", figure=words.missing(why), text=why, source=Source())
 
 
-def measured() -> JobSaved:
-    """The answer for a job whose runs are measured as they are."""
-    return JobSaved(word="Measured", kind="warn", figure=words.missing(NEXT_RUNG), text=NEXT_RUNG, source=Source())
+def measured(job: ZeusJob) -> JobSaved:
+    """The answer for a job that chooses no batch size."""
+    text = next_rung(job)
+    return JobSaved(word="Measured", kind="warn", figure=words.missing(text), text=text, source=Source())
 
 
 def saved(trials: Sequence[Trial], log: Dataset, profiles: Sequence[ProfileSample], *, all_of: bool) -> JobSaved:

@@ -17,7 +17,7 @@ from airflow_provider_zeus.plugin.charts import run_curve, run_gpus
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.measured_view import NEXT_RUNG, use_tiles
+from airflow_provider_zeus.plugin.views.measured_view import use_tiles
 from airflow_provider_zeus.plugin.views.models import (
     UNKNOWN,
     Answer,
@@ -32,6 +32,7 @@ from airflow_provider_zeus.plugin.views.models import (
 )
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.dataset import runs_of
+from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.reports.run_figures import RunSaving
 
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
@@ -184,7 +185,7 @@ class RunPart:
     def verdict(self) -> Verdict:
         """Whether it was worth it."""
         if not self.job.chooses_size and not self.running:
-            return Verdict(kind="unknown", word="Measured", text=NEXT_RUNG)
+            return Verdict(kind="unknown", word="Measured", text=next_rung(self.job))
         below = self.row.state == State.EXHAUSTED.value
         return saved_text.RUNNING if self.running else saved_text.run_verdict(self.ended, self.why_not, below=below)
 

@@ -69,6 +69,7 @@ trial = sa.Table(
     sa.Column("limit_found_w", sa.Double),
     sa.Column("learning_rate", sa.Double),
     sa.Column("start_id", sa.Text),
+    sa.Column("step_kind", sa.BigInteger),  # of a run without a batch size: which kind of step its profile is of
     sa.Column("gpu_busy", sa.Double),  # share of the time in which the GPU worked
     sa.Column("epoch_metrics", sa.JSON(none_as_null=True)),  # the metric of each epoch, at most 1000
     sa.Column("out_of_memory", sa.Boolean, nullable=False),

@@ -74,6 +74,7 @@ def _jobs_and_trials() -> None:
         sa.Column("limit_found_w", sa.Double),
         sa.Column("learning_rate", sa.Double),
         sa.Column("start_id", sa.Text),
+        sa.Column("step_kind", sa.BigInteger),
         sa.Column("gpu_busy", sa.Double),
         sa.Column("epoch_metrics", sa.JSON(none_as_null=True)),
         sa.Column("out_of_memory", sa.Boolean, nullable=False),

@@ -1,0 +1,60 @@
+"""What runs without a batch size saved by their power limit, against full power on the same steps. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from airflow_provider_zeus.model.cost import HALF_WIDTH, Rate
+from airflow_provider_zeus.model.estimate import Estimate, Z
+from airflow_provider_zeus.model.trial import Observation, ProfileSample, summed
+
+DOUBT = Z * math.sqrt(2.0) * HALF_WIDTH / 1.96  # of ln of the ratio of two limits: what profiling aims at, 90 %
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSaving:
+    """Sums over runs. ``full_w``: the highest limit measured [W]."""
+
+    runs: int
+    full_w: float
+    energy_j: Estimate
+    time_s: Estimate
+
+
+def limit_saving(seen: Iterable[Observation], profile: Sequence[ProfileSample]) -> LimitSaving | None:
+    """What runs on one device saved; None where the profile does not tell it for any of them.
+
+    A run at the highest limit saved nothing and paid for profiling. Pauses between steps count as equal.
+
+    :param profile: of that device.
+    """
+    rates: dict[int, dict[float, Rate]] = {}
+    for sample in summed(profile):
+        at = sample.energy_j / sample.samples, sample.time_s / sample.samples
+        rates.setdefault(sample.batch_size, {})[sample.limit_w] = at
+    parts, full_w = [], 0.0
+    for o in seen:
+        known = rates.get(o.step_kind or 0, {})
+        used = next((at for w, at in known.items() if o.power_limit_w and abs(w - o.power_limit_w) < 1.0), None)
+        if used is None or not o.samples:
+            continue
+        full_w = max(known)
+        spent = o.excess_j or 0.0, o.excess_s or 0.0
+        parts.append([_saved(o.samples, known[full_w][i], used[i], spent[i], known[full_w] is used) for i in (0, 1)])
+    if not parts:
+        return None
+    energy, time = zip(*parts, strict=True)
+    return LimitSaving(len(parts), full_w, _sum(energy), _sum(time))
+
+
+def _saved(steps: int, full: float, used: float, excess: float, same: bool) -> tuple[float, float, float]:
+    doubt = 0.0 if same else DOUBT
+    low, value, high = (steps * (full * math.exp(d) - used) - excess for d in (-doubt, 0.0, doubt))
+    return value, low, high
+
+
+def _sum(parts: Iterable[tuple[float, float, float]]) -> Estimate:
+    """One profile tells them all, so its error is shared: the ends add up."""
+    return Estimate(*(math.fsum(column) for column in zip(*parts, strict=True)))
