@@ -16,10 +16,16 @@ class OpenRun(NamedTuple):
 
 
 def open_run() -> OpenRun | None:
-    """The run that is open in this thread; asks no server. None: there is none, or the training has no MLflow."""
+    """The run that is open in this thread, else the one that was open last; asks no server. None: there was none."""
     mlflow = sys.modules.get("mlflow")  # a training that has not imported it has no run open
-    run = mlflow.active_run() if mlflow else None
-    return OpenRun(mlflow.get_tracking_uri(), run.info.run_id) if mlflow and run else None
+    if not mlflow:
+        return None
+    run = mlflow.active_run()
+    if run:
+        return OpenRun(mlflow.get_tracking_uri(), run.info.run_id)
+    last = getattr(sys.modules.get("mlflow.tracking.fluent"), "_last_active_run_id", None)
+    run_id = last.get() if hasattr(last, "get") else None  # mlflow.last_active_run() would ask the server
+    return OpenRun(mlflow.get_tracking_uri(), run_id) if run_id else None
 
 
 def write(

@@ -23,6 +23,7 @@ from airflow_provider_zeus.training.protocol import environment
 from airflow_provider_zeus.training.protocol.sender import ENDED_AT_S, ResultSender
 from airflow_provider_zeus.training.ranks import ALONE
 from airflow_provider_zeus.training.step_tuner import StepTuner
+from airflow_provider_zeus.training.trackers import Trackers
 
 T = TypeVar("T")
 
@@ -112,17 +113,26 @@ class MeasuredLines:
             if self._meter is not None:
                 self._meter.look()
         self._send("end", state=state, reason=reason, notes={ENDED_AT_S: time.time()})
+        with outlived("write what this task took to its trackers"):
+            if state is State.DONE:
+                Trackers(self._plan.job.log_to).write_figures(state, self._seen(), {})
         self._sender.send("final", attempt=self._plan.first_attempt if state is State.DONE else None)
         self._sender.close()
 
     def _send(self, kind: Any, **fields: Any) -> None:
+        if self._tuner is not None:
+            fields["profile"] = self._tuner.take_unsent()
+        self._sender.send(kind, attempt=self._plan.first_attempt, observation=self._seen(), **fields)
+
+    def _seen(self) -> Observation:
+        """What was measured so far."""
         seen = Observation(reasons=dict.fromkeys(("energy_j", "time_s"), "the devices could not be read"))
         with outlived("say what was measured"):
             if self._meter is not None:
                 seen = self._meter.observation()
             if self._tuner is not None:
-                seen, fields["profile"] = self._tuner.observed(seen), self._tuner.take_unsent()
-        self._sender.send(kind, attempt=self._plan.first_attempt, observation=seen, **fields)
+                seen = self._tuner.observed(seen)
+        return seen
 
 
 def run_command(command: Sequence[str], environ: Mapping[str, str], cwd: str | None) -> str:

@@ -57,4 +57,5 @@ def _saved(steps: int, full: float, used: float, excess: float, same: bool) -> t
 
 def _sum(parts: Iterable[tuple[float, float, float]]) -> Estimate:
     """One profile tells them all, so its error is shared: the ends add up."""
-    return Estimate(*(math.fsum(column) for column in zip(*parts, strict=True)))
+    value, low, high = (math.fsum(column) for column in zip(*parts, strict=True))
+    return Estimate(value, low, high)
