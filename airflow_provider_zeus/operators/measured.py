@@ -115,7 +115,7 @@ class MeasuredLines:
         self._send("end", state=state, reason=reason, notes={ENDED_AT_S: time.time()})
         with outlived("write what this task took to its trackers"):
             if state is State.DONE:
-                Trackers(self._plan.job.log_to).write_figures(state, self._seen(), {})
+                Trackers(self._plan.job.log_to, closed=True).write_figures(state, self._seen(), {})
         self._sender.send("final", attempt=self._plan.first_attempt if state is State.DONE else None)
         self._sender.close()
 

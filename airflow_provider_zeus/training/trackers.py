@@ -21,9 +21,11 @@ class Trackers:
     """The trackers of one process. Raises nothing, and says each problem once.
 
     :param names: modules of ``integrations/``, each with ``open_run()`` and ``write()``.
+    :param closed: a run that the training has closed counts, too.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], *, closed: bool = False) -> None:
+        self._closed = closed
         self._trackers = {name: import_module(f"airflow_provider_zeus.integrations.{name}") for name in names}
         self._open: dict[str, Any] = {}  # the run that the training has open, or had before it closed it
         self._said: set[str] = set()
@@ -32,7 +34,7 @@ class Trackers:
         """Remember the runs that the training has open now: it may close them before its function returns."""
         for name, tracker in self._trackers.items():
             try:
-                self._open[name] = tracker.open_run() or self._open.get(name)
+                self._open[name] = tracker.open_run(closed=self._closed) or self._open.get(name)
             except Exception as error:
                 self._say(f"the open run of {name} cannot be found ({type(error).__name__}: {error}).")
 
