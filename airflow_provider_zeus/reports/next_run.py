@@ -135,7 +135,7 @@ def upcoming(
 
 _BY_SIZE = (
     "With batch_sizes, default_batch_size, target and max_epochs in its ZeusJob, the job learns which size costs least "
-    "(docs/quickstart.md)."
+    "(docs/quick-start.md)."
 )
 _BY_LIMIT = 'mode="optimize" tunes the power limit of a torch training, its code unchanged. '
 
