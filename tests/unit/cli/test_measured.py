@@ -51,6 +51,7 @@ def test_what_was_exported_is_imported(zeus: Zeus, log: Store, tmp_path: Path, m
         home.mkdir()
         with monkeypatch.context() as patch:
             patch.setenv("AIRFLOW_HOME", str(home))
+            assert zeus("db", "upgrade").status == 0
             done = zeus("import", str(file))
             assert done.status == 0, done.err
             found: Any = json.loads(zeus("trials", "d.train", "-o", "json").out)
