@@ -9,16 +9,18 @@ from airflow_provider_zeus.model.cost import observed_cost, weights_of
 from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Saved
+from airflow_provider_zeus.reports.limit_saving import LimitSaving
 from airflow_provider_zeus.units import joules_text, three_digits
 
 
-def closing(ended: Sequence[Trial], saved: Saved | None = None) -> str:
+def closing(ended: Sequence[Trial], saved: Saved | None = None, limit: LimitSaving | None = None) -> str:
     """The line of a run, such as ``converged after 6 epochs at batch size 64, accuracy 0.86, 13.6 kJ, 245 s, ...``.
 
     Energy, time and cost are those of all attempts together; the metric is that of the last one.
 
     :param ended: trials of the run in order, at least one: what is kept comes last.
     :param saved: cost saved against the default [J or s]; None: not known.
+    :param limit: what the power limit of a run without a batch size saved.
     """
     last, seen = ended[-1], [t.observation for t in ended]
     others = [str(t.batch_size) for t in ended[:-1] if t.batch_size is not None]
@@ -31,6 +33,7 @@ def closing(ended: Sequence[Trial], saved: Saved | None = None) -> str:
         _why_no_energy(last) or _cost(ended),
         "figures are simulated" if any(o.energy_source == "simulated" for o in seen) else "",
         _saving(saved),
+        limit.text if limit else "",
     ]
     return ", ".join(filter(None, parts))
 

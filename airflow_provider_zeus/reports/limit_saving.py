@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from airflow_provider_zeus.model.cost import HALF_WIDTH, Rate
 from airflow_provider_zeus.model.estimate import Estimate, Z
 from airflow_provider_zeus.model.trial import Observation, ProfileSample, summed
+from airflow_provider_zeus.units import joules_text
 
 DOUBT = Z * math.sqrt(2.0) * HALF_WIDTH / 1.96  # of ln of the ratio of two limits: what profiling aims at, 90 %
 
@@ -21,6 +23,22 @@ class LimitSaving:
     full_w: float
     energy_j: Estimate
     time_s: Estimate
+
+    def as_event(self) -> dict[str, Any]:
+        """The saving with its 90 % interval, as :meth:`.RunFigures.as_event` has it."""
+        found: dict[str, Any] = {"saved_verdict": self.energy_j.verdict, "saved_source": "estimated"}
+        for unit, saved in (("j", self.energy_j), ("s", self.time_s)):
+            found |= {f"saved_{unit}": saved.value, f"saved_low_{unit}": saved.low, f"saved_high_{unit}": saved.high}
+        return found
+
+    @property
+    def text(self) -> str:
+        """In a line of the log; empty where the run was at full power."""
+        energy = self.energy_j
+        if energy.low == energy.high or energy.value is None:
+            return ""
+        ends = f"90 % interval {joules_text(energy.low or 0.0)} to {joules_text(energy.high or 0.0)}"
+        return f"energy saved by the power limit {joules_text(energy.value)}, {ends}"
 
 
 def limit_saving(seen: Iterable[Observation], profile: Sequence[ProfileSample]) -> LimitSaving | None:

@@ -48,7 +48,9 @@ def run_costs(user: GetUserDep, dag_id: str, run_id: str, job_id: str | None = N
     for key, own in chosen.items():
         saving = saving_of(store, own, live[key[0]], pending)
         shared = run_view.shared_job(chosen, key)
-        part = run_view.RunPart(own, live[key[0]], pending, saving, factors, shared, waits.get(key[1:]))
+        sized = own[-1].batch_size is not None
+        profile = [] if sized or store is None else _profile(store, own[-1])
+        part = run_view.RunPart(own, live[key[0]], pending, saving, factors, shared, waits.get(key[1:]), profile)
         parts.append(part.head | pages.content("run", part))
     refresh_s = reading.heartbeat_s() if any(part["live"] for part in parts) else None
     summary = run_view.summary(parts)

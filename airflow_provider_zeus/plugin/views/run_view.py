@@ -17,7 +17,7 @@ from airflow_provider_zeus.plugin.charts import run_curve, run_gpus
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.measured_view import use_tiles
+from airflow_provider_zeus.plugin.views.measured_view import saved_by_limit, use_tiles
 from airflow_provider_zeus.plugin.views.models import (
     UNKNOWN,
     Answer,
@@ -85,6 +85,7 @@ class RunPart:
     prices: Factors
     shared: str = ""
     wait: StartWait | None = None
+    profile: Sequence[ProfileSample] = ()  # of the power limits of a run without a batch size
 
     @cached_property
     def job(self) -> ZeusJob:
@@ -179,6 +180,7 @@ class RunPart:
             *(_figure_tile(name, figure, "", source) for name, figure in converted),
         ]
         saved = [] if self.ended is None else [headline.of_run(self.ended, source, factors)]
+        saved += [] if self.running else saved_by_limit(seen, self.profile, source)
         return [Answer(question=headline.COST, figures=figures), *saved]
 
     @property
