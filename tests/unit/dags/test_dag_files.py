@@ -21,6 +21,7 @@ EXAMPLES = {
     "zeus_kubernetes": [16, "CronTriggerTimetable", ["zeus_ask", "zeus_tell", "train"]],
     "zeus_minimal": [16, "CronTriggerTimetable", ["train"]],
     "zeus_month": [16, "CronTriggerTimetable", ["mail"]],
+    "zeus_one_line": [16, "CronTriggerTimetable", ["prepare", "train"]],
 }
 if PARTITIONS:
     EXAMPLES |= {
