@@ -146,6 +146,11 @@ class AttemptMeter:
         return self.expected or None
 
     @property
+    def stepped(self) -> bool:
+        """Whether the present epoch has had a step."""
+        return self.samples > self._epoch_from
+
+    @property
     def epochs(self) -> float | None:
         """Epochs done, with the fraction of the present one; None while the size of the first one is not known."""
         begun, size = self.samples - self._epoch_from, self.samples_per_epoch
