@@ -1,17 +1,21 @@
-"""Energy and time of a command measured from outside its process, for commands that do not use this package."""
+"""What can be known from outside of a command that does not use this package: energy, time, outcome, batch size."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Observation, PowerPoint, State
+from airflow_provider_zeus.model.trial import PLAIN, UNSEEN, Observation, PowerPoint, State
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.meter import Span, read
 
 ELSEWHERE = "the command trains on another host, which has sent no figure"
+NOT_STOPPED = "no ZeusRun was opened: it is seen from outside alone, and runs to its end"
 
 
 class ExternalMeter:
@@ -77,8 +81,8 @@ def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> tuple[State, 
 
     The last line of its output may be a JSON object with the target's metric and, optionally, ``epochs``, ``samples``
     (in all) and, where the job's target is set at run time, ``target``. Without ``epochs`` the run counts as one epoch,
-    so that whole runs are compared. Without the metric it is unknown whether the target was reached: the model is
-    kept, and the run counts as below target.
+    so that whole runs are compared. Without the metric it is not known whether the target was reached: the model is
+    kept, and the run teaches nothing about batch sizes.
 
     :param seen: what was measured from outside.
     """
@@ -90,7 +94,8 @@ def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> tuple[State, 
     missing = [name for name, value in required if value is None]
     if missing:
         remedy = f"print it as JSON on its last line, as in {json.dumps(example)}"
-        return State.EXHAUSTED, f"the command did not report its {' and '.join(missing)}: {remedy}", seen
+        state = State.NO_METRIC if target.metric in missing else State.EXHAUSTED
+        return state, f"the command did not report its {' and '.join(missing)}: {remedy}", seen
     metric = reported[target.metric]
     epochs, samples = reported.get("epochs", 0.0), reported.get("samples", 0.0)
     known = {"metric": metric, "target_value": target.value, "epochs": epochs if epochs > 0 else 1.0}
@@ -102,6 +107,31 @@ def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> tuple[State, 
     if target.reached(metric):
         return State.CONVERGED, None, seen
     return State.EXHAUSTED, f"ended at {metric:g}, below target", seen
+
+
+def seen_to_use(seen: Observation, batch_size: int, command: Sequence[str], cwd: str | None) -> Observation:
+    """The observation of a command that opened no ZeusRun, with whether it is seen to use its batch size."""
+    reasons = {**seen.reasons, PLAIN: NOT_STOPPED}
+    if not names(command, cwd, "ZEUS_BATCH_SIZE"):
+        reasons[UNSEEN] = (
+            f"the command is not seen to use batch size {batch_size}: it opened no ZeusRun, and neither its words nor "
+            "a file that they name have ZEUS_BATCH_SIZE"
+        )
+    return replace(seen, reasons=reasons)
+
+
+def names(command: Sequence[str], cwd: str | None, *words: str) -> bool:
+    """Whether a command, or a file or module that it names, has one of these words."""
+    texts = [*command]
+    for word in re.split(r"[\s'\"();|&<>=]+", " ".join(command))[:500]:
+        for path in (Path(cwd or ".") / word, Path(cwd or ".") / f"{word.replace('.', '/')}.py"):
+            try:
+                if path.is_file():
+                    with path.open("rb") as file:
+                        texts.append(file.read(2**20).decode(errors="replace"))
+            except (OSError, ValueError):
+                continue
+    return any(word in text for text in texts for word in words)
 
 
 def _numbers_in(line: str) -> dict[str, float]:
