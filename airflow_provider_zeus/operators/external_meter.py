@@ -115,23 +115,32 @@ def seen_to_use(seen: Observation, batch_size: int, command: Sequence[str], cwd:
     if not names(command, cwd, "ZEUS_BATCH_SIZE"):
         reasons[UNSEEN] = (
             f"the command is not seen to use batch size {batch_size}: it opened no ZeusRun, and neither its words nor "
-            "a file that they name have ZEUS_BATCH_SIZE"
+            "a script that they lead to have ZEUS_BATCH_SIZE"
         )
     return replace(seen, reasons=reasons)
 
 
-def names(command: Sequence[str], cwd: str | None, *words: str) -> bool:
-    """Whether a command, or a file or module that it names, has one of these words."""
-    texts = [*command]
-    for word in re.split(r"[\s'\"();|&<>=]+", " ".join(command))[:500]:
-        for path in (Path(cwd or ".") / word, Path(cwd or ".") / f"{word.replace('.', '/')}.py"):
-            try:
-                if path.is_file():
+def names(command: Sequence[str], cwd: str | None, *words: str, most_files: int = 50) -> bool:
+    """Whether a command has one of these words, or a script or module of this host that it leads to does."""
+    top = Path(cwd or ".")
+    known, texts = {top}, [(top, " ".join(command), re.split(r"[\s'\"();|&<>=]+", " ".join(command))[:500])]
+    for folder, text, named in texts:  # it grows
+        if any(word in text for word in words):
+            return True
+        for name in named:
+            modules = [f"{name.replace('.', '/')}{end}" for end in (".py", "/__init__.py", "/__main__.py")]
+            for path in dict.fromkeys(base / each for base in (folder, top) for each in (name, *modules)):
+                try:
+                    if path in known or len(texts) > most_files or not path.is_file():
+                        continue
+                    known.add(path)
                     with path.open("rb") as file:
-                        texts.append(file.read(2**20).decode(errors="replace"))
-            except (OSError, ValueError):
-                continue
-    return any(word in text for text in texts for word in words)
+                        said = file.read(2**20).decode(errors="replace")
+                except (OSError, ValueError):
+                    continue
+                found = re.findall(r"(?:\bimport|\bfrom|-m)\s+\.?([\w.]+)|([\w./-]+\.\w{1,6})\b", said)
+                texts.append((path.parent, said, [each for pair in found for each in pair if each][:200]))
+    return False
 
 
 def _numbers_in(line: str) -> dict[str, float]:

@@ -180,19 +180,24 @@ def _busy(for_s: float) -> None:
         (["bash", "-c", "cd . && python 'reads.py' | tee log"], True),
         (["python", "-m", "package.reads"], True),
         (["sbatch", "--export=ALL", "reads.py"], True),
+        (["bash", "run.sh"], True),
+        (["bash", "-c", "cd . && ./run.sh 2>&1"], True),
+        (["python", "imports.py"], True),
         (["python", "ignores.py"], False),
         (["python", "-m", "package.ignores"], False),
         (["python", "-c", "print('done')"], False),
         (["./gone.py", "\0", "x" * 5000], False),
     ],
 )
-def test_a_command_is_seen_to_use_its_batch_size_by_its_words_and_their_files(
+def test_a_command_is_seen_to_use_its_batch_size_by_its_words_and_the_scripts_that_they_lead_to(
     tmp_path: Path, command: list[str], seen: bool
 ) -> None:
     (tmp_path / "package").mkdir()
     for folder in (tmp_path, tmp_path / "package"):
         (folder / "reads.py").write_text("import os\nsize = int(os.environ['ZEUS_BATCH_SIZE'])\n")
         (folder / "ignores.py").write_text("size = 64\n")
+        (folder / "imports.py").write_text("from .reads import size\nimport torch.nn\nimport imports\n")
+    (tmp_path / "run.sh").write_text("module load cuda\nsrun python -m package.imports\n")
     found = seen_to_use(SEEN, 32, command, str(tmp_path)).reasons
     assert PLAIN in found, "nothing stops it"
     assert (UNSEEN not in found) == seen
