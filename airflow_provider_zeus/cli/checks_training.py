@@ -103,7 +103,8 @@ def metric(outcome: Outcome) -> Finding:
     target, ended, found = outcome.plan.job.parsed_target, outcome.ended, outcome.metric
     if ended is not None and ended.kind == "report":
         remedy = f"call run.report({target.metric}=value) at the end of each epoch, inside `for epoch in run.epochs()`"
-        return error("metric", str(ended.error), remedy)
+        own_loop = "run.report" in str(ended.error)  # else a framework's, and its error has the remedy
+        return error("metric", str(ended.error), remedy if own_loop else None)
     if found is None:
         return undecided("metric", f"it ended before its first report of {target.metric}")
     if doubt := target.doubt(found):

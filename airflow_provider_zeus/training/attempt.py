@@ -319,8 +319,8 @@ class LiveAttempt:
 
     @property
     def left_after_report(self) -> bool:
-        """Whether at least one epoch was reported and no epoch is under way."""
-        return self._meter.epochs_done > 0 and not self._in_epoch
+        """Whether at least one epoch was reported, and no step was made since."""
+        return self._meter.epochs_done > 0 and not (self._in_epoch and self._meter.stepped)
 
     @property
     def notes(self) -> dict[str, float]:
@@ -448,7 +448,9 @@ class LiveAttempt:
             epoch_metrics=tuple(self._metrics) or None,
         )
         if self._infinite:
-            seen = replace(seen, reasons={**seen.reasons, "metric": "it was infinite in the newest epoch"})
+            seen = replace(
+                seen, reasons={**seen.reasons, "metric": "it was infinite, or not evaluated yet, in the newest epoch"}
+            )
         if self._bypassed:
             seen = replace(seen, reasons={**seen.reasons, BATCH_SIZE: self._bypassed})
         if self._limits is not None and self._limits.why_not_set:

@@ -159,6 +159,11 @@ class AttemptMeter:
         return self.expected or None
 
     @property
+    def stepped(self) -> bool:
+        """Whether the present epoch has had a step."""
+        return self.samples > self._epoch_from
+
+    @property
     def epochs(self) -> float | None:
         """Epochs done, with the fraction of the present one; None while the size of the first one is not known."""
         begun, size = self.samples_of_epoch, self.samples_per_epoch
