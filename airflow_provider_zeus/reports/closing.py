@@ -43,6 +43,7 @@ def _how(trial: Trial) -> str:
         State.CONVERGED: "converged",
         State.DONE: "measured as it is",
         State.EXHAUSTED: "ended below its target",
+        State.NO_METRIC: "reported no metric",
         State.GIVEN_UP: "was given up",
         State.FAILED: "failed",
         State.NO_DATA: "had no data",

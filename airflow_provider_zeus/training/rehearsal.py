@@ -163,7 +163,8 @@ class RehearsedAttempt(LiveAttempt):
     def __init__(self, *args: Any, rehearsal: Rehearsal, may_begin_again: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._rehearsal = rehearsal
-        self._told: list[int] = []
+        self._told_sizes: list[int] = []
+        self._shown_sizes: list[int] = []
         self._enough_s = float("inf")  # time at which the loop is left
         self._left = False
         self._watch = TorchWatch(fresh=may_begin_again, stepped=self._stepped)
@@ -175,11 +176,17 @@ class RehearsedAttempt(LiveAttempt):
     def step(self, samples: int) -> None:
         """Count a step that was told."""
         super().step(samples)
-        if len(self._told) < _MOST_TOLD:
-            self._told.append(samples)
+        if len(self._told_sizes) < _MOST_TOLD:
+            self._told_sizes.append(samples)
         for each in self._watch.passes:
             each.told += 1
         self._stepped()
+
+    def torch_stepped(self, samples: int) -> None:
+        """Count a step of torch that was not told."""
+        super().torch_stepped(samples)
+        if len(self._shown_sizes) < _MOST_TOLD:
+            self._shown_sizes.append(samples)
 
     def report(self, target: Target, metrics: Mapping[str, Any]) -> None:
         """End the epoch."""
@@ -196,7 +203,7 @@ class RehearsedAttempt(LiveAttempt):
         self._write()
 
     def _stepped(self) -> None:
-        if self._enough_s == float("inf") and max(len(self._told), self._watch.optimizer_steps) >= STEPS:
+        if self._enough_s == float("inf") and max(len(self._told_sizes), self._watch.optimizer_steps) >= STEPS:
             self._enough_s = time.monotonic() + EPOCH_S
             self._write()  # a loop that is killed at the time limit has left this much
         elif time.monotonic() > self._enough_s:
@@ -206,7 +213,8 @@ class RehearsedAttempt(LiveAttempt):
     def _write(self) -> None:
         watch = self._watch
         seen = RehearsalResult(
-            told=tuple(self._told),
+            told=tuple(self._told_sizes),
+            shown=tuple(self._shown_sizes),
             optimizer_steps=watch.optimizer_steps,
             sizes=tuple(map(tuple, watch.sizes[:_MOST_TOLD])),
             short=watch.short,
