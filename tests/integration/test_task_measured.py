@@ -226,7 +226,6 @@ def test_without_a_store_the_task_runs_and_its_cost_is_kept(
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"mode": "optimize"}, "batch_sizes"),
         ({"mode": "off"}, "batch_sizes"),
         ({"finish_by": "06:00"}, "finish_by"),
         ({"max_slowdown": 1.2}, "max_slowdown"),
