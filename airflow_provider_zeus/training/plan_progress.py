@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -142,7 +143,13 @@ class PlanProgress:
         if self.plan.rehearsal is not None:
             if self.ranks.several:  # one process that ended would leave the others waiting
                 raise RehearsalOver(f"{self.ranks.size} processes train together")
-            kind = partial(RehearsedAttempt, rehearsal=self.plan.rehearsal, may_begin_again=not loop_only)
+            kind = partial(
+                RehearsedAttempt,
+                rehearsal=self.plan.rehearsal,
+                may_begin_again=not loop_only,
+                first=self.live if isinstance(self.live, RehearsedAttempt) else None,
+                trackers=self.trackers,
+            )
         elif self.ranks.several:
             kind = partial(DistributedAttempt, ranks=self.ranks)
         offset_s, now_s = self._clock_offset_s, self.device.now_s
@@ -176,8 +183,23 @@ class PlanProgress:
         observation = replace(live.snapshot, learning_rate=self.learning_rate)
         observation = replace(observation, out_of_memory=out_of_memory, returned=returned)
         self._send("end", live, state=state, reason=reason, observation=observation)
-        if state.conclusive and self.killed is None:
+        if state.conclusive and self.killed is None and self.plan.rehearsal is None:
             self.trackers.write(live, state, observation, self.job.parsed_target.metric)
+
+    def call_again(self, fn: Callable[[], object]) -> None:
+        """In a rehearsal whose weights are still there: call the training function again, as the next attempt would.
+
+        The call ends at its first optimizer step, which shows whether it goes on with them.
+        """
+        first, over = self.live, sys.exc_info()[1]
+        if self.forked or not isinstance(first, RehearsedAttempt) or not isinstance(over, RehearsalOver | None):
+            return
+        if first.is_to_go_on:
+            again = self.begin(0)
+            with suppress(BaseException):
+                fn()
+            again.stop()
+            self.live = first
 
     def end_roughly(self, state: State, *, kept: bool) -> None:
         """Write the end of the present attempt once more, after that has failed: with its sums so far and no more."""

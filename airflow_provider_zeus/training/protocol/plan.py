@@ -42,7 +42,15 @@ class RehearsalResult:
     short: bool = False  # a pass had no more batches at its second optimizer step: the last one may have any size
     cut: bool = False  # a pass, or the loop, was ended after two steps
     metric: AnyNumber | None = None  # as reported
-    older: int = 0  # parameters trained that had their weights before the function was called
+    names: tuple[str, ...] = ()  # of the metrics that were reported in the first epoch
+    older: int = 0  # parameters trained that had their weights before the function was called, or was called again
+    asked: bool = False  # for an epoch, by run.epochs()
+    after: str = ""
+    # how the epoch went on after its report: by a "step" of the same pass over the data, a step of another "pass", a
+    # second "report"; empty: it ended there
+    unlearned: int = 0  # steps told in passes of run.data_loader() in which torch made no optimizer step
+    dropping: tuple[int, int] | None = None  # (samples, batch size) of the smallest loader that drops its last batch
+    open_runs: tuple[str, ...] = ()  # trackers of log_to in which the training had a run open
 
     def write(self, path: Path) -> None:
         """Write it whole. Raises OSError."""
