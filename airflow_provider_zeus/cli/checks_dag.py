@@ -140,8 +140,8 @@ def rendered(task: Any, dag: Any, xcoms: Mapping[tuple[str, str], Any], *, days:
 
 
 def _looked_up() -> dict[str, Any]:
-    """What templates read of Airflow's database: ``var.value.x``, ``var.json.x``, ``conn.x``."""
-    from airflow.sdk import BaseHook, Variable
+    """What templates read by itself: ``var.value.x``, ``var.json.x``, ``conn.x``, ``macros.x``."""
+    from airflow.sdk import BaseHook, Variable, macros
 
     class Look:
         def __init__(self, get: Callable[..., Any]) -> None:
@@ -151,7 +151,8 @@ def _looked_up() -> dict[str, Any]:
             return self.get(name)
 
     parsed = Look(partial(Variable.get, deserialize_json=True))
-    return {"var": SimpleNamespace(value=Look(Variable.get), json=parsed), "conn": Look(BaseHook.get_connection)}
+    found = {"var": SimpleNamespace(value=Look(Variable.get), json=parsed), "conn": Look(BaseHook.get_connection)}
+    return {**found, "macros": macros}
 
 
 def is_mapped(task: Any) -> bool:

@@ -165,7 +165,7 @@ def epochs(outcome: Outcome) -> Iterator[Finding]:
     seen, name = outcome.seen, outcome.plan.job.parsed_target.metric
     if seen is None or seen.metric is None:
         return
-    if not seen.asked:
+    if seen.own_loop:
         what = "it reports epochs of a loop of its own: Zeus can neither end it at the target nor count its epochs"
         yield error("epochs", what, "write `for epoch in run.epochs():` in place of that loop, such as range(...)")
         return

@@ -35,14 +35,14 @@ class DagFile(NamedTuple):
 def import_dag(dag_id: str, file: str | None, *, timeout_s: float) -> tuple[Any, Finding]:
     """The DAG of a file or of the DAG bundles, None where there is none; and what its import showed.
 
-    Of the bundles its own file alone is imported in this process: the one that Airflow knows it from, or the only one
-    that names it. Where neither tells, other processes find it: what fails, hangs or prints there harms nothing.
+    Of the bundles its own file alone is imported in this process: the one that Airflow knows it from, or that alone
+    seems to define it. Where neither tells, other processes find it: what fails, hangs or prints there harms nothing.
 
     :param timeout_s: that the import of its own file may take, where Airflow allows less.
     """
     files = [DagFile(file, Path(file).resolve().parent, "check")] if file is not None else list(_files())
     known = files if file is not None else _known_of(dag_id, files)
-    naming = known or [each for each in files if _names(each, dag_id)]
+    naming = known or _naming(dag_id, files)
     ids: list[str] = []
     problems: dict[str, str] = {}  # of the files that may be its own
     failed = 0  # of the others
@@ -101,13 +101,18 @@ def _known_of(dag_id: str, files: Sequence[DagFile]) -> list[DagFile]:
     return []
 
 
-def _names(file: DagFile, dag_id: str) -> bool:
-    """Whether a file has the DAG's id as a text, or as the name of a function."""
-    words = rb"""(["'])%(id)b\1|\bdef\s+%(id)b\s*\(""" % {b"id": re.escape(dag_id).encode()}
-    try:
-        return re.search(words, Path(file.path).read_bytes()) is not None
-    except OSError:
-        return False
+def _naming(dag_id: str, files: Sequence[DagFile]) -> list[DagFile]:
+    """The files that seem to define the DAG; without one those that have its id as a text."""
+    name = re.escape(dag_id).encode()
+    text = rb"""(["'])""" + name + rb"""\1"""
+    defined = rb"""\b(?:DAG\s*\(\s*|dag_id\s*=\s*)(["'])""" + name + rb"""\1|\bdef\s+""" + name + rb"""\s*\("""
+    contents = dict[DagFile, bytes]()
+    for each in files:
+        with suppress(OSError):
+            contents[each] = Path(each.path).read_bytes()
+    return next(
+        (found for words in (defined, text) if (found := [f for f in contents if re.search(words, contents[f])])), []
+    )
 
 
 def _imported(dag_id: str, file: DagFile, timeout_s: float) -> tuple[Any, list[str], Finding]:
@@ -183,6 +188,7 @@ def _be_importer(files: Sequence[DagFile], timeout_s: float, writer: int) -> NoR
         nowhere = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(nowhere, descriptor)
+        sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
         for file in files:
             _, ids, finding = _imported("", file, timeout_s)
             problem = finding.finding if finding.status == "error" else ""

@@ -311,7 +311,7 @@ class RehearsedAttempt(LiveAttempt):
             metric=self._metric,
             names=tuple(sorted(self.reported_names)[:10]),
             older=watch.older,
-            asked=self._asked,
+            own_loop=self.epochs_done > 0 and not self._asked,
             after=self._after,
             unlearned=self._unlearned if watch.optimizer_steps else 0,
             dropping=watch.dropping,

@@ -44,7 +44,7 @@ class RehearsalResult:
     metric: AnyNumber | None = None  # as reported
     names: tuple[str, ...] = ()  # of the metrics that were reported in the first epoch
     older: int = 0  # parameters trained that had their weights before the function was called, or was called again
-    asked: bool = False  # for an epoch, by run.epochs()
+    own_loop: bool = False  # it reported an epoch, and never asked for one by run.epochs()
     after: str = ""
     # how the epoch went on after its report: by a "step" of the same pass over the data, a step of another "pass", a
     # second "report"; empty: it ended there

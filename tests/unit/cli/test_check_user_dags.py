@@ -10,7 +10,7 @@ import torch
 
 from airflow_provider_zeus.cli.finding import Finding
 from tests.unit.cli.conftest import Zeus
-from tests.unit.cli.user_dags import MISTAKES, Mistake
+from tests.unit.cli.user_dags import BY_COMMAND, MISTAKES, RIGHT, SCRIPT, Mistake
 
 EACH = [
     pytest.param(each, id=f"{kind}-{i}", marks=[pytest.mark.slow] if i else [])
@@ -42,3 +42,19 @@ def test_a_usual_mistake(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch
     assert finding.status == mistake.status
     assert mistake.words in f"{finding.finding} -> {finding.remedy}"
     assert finding.remedy
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_dag(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("AIRFLOW__ZEUS__CURRENCY", "EUR")
+    monkeypatch.setenv("AIRFLOW__ZEUS__PRICE_PER_KWH", "0.3")
+    monkeypatch.setenv("AIRFLOW_VAR_ZEUS_JOB", '{"target": "accuracy >= 0.9"}')
+    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_CARBON", "zeus-signal://")
+    monkeypatch.setenv("AIRFLOW_CONN_GRID", "zeus-signal://")
+    (home / "script.py").write_text(SCRIPT)
+    (home / "by_command.py").write_text(BY_COMMAND)
+    (home / "nightly.py").write_text(RIGHT[name])
+    found = found_in(zeus, home / "nightly.py")
+    assert [f for f in found if f.status in ("warning", "error")] == []
+    assert [f for f in found if f.status == "ok" and f.check.endswith("training")]
+    assert not [f for f in found if f.status == "undecided" and f.check.endswith(": training")]

@@ -109,6 +109,18 @@ def of_job(job: str, check: str, words: str, status: str = "error", dag: str = '
     return Mistake(dag_file(job=f'target="accuracy >= 0.9", {job}', dag=dag), check, words, status=status)
 
 
+CACHED = "\n@functools.lru_cache\ndef cached():\n    return new_model()\n"
+LEARN = f"""
+def learn(run, model, optimizer, x, y):
+    {STEP}
+    run.step(len(x))
+    {REPORT}
+"""
+BATCHED = """
+def batches(size):
+    for at in range(0, 768, size):
+        yield X[at : at + size], Y[at : at + size]
+"""
 GET = """
 class Models:
     kept = {}
@@ -191,7 +203,7 @@ MISTAKES: dict[str, list[Mistake]] = {
                     (LOADER, "DataLoader(TRAIN, batch_size=run.batch_size)"),
                     (STEP, "learn(run, model, optimizer, x, y)"),
                     (f"        {REPORT}\n", ""),
-                    before=f"\ndef learn(run, model, optimizer, x, y):\n    {STEP}\n    run.step(len(x))\n    {REPORT}\n",
+                    before=LEARN,
                 )
             ),
             "epochs",
@@ -240,15 +252,22 @@ MISTAKES: dict[str, list[Mistake]] = {
         Mistake(dag_file(changed(("run.epochs()", "range(run.job.max_epochs)"))), "epochs", "range(...)", ends=True),
         Mistake(
             dag_file(
-                changed((f"{BATCHES}        {REPORT}", f"        for again in range(3):\n    {BATCHES}            {REPORT}"))
-                .replace(f"\n            {STEP}", f"\n                {STEP}")
+                changed(
+                    (BATCHES, f"        for again in range(3):\n    {BATCHES}"),
+                    (f"\n            {STEP}", f"\n                {STEP}"),
+                    (f"        {REPORT}", f"            {REPORT}"),
+                )
             ),
             "epochs",
             "repeats the pass by itself",
             ends=True,
         ),
         Mistake(
-            dag_file(changed(("for epoch in run.epochs():", "for epoch in range(3):"), (f"        {REPORT}", f"    {REPORT}"))),
+            dag_file(
+                changed(
+                    ("for epoch in run.epochs():", "for epoch in range(3):"), (f"        {REPORT}", f"    {REPORT}")
+                )
+            ),
             "epochs",
             "for epoch in run.epochs()",
         ),
@@ -260,10 +279,10 @@ MISTAKES: dict[str, list[Mistake]] = {
         Mistake(dag_file(returns("[accuracy(model), torch.tensor(0.5)]")), "value", "return its path"),
     ],
     "cached model": [
-        Mistake(dag_file(cached("cached()", "\n@functools.lru_cache\ndef cached():\n    return new_model()\n")), "model", "no cache"),
+        Mistake(dag_file(cached("cached()", CACHED)), "model", "no cache"),
         Mistake(dag_file(cached("the_model()", GLOBAL)), "model", "global variable"),
         Mistake(dag_file(cached("Models.get()", GET)), "model", "inside the function"),
-        Mistake(dag_file(cached("cached()", "\n@functools.cache\ndef cached():\n    return new_model()\n")), "model", "no cache"),
+        Mistake(dag_file(cached("cached()", CACHED.replace("lru_cache", "cache"))), "model", "no cache"),
         Mistake(dag_file(cached("OUTSIDE", "OUTSIDE = new_model()\n")), "model", "inside the function"),
         Mistake(
             dag_file(
@@ -284,17 +303,23 @@ MISTAKES: dict[str, list[Mistake]] = {
             "32 samples are drawn",
         ),
         Mistake(dag_file(own("zip(X.split(32), Y.split(32))")), "batch size", "32 samples"),
-        Mistake(dag_file(own("FIXED", before="FIXED = DataLoader(TRAIN, batch_size=32)\n")), "batch size", "32 samples"),
+        Mistake(
+            dag_file(own("FIXED", before="FIXED = DataLoader(TRAIN, batch_size=32)\n")), "batch size", "32 samples"
+        ),
     ],
     "own loader with steps unseen": [
         Mistake(dag_file(changed((BATCHES, SLICES))), "steps", "run.data_loader(data)"),
         Mistake(dag_file(own("zip(X.split(run.batch_size), Y.split(run.batch_size))", "pass")), "steps", "run.step"),
         Mistake(
-            dag_file(own("batches(run.batch_size)", "pass", "\ndef batches(size):\n    for at in range(0, 768, size):\n        yield X[at : at + size], Y[at : at + size]\n")),
+            dag_file(own("batches(run.batch_size)", "pass", BATCHED)),
             "steps",
             "run.step",
         ),
-        Mistake(dag_file(own("torch.utils.data.BatchSampler(TRAIN, run.batch_size, True)", "pass").replace("for x, y in", "for rows in").replace("model, optimizer, x, y)\n            pass", "model, optimizer, *map(torch.stack, zip(*rows)))")), "steps", "run.step"),
+        Mistake(
+            dag_file(own("map(TRAIN.__getitem__, BatchSampler(range(768), run.batch_size, True))", "pass")),
+            "steps",
+            "run.step",
+        ),
     ],
     "no report": [
         Mistake(dag_file(changed((f"        {REPORT}\n", ""))), "metric", "run.report(accuracy=value)", ends=True),
@@ -304,7 +329,9 @@ MISTAKES: dict[str, list[Mistake]] = {
     ],
     "drop_last with a size beyond the data": [
         Mistake(
-            dag_file(changed(("shuffle=True", "drop_last=True")), 'target="accuracy >= 0.9", batch_sizes=[16, 32, 1024]'),
+            dag_file(
+                changed(("shuffle=True", "drop_last=True")), 'target="accuracy >= 0.9", batch_sizes=[16, 32, 1024]'
+            ),
             "drop_last",
             "leave no batch of 1024",
         ),
@@ -318,7 +345,7 @@ MISTAKES: dict[str, list[Mistake]] = {
         ),
         Mistake(
             dag_file(
-                own("DataLoader(TRAIN, batch_sampler=BatchSampler(RandomSampler(TRAIN), run.batch_size, drop_last=True))"),
+                own("DataLoader(TRAIN, batch_sampler=BatchSampler(RandomSampler(TRAIN), run.batch_size, True))"),
                 'target="accuracy >= 0.9", batch_sizes=[16, 32, 1024]',
             ),
             "drop_last",
@@ -340,9 +367,18 @@ MISTAKES: dict[str, list[Mistake]] = {
             "validation",
             "validation counts as training",
         ),
-        Mistake(dag_file(changed((REPORT, "run.report(accuracy=validate(run, model))"), before=VALIDATE)), "validation", "a DataLoader of their own"),
         Mistake(
-            dag_file(changed((BATCHES, f"        held = accuracy(model, run.data_loader(HELD))\n{BATCHES}"), ("=accuracy(model)", "=held"))),
+            dag_file(changed((REPORT, "run.report(accuracy=validate(run, model))"), before=VALIDATE)),
+            "validation",
+            "a DataLoader of their own",
+        ),
+        Mistake(
+            dag_file(
+                changed(
+                    (BATCHES, f"        held = accuracy(model, run.data_loader(HELD))\n{BATCHES}"),
+                    ("=accuracy(model)", "=held"),
+                )
+            ),
             "validation",
             "validation counts as training",
         ),
@@ -359,38 +395,73 @@ MISTAKES: dict[str, list[Mistake]] = {
         of_job('device="rapl"', "device", "device='auto'"),
     ],
     "signal without Connection": [
-        of_job('follow="carbon", mode="optimize", device="simulated:v100/neumf"', "Connection zeus_carbon", "Zeus signal"),
+        of_job(
+            'follow="carbon", mode="optimize", device="simulated:v100/neumf"', "Connection zeus_carbon", "Zeus signal"
+        ),
         of_job('start_signal="price", start_within=timedelta(hours=4)', "Connection zeus_price", "docs/signals.md"),
         of_job('follow="zeus_carbno"', "Connection zeus_carbno", "correct the name"),
-        of_job('follow="{{ params.signal }}"', "Connection grid", "define grid", dag='schedule="@daily", params={"signal": "grid"}'),
+        of_job(
+            'follow="{{ params.signal }}"',
+            "Connection grid",
+            "define grid",
+            dag='schedule="@daily", params={"signal": "grid"}',
+        ),
     ],
     "past finish_by": [
         of_job('finish_by="2026-01-31 06:00"', "finish_by", "they move with each run"),
         of_job("finish_by=datetime(2026, 2, 1, 6)", "finish_by", "is past"),
         of_job('finish_by="2026-01-31T06:00:00+02:00"', "finish_by", "timedelta(hours=8)"),
-        of_job('finish_by="{{ params.until }}"', "finish_by", "is past", dag='schedule="@daily", params={"until": "2026-03-01 06:00"}'),
+        of_job(
+            'finish_by="{{ params.until }}"',
+            "finish_by",
+            "is past",
+            dag='schedule="@daily", params={"until": "2026-03-01 06:00"}',
+        ),
     ],
     "learn_from that no schedule gives": [
         of_job('learn_from=["scheduled"]', "learn_from", "'manual'", dag="schedule=None"),
         of_job('learn_from=["asset_triggered"]', "learn_from", "'scheduled'"),
-        of_job('learn_from=["scheduled", "backfill"]', "learn_from", "'asset_triggered'", dag='schedule=[Asset("s3://new")]'),
-        of_job('learn_from=["manual"]', "learn_from", "teach nothing", status="warning", dag="schedule=timedelta(days=1)"),
+        of_job(
+            'learn_from=["scheduled", "backfill"]',
+            "learn_from",
+            "'asset_triggered'",
+            dag='schedule=[Asset("s3://new")]',
+        ),
+        of_job(
+            'learn_from=["manual"]', "learn_from", "teach nothing", status="warning", dag="schedule=timedelta(days=1)"
+        ),
     ],
     "constant data_slice": [
         of_job('data_slice="2026-11-01"', "data_slice", 'data_slice="{{ ds }}"', status="warning"),
         of_job('data_slice="{{ dag.dag_id }}"', "data_slice", "'nightly' in each run", status="warning"),
-        of_job('data_slice="sales.csv"', "data_slice", "the same data", status="warning", dag='schedule=[Asset("s3://new")]'),
+        of_job(
+            'data_slice="sales.csv"',
+            "data_slice",
+            "the same data",
+            status="warning",
+            dag='schedule=[Asset("s3://new")]',
+        ),
         of_job("data_slice=\"{{ macros.ds_add('2026-11-01', 1) }}\"", "data_slice", "leave it out", status="warning"),
     ],
     "budget in another currency": [
         of_job('budget="20 USD/week"', "budget", "currency = USD (they are in EUR)"),
         of_job('budget=["50 kWh/month", "20 GBP/week"]', "budget", "20 GBP/week is ignored"),
         of_job('budget="5 CHF/day", on_budget="incumbent"', "budget", "currency = CHF"),
-        of_job('budget="{{ params.most }}"', "budget", "currency = USD", dag='schedule="@daily", params={"most": "9 USD/day"}'),
+        of_job(
+            'budget="{{ params.most }}"',
+            "budget",
+            "currency = USD",
+            dag='schedule="@daily", params={"most": "9 USD/day"}',
+        ),
     ],
     "log_to without an open run": [
         of_job('log_to=["mlflow"]', "log_to", "mlflow.start_run()", status="warning"),
-        Mistake(dag_file(MLFLOW + TRAIN, 'target="accuracy >= 0.9", log_to=["mlflow"]'), "log_to", "was open", status="warning"),
+        Mistake(
+            dag_file(MLFLOW + TRAIN, 'target="accuracy >= 0.9", log_to=["mlflow"]'),
+            "log_to",
+            "was open",
+            status="warning",
+        ),
         Mistake(
             dag_file(
                 MLFLOW + changed((BATCHES, f"        {OPEN}\n{BATCHES}        MLFLOW.run = None\n")),
@@ -410,4 +481,186 @@ MISTAKES: dict[str, list[Mistake]] = {
             status="warning",
         ),
     ],
-}  # fmt: skip
+}
+
+
+def right(train: str = TRAIN, job: str = 'target="accuracy >= 0.9"', dag: str = 'schedule="@daily"') -> str:
+    return dag_file(train, job, dag)
+
+
+SCRIPT = """
+import json
+import os
+
+size = int(os.environ["ZEUS_BATCH_SIZE"])
+print(json.dumps({"accuracy": 0.5, "epochs": 2}))
+"""
+BY_COMMAND = """
+from airflow_provider_zeus import ZeusRun
+
+
+def train(run):
+    for epoch in run.epochs():
+        for at in range(0, 4096, run.batch_size):
+            run.step(min(run.batch_size, 4096 - at))
+        run.report(accuracy=0.5)
+    return "/models/m.pt"
+
+
+ZeusRun.from_env().train(train)
+"""
+
+# Fifteen and more: of each kind of mistake what is near it, and right.
+RIGHT: dict[str, str] = {
+    "decorator": HEAD
+    + """
+@dag(schedule="@daily", start_date=datetime(2026, 1, 1))
+def nightly():
+    @task
+    def publish(path):
+        print(path)
+
+    @task.zeus(ZeusJob(**SIZES, target="accuracy >= 0.9"))
+    def train(run=None, ds=None):
+        model = new_model()
+        optimizer = sgd(model)
+        for epoch in run.epochs():
+            for x, y in run.data_loader(TRAIN, shuffle=True):
+                step(model, optimizer, x, y)
+            run.report(accuracy=accuracy(model), loss=0.7)
+        torch.save(model.state_dict(), run.attempt_dir / "m.pt")
+        return str(run.attempt_dir / "m.pt")
+
+    publish(train())
+
+
+nightly()
+""",
+    "operators": HEAD
+    + TRAIN
+    + """
+JOB = ZeusJob(**SIZES, target="accuracy >= 0.9", job_id="nightly")
+with DAG("nightly", schedule="0 3 * * *", start_date=datetime(2026, 1, 1)):
+    ZeusTrainOperator(task_id="train", job=JOB, python_callable=train)
+with DAG("by_hand", schedule=None):
+    ZeusTrainOperator(task_id="train", job=JOB, python_callable=train)
+""",
+    "commands": HEAD
+    + """
+with DAG("nightly", schedule="@daily", start_date=datetime(2026, 1, 1)):
+    for script in ("script.py", "by_command.py"):
+        ZeusCommandOperator(
+            task_id=script.removesuffix(".py"),
+            job=ZeusJob(**SIZES, target="accuracy >= 0.9"),
+            command=[sys.executable, script, "--data", "/data/{{ ds }}"],
+        )
+""",
+    "mapped": HEAD
+    + TRAIN.replace("(run)", "(run, region)")
+    + """
+with DAG("nightly", schedule="@daily", start_date=datetime(2026, 1, 1)):
+    job = ZeusJob(**SIZES, target="accuracy >= 0.9", data_slice="{{ ds }}")
+    ZeusTrainOperator.partial(task_id="train", job=job, python_callable=train, job_id_by="region").expand(
+        op_kwargs=[{"region": "eu"}, {"region": "us"}]
+    )
+    jobs = [ZeusJob(**SIZES, target="accuracy >= 0.9", job_id=f"train.{name}").to_dict() for name in ("a", "b")]
+    ZeusTrainOperator.partial(task_id="each", python_callable=train, op_kwargs={"region": "eu"}).expand(job=jobs)
+""",
+    "params and a Variable": HEAD
+    + TRAIN.replace("(run)", "(run, rows, region=None)")
+    + """
+with DAG("nightly", schedule="@daily", start_date=datetime(2026, 1, 1), params={"rows": 100, "until": "06:00"}):
+    job = ZeusJob.from_dict(SIZES | {"target": "{{ var.json.zeus_job.target }}", "finish_by": "{{ params.until }}",
+                                     "data_slice": "{{ params.rows }}"})
+    task.zeus(job)(train)("{{ params.rows }}", region="{{ var.value.get('region', 'eu') }}")
+""",
+    "slices, deadline, budgets": right(
+        job='target="accuracy >= 0.9", data_slice="{{ data_interval_end | ds }}", finish_by=timedelta(hours=3), '
+        'budget=["50 kWh/month", "20 EUR/week"], max_slowdown=1.2, learn_from=["scheduled", "backfill"]'
+    ),
+    "a signal with its Connection": right(
+        job='target="accuracy >= 0.9", mode="optimize", device="simulated:v100/neumf", follow="carbon", '
+        'start_signal="grid", start_within=timedelta(hours=6), finish_by="23:59"'
+    ),
+    "assets": right(
+        job='target="accuracy >= 0.9", learn_from=["asset_triggered"], data_slice="{{ run_id }}"',
+        dag='schedule=[Asset("s3://new")]',
+    ),
+    "assets or a time": right(
+        job='target="accuracy >= 0.9", learn_from=["scheduled"]',
+        dag='schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("@daily", timezone="UTC"), assets=Asset("x"))',
+    ),
+    "by hand": right(job='target="accuracy >= 0.9", learn_from=["manual"]', dag="schedule=None"),
+    "own loaders, drop_last that fits": right(
+        own("DataLoader(TRAIN, batch_size=run.batch_size, drop_last=True)").replace(
+            REPORT, "run.report(accuracy=accuracy(model, DataLoader(HELD, batch_size=500, drop_last=False)))"
+        )
+    ),
+    "drop_last in the validation": right(
+        reports("accuracy(model, DataLoader(TRAIN, batch_size=700, drop_last=True))\n        run.report(accuracy=0.5)")
+    ),
+    "accumulated gradients": right(
+        changed(
+            (LOADER, "DataLoader(TRAIN, batch_size=run.batch_size // 4, drop_last=True)"),
+            ("for x, y in", "for i, (x, y) in enumerate("),
+            ("drop_last=True):", "drop_last=True)):"),
+            (
+                STEP,
+                "torch.nn.functional.mse_loss(model(x)[:, 0], y).backward()\n            if i % 4 == 3:\n"
+                "                optimizer.step()\n                optimizer.zero_grad()\n                run.step()",
+            ),
+        )
+    ),
+    "an early return of metrics": right(
+        reports(
+            f'score = accuracy(model)\n        {REPORT}\n        if score > 0.1:\n            return {{"score": score}}'
+        )
+    ),
+    "a report in a helper, others beside it": right(
+        changed(
+            (REPORT, "run.report(loss=0.7, lr=0.1)\n        tell(run, model)"),
+            before="\ndef tell(run, model):\n    run.report(**{'accuracy': accuracy(model)})\n",
+        )
+    ),
+    "a schedule of steps": right(
+        changed(
+            (
+                BATCHES,
+                "        batches = iter(run.data_loader(TRAIN))\n        for at in range(2):\n"
+                f"            x, y = next(batches)\n            {STEP}\n",
+            ),
+        )
+    ),
+    "a backbone that is kept and frozen": right(
+        changed(
+            ("model = new_model()", "model = torch.nn.Sequential(backbone(), torch.nn.Linear(4, 1))"),
+            before="\n@functools.lru_cache\ndef backbone():\n    return torch.nn.Linear(2, 4).requires_grad_(False)\n",
+        )
+    ),
+    "a model that is copied, or set anew": right(
+        changed(
+            ("model = new_model()", "model = kept()\n    model.load_state_dict(START)"),
+            before="\n@functools.cache\ndef kept():\n    return new_model()\n\n\nSTART = new_model().state_dict()\n",
+        )
+    ),
+    "a model that is looked at later": right(
+        changed(('    return "', '    SHOWN.append(model)\n    return "'), before="SHOWN = []\n")
+    ),
+    "a target of a loss": right(reports("run.report(val_loss=0.7)"), job='target="val_loss <= 0.3"'),
+    "per cent in both": right(changed(("=accuracy", "=100 * accuracy")), job='target="accuracy >= 90 %"'),
+    "an open run of the tracker": right(
+        MLFLOW + changed((BATCHES, f"        {OPEN}\n{BATCHES}")), job='target="accuracy >= 0.9", log_to=["mlflow"]'
+    ),
+    "nothing returned": right(changed(('    return "/models/m.pt"\n', ""))),
+    "values for the next task": HEAD
+    + returns('{"path": "/models/m.pt", "accuracy": accuracy(model), "sizes": [1, 2]}')
+    + """
+with DAG("nightly", schedule="@daily", start_date=datetime(2026, 1, 1)):
+
+    @task
+    def publish(found):
+        print(found["path"])
+
+    publish(task.zeus(ZeusJob(**SIZES, target="accuracy >= 0.9"))(train)())
+""",
+}
