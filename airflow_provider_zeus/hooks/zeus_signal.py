@@ -43,5 +43,6 @@ class ZeusSignalHook(BaseHook):
             return False, str(error)
         present = series.at(now_s)
         if present is None:
-            return False, f"{len(series.steps)} values in {series.unit.name} can be read, none of them of now."
+            said = f"{len(series.steps)} values in {series.unit.name} can be read, none of them of now"
+            return False, f"{said}; a time without an offset is read as UTC."
         return True, f"{len(series.steps)} values can be read; at present {present.value:,.4g} {series.unit.name}."

@@ -30,9 +30,10 @@ class Followed:
     def of(cls, signal: str, series: Series, now_s: float) -> Self | None:
         """From the past week's values and what is known or forecast of the next two days.
 
-        None where the past week has a gap, or no mean above 0: there is nothing to compare the present with.
+        None where over a day of the past week is missing, or its mean is not above 0: there is nothing to compare the
+        present with.
         """
-        mean = series.mean(now_s - 7 * DAY_S, now_s)
+        mean = series.mean(now_s - 7 * DAY_S, now_s, covered=6 / 7)
         if mean is None or mean <= 0:
             return None
         ahead = forecast(series, series, now_s=now_s, until_s=now_s + AHEAD_S).steps

@@ -1,7 +1,7 @@
 """A series from the answer of a service or from a file: JSON by paths, CSV by columns. Pure; hostile input.
 
 A path is ``$.data[*].from``: names, and ``[*]`` for each item of a list. Times are ISO 8601 (with an offset, or UTC),
-seconds or milliseconds since the epoch.
+or counted since the epoch in seconds, milliseconds, microseconds or nanoseconds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -33,46 +34,85 @@ class Layout:
     values: str = ""  # what happened; a price that is published counts as such
     forecasts: str = ""  # path or column of values that count where ``values`` has none; they are marked as estimated
     ends: str = ""  # path or column of the ends of the steps; empty: a step ends where the next one begins
-    step_s: float | None = None  # length of a step; default: the usual distance of two
+    step_s: float | None = None  # length of a step at most; default: the usual distance of two, which counts if shorter
+    step_at: str = ""  # path of that length where an answer says it: seconds, or a text as "hourly" or "15_minutes"
     estimated: str = ""  # path or column of a flag: the value was estimated by the service
     zone_at: str = ""  # path of the zone that the answer is for; it has to be the one asked for
+    unit_at: str = ""  # path of the unit where an answer says it; it has to be ``unit``
 
 
-def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "", most_step_s: float = 86_400.0) -> Series:
+def text_of(data: bytes) -> str:
+    """The text of an answer or of a file: UTF-8, or UTF-16 or 32 as its first bytes tell; each of them by gzip, too."""
+    if data.startswith(b"\x1f\x8b"):
+        try:
+            data = zlib.decompressobj(wbits=31).decompress(data, 4 * MOST_CHARACTERS)
+        except zlib.error:
+            raise JobSpecError.of("series", UNSAID, "damaged gzip", "correct the URL or the file") from None
+    return data.decode(json.detect_encoding(data), "replace")
+
+
+def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "", most_step_s: float = 90_000.0) -> Series:
     """Read a series. Values that are no finite numbers become gaps.
 
     Raises JobSpecError that names what is wrong: no JSON or CSV, a path that leads nowhere, lists of different lengths,
-    an unknown unit, an answer for another zone, too long.
+    an unknown unit, an answer for another zone, a time or a number of another form, no value at all, too long.
+
+    :param most_step_s: longer steps are gaps; the day on which the clocks go back has 25 h.
     """
     if len(text) > MOST_CHARACTERS:
         raise JobSpecError.of("series", f"over {MOST_CHARACTERS} characters", "too long", "ask for a shorter span")
+    if text.lstrip()[:1] == "<":
+        problem = "no JSON or CSV but a page (HTML or XML)"
+        raise JobSpecError.of("series", UNSAID, problem, "correct the URL or the file")
     unit = Unit.parse(layout.unit)
-    columns = _of_json(text, layout, zone) if layout.times.startswith("$") else _of_csv(text, layout)
+    said_s, columns = _of_json(text, layout, zone) if layout.times.startswith("$") else (None, _of_csv(text, layout))
     times, values, forecasts, ends, flags = columns
     if len(values or forecasts) != len(times) or any(len(each) not in (0, len(times)) for each in columns):
         raise JobSpecError.of("series", UNSAID, "lists of different lengths", "correct the paths")
     if len(times) > MOST_STEPS:
         raise JobSpecError.of("series", f"over {MOST_STEPS} steps", "too long", "ask for a shorter span")
-    starts_s = [_time_s(t) for t in times]
-    known_s = sorted({s for s in starts_s if s is not None})
-    usual_s = median([b - a for a, b in pairwise(known_s)]) if len(known_s) > 1 else None
-    length_s = layout.step_s or usual_s
+    starts_s, ends_s = _read("times", layout.times, times, _time_s), _read("ends", layout.ends, ends, _time_s)
+    known = _read("values", layout.values, values, _number)
+    guessed = _read("forecasts", layout.forecasts, forecasts, _number)
+    begins_s = sorted({s for s in starts_s if s is not None})
+    usual_s = median([b - a for a, b in pairwise(begins_s)]) if len(begins_s) > 1 else None
+    length_s = min((s for s in (said_s, layout.step_s, usual_s) if s is not None), default=None)
     steps = []
     for i, start_s in enumerate(starts_s):
-        known = _number(values[i]) if values else None
-        number = _number(forecasts[i]) if known is None and forecasts else known
+        happened = known[i] if known else None
+        number = guessed[i] if happened is None and guessed else happened
         if start_s is None or number is None:
             continue
-        end_s = _time_s(ends[i]) if ends else None
+        end_s = ends_s[i] if ends_s else None
         if end_s is None and length_s is not None:
             end_s = start_s + length_s
         if end_s is not None and 0 < end_s - start_s <= most_step_s:
-            estimated = known is None or bool(flags and flags[i] is True)
+            estimated = happened is None or bool(flags and flags[i] is True)
             steps.append(Step(start_s, end_s, number * unit.factor, estimated))
-    return Series.of(unit, steps, source=source, zone=zone)
+    series = Series.of(unit, steps, source=source, zone=zone)
+    if not steps or len(set(steps)) >= 2 * len(series.steps):
+        _refuse(layout, bool(times), bool(begins_s), bool(steps), {*known, *guessed} <= {None})
+    return series
 
 
-def _of_json(text: str, layout: Layout, zone: str) -> tuple[Sequence[Any], ...]:
+def _refuse(layout: Layout, has_entries: bool, has_times: bool, has_steps: bool, has_no_number: bool) -> None:
+    """Raise JobSpecError that says why a series of these columns tells nothing."""
+    if not has_entries:
+        raise JobSpecError.of("times", layout.times, "an empty list", "ask for a span that has values")
+    if not has_times:
+        raise JobSpecError.of("times", layout.times, "none of its entries is a time", "correct the path or the column")
+    if has_no_number:
+        where = layout.values or layout.forecasts
+        raise JobSpecError.of("values", where, "none of its entries is a number", "correct the path or the column")
+    if not has_steps:
+        problem = "no step has a length, or none of 25 h at most"
+        raise JobSpecError.of("step_s", layout.step_s, problem, 'name "ends", or the seconds as "step_s"')
+    problem = "several values for each time, as of several zones in one answer"
+    raise JobSpecError.of("times", layout.times, problem, "ask for one of them")
+
+
+def _of_json(text: str, layout: Layout, zone: str) -> tuple[float | None, tuple[Sequence[Any], ...]]:
+    """(what the answer says that a step takes [s], its columns)."""
     try:
         answer = json.loads(text)
     except (ValueError, RecursionError):
@@ -81,19 +121,34 @@ def _of_json(text: str, layout: Layout, zone: str) -> tuple[Sequence[Any], ...]:
         (said,) = _found(answer, layout.zone_at)[:1] or [None]
         if said != zone:
             raise JobSpecError.of("zone", zone, "the answer is for another one", "name the zone in the request")
+    if layout.unit_at and any(_differs(said, layout.unit) for said in _found(answer, layout.unit_at, needed=False)[:1]):
+        raise JobSpecError.of("unit", layout.unit, "the answer is in another one", "name that of the answer")
+    said_s = [_length_s(said) for said in _found(answer, layout.step_at, needed=False)[:1]] if layout.step_at else []
     paths = (layout.times, layout.values, layout.forecasts, layout.ends, layout.estimated)
-    return tuple(_found(answer, path) if path else [] for path in paths)
+    either = {layout.values, layout.forecasts} if layout.values and layout.forecasts else set()
+    columns = [_found(answer, p, needed=p not in {*either, layout.estimated}) if p else [] for p in paths]
+    if either and not (columns[1] or columns[2]):
+        columns[1] = _found(answer, layout.values)  # says what is missing
+    return next(iter(said_s), None), tuple(columns)
 
 
 def _of_csv(text: str, layout: Layout) -> tuple[Sequence[Any], ...]:
+    """The columns of a file whose cells are separated by what its first line has most of: ``,``, ``;`` or tabs."""
+    text = text.lstrip("\r\n")
+    separator = max(",;\t", key=text.partition("\n")[0].count)
     try:
-        rows = list(csv.DictReader(io.StringIO(text)))
+        reader = csv.DictReader(io.StringIO(text), delimiter=separator, skipinitialspace=True)
+        rows, header = list(reader), reader.fieldnames or []
     except csv.Error:
         raise JobSpecError.of("series", UNSAID, "no CSV", "correct the URL or the file") from None
     names = (layout.times, layout.values, layout.forecasts, layout.ends, layout.estimated)
     for name in filter(None, names):
-        if not rows or name not in rows[0]:
-            raise JobSpecError.of("column", name, "not in the file", "name a column of its first line")
+        if name not in header:
+            remedy = 'name a column of its first line, or a path as "$.data[*].from" where it is JSON'
+            raise JobSpecError.of("column", name, "not in the file", remedy)
+    if any("".join(row.get(None) or ()).strip() for row in rows):  # "0,30" without quotes is two cells
+        problem = "a line has more cells than the first one"
+        raise JobSpecError.of("series", UNSAID, problem, 'write numbers as 0.30, and texts with a comma in "..."')
     flags = {"true": True, "false": False}
     columns = ([row.get(name) for row in rows] if name else [] for name in names)
     return tuple(
@@ -102,23 +157,41 @@ def _of_csv(text: str, layout: Layout) -> tuple[Sequence[Any], ...]:
     )
 
 
-def _found(answer: object, path: str) -> list[Any]:
-    """What a path leads to: the items of a list at its end, too. A name that is missing in an item gives None."""
+def _found(answer: object, path: str, *, needed: bool = True) -> list[Any]:
+    """What a path leads to: the items of a list at its end, too. A name that is missing in an item gives None.
+
+    A path that leads nowhere at all is an error if it is needed, else it gives nothing.
+    """
     name_or_every = r"\.([A-Za-z_][\w-]*)|(\[\*\])"
     if not re.fullmatch(rf"\$(?:{name_or_every})*", path):
         raise JobSpecError.of("path", path, "cannot be read", 'write it as "$.data[*].from"')
-    found: list[Any] = [answer]
+    found, at = [answer], "$"
     for name, every in re.findall(name_or_every, path):
+        fits = [each for each in found if isinstance(each, list if every else dict) and (every or name in each)]
+        if found and not fits:
+            if not needed:
+                return []
+            problem = f"leads nowhere: the answer has no {f'list at {at}' if every else f'{at}.{name}'}"
+            raise JobSpecError.of("path", path, problem, "compare it with the answer")
         if every:
-            found = [item for each in found for item in (each if isinstance(each, list) else [])]
+            found = [item for each in fits for item in each]
         else:
             found = [each.get(name) if isinstance(each, dict) else None for each in found]
+        at += every or f".{name}"
         if len(found) > MOST_STEPS:
             raise JobSpecError.of("series", f"over {MOST_STEPS} steps", "too long", "ask for a shorter span")
-    if len(found) == 1 and isinstance(found[0], list):
-        return list(found[0])
-    if found == [None] and "[*]" not in path:
-        raise JobSpecError.of("path", path, "leads nowhere in the answer", "compare it with the answer")
+    return list(found[0]) if len(found) == 1 and isinstance(found[0], list) else found
+
+
+def _read(field: str, where: str, cells: Sequence[Any], read: Callable[[Any], float | None]) -> list[float | None]:
+    """The times or numbers of a column. What has digits and cannot be read is an error: it is no gap."""
+    found = [read(cell) for cell in cells]
+    for i, cell in enumerate(cells):
+        if found[i] is None and isinstance(cell, str) and re.search(r"\d", cell):
+            kind, remedy = "number", "write it as 1234.5, without separators, units or signs of a currency"
+            if read is _time_s:
+                kind, remedy = "time", 'write it as "2026-01-05T00:00Z", or in seconds or milliseconds since the epoch'
+            raise JobSpecError.of(field, where, f"entry {i + 1} of {len(cells)} is a {kind} of another form", remedy)
     return found
 
 
@@ -132,12 +205,35 @@ def _number(value: object) -> float | None:
 
 
 def _time_s(value: object) -> float | None:
-    number = _number(value)
-    if number is not None:
-        in_ms = abs(number) >= 1e11  # seconds since the epoch are below that until the year 5138
-        return number / 1000 if in_ms else number
+    text, number = str(value).strip(), _number(value)
+    if re.fullmatch(r"(19|20)\d{6}(\d{4}|\d{6})?", text):  # 20260105 or 202601050000: no epoch of these days
+        text = f"{text[:8]}T{text[8:] or '00'}"
+    elif number is not None:
+        limits = ((1e11, 1.0), (1e14, 1e3), (1e17, 1e6))  # of seconds (until the year 5138), milli- and microseconds
+        return number / next((per_s for limit, per_s in limits if abs(number) < limit), 1e9)
     try:
-        moment = datetime.fromisoformat(str(value).strip().replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(re.sub(r"\s*(UTC|GMT)$", "Z", text))
     except ValueError:
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _length_s(said: object) -> float | None:
+    """The length of a step as an answer says it: seconds, ``"hourly"``, ``"15_minutes"``; None: not known."""
+    match = re.fullmatch(r"(\d+)_minutes?", said) if isinstance(said, str) else None
+    if match is not None:
+        return 60.0 * float(match[1]) or None
+    number = {"hourly": 3600.0, "daily": 86_400.0}.get(said) if isinstance(said, str) else _number(said)
+    return number if number is not None and number > 0 else None
+
+
+def _differs(said: object, unit: str) -> bool:
+    """Whether a text names another unit than ``unit``, in whatever spelling; a text of another kind names none."""
+    match = re.fullmatch(r"([a-z]+)/([km])wh", re.sub(r"\s", "", str(said)).replace("\u20ac", "eur").lower())
+    if match is None:
+        return False
+    name = match[1] if len(match[1]) < 3 or match[1] == "lbs" else match[1].upper()
+    try:
+        return Unit.parse(f"{name}/{match[2].replace('m', 'M')}Wh") != Unit.parse(unit)
+    except JobSpecError:
+        return False

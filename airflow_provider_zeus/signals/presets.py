@@ -6,7 +6,7 @@ Addresses, limits and licences change: compare them with the service's own docum
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from urllib.parse import quote
 
@@ -41,7 +41,7 @@ PRESETS = {
     "energy-charts": Preset(
         host="https://api.energy-charts.info",
         path="/price?bzn={zone}&start={start}&end={end}",
-        layout=Layout(times="$.unix_seconds", values="$.price", unit="EUR/MWh"),
+        layout=Layout(times="$.unix_seconds", values="$.price", unit="EUR/MWh", unit_at="$.unit"),
     ),
     "uk-carbon-intensity": Preset(
         host="https://api.carbonintensity.org.uk",
@@ -61,9 +61,10 @@ PRESETS = {
             times="$.history[*].datetime",
             values="$.history[*].carbonIntensity",
             estimated="$.history[*].isEstimated",
+            step_at="$.temporalGranularity",
+            step_s=3600.0,
             zone_at="$.zone",
             unit="g/kWh",
-            step_s=3600.0,
         ),
         key_header="auth-token",
     ),
@@ -73,9 +74,10 @@ PRESETS = {
         layout=Layout(
             times="$.forecast[*].datetime",
             forecasts="$.forecast[*].carbonIntensity",
+            step_at="$.temporalGranularity",
+            step_s=3600.0,
             zone_at="$.zone",
             unit="g/kWh",
-            step_s=3600.0,
         ),
         key_header="auth-token",
     ),
@@ -87,6 +89,7 @@ PRESETS = {
             ends="$.data[*].end_timestamp",
             values="$.data[*].marketprice",
             unit="EUR/MWh",
+            unit_at="$.data[*].unit",
         ),
         time_format="ms",
     ),
@@ -100,6 +103,8 @@ PRESETS = {
         ),
     ),
 }
+for _name in ("electricity-maps", "electricity-maps-forecast"):  # v4 answers with the same names
+    PRESETS[f"{_name}-v4"] = replace(PRESETS[_name], path=PRESETS[_name].path.replace("/v3/", "/v4/"))
 
 
 def preset(name: object) -> Preset:

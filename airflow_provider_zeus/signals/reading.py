@@ -33,11 +33,11 @@ from airflow_provider_zeus.errors import JobSpecError, NoSignalError, SignalErro
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.signals.follow import AHEAD_S, Followed
-from airflow_provider_zeus.signals.parse import MOST_CHARACTERS, Layout, parsed
+from airflow_provider_zeus.signals.parse import MOST_CHARACTERS, Layout, parsed, text_of
 from airflow_provider_zeus.signals.presets import Preset, preset
 from airflow_provider_zeus.signals.prices import of_airflow
 from airflow_provider_zeus.signals.series import Series, is_number
-from airflow_provider_zeus.signals.service import answer_of
+from airflow_provider_zeus.signals.service import answer_of, problem_of
 from airflow_provider_zeus.signals.start import NO_FORECAST, NO_VALUES, Start, plan_start
 from airflow_provider_zeus.signals.tariff import Tariff
 from airflow_provider_zeus.untrusted_files import read_below
@@ -101,7 +101,7 @@ def followed(job: ZeusJob, keeper: Keeper | None = None) -> Followed | None:
     try:
         found = bounded(read, ALL_S)
         if found is None:
-            raise SignalError.of(name, "the week before now has a gap, or its mean is not above 0")
+            raise SignalError.of(name, "over a day of the week before now is missing, or its mean is not above 0")
         return found
     except Exception as error:  # of any kind: a signal never fails a training
         problem = error if isinstance(error, SignalError) else SignalError.of(name, type(error).__name__)
@@ -166,9 +166,9 @@ def signal_series(signal: str, start_s: float, end_s: float, keeper: Keeper | No
         what = hashlib.sha256(json.dumps([extra, host], sort_keys=True).encode()).hexdigest()[:16]
         return kept_series(keeper, f"{conn_id}.{what}", lambda: _series(extra, host, key, start_s, end_s))
     except JobSpecError as error:
-        raise SignalError.of(signal, f"Connection {conn_id!r}: {error}") from None
+        raise SignalError.of(signal, f"Connection {conn_id!r}: {str(error).rstrip('.')}") from None
     except FAULTS as error:  # an address may hold a key, and an error the address: neither is repeated
-        raise SignalError.of(signal, f"Connection {conn_id!r} gave no answer ({type(error).__name__})") from None
+        raise SignalError.of(signal, f"Connection {conn_id!r} gave no answer ({problem_of(error)})") from None
 
 
 def kept_series(
@@ -222,6 +222,8 @@ def kept_series(
         keep(None)
         if held is None or not isinstance(error, FAULTS):
             raise
+        problem = error if isinstance(error, JobSpecError) else f"no answer ({problem_of(error)})"
+        log.warning("Zeus: the service of a signal tells nothing new, what it told before counts. %s", problem)
         return held
     if held is not None and held.unit[:2] == found.unit[:2]:
         found = held.merged(found).since(since_s)
@@ -263,7 +265,7 @@ def _asked(service: Preset, zone: str, host: str, key: str, start_s: float, end_
     if service.key_header and key:
         headers[service.key_header] = key
     is_local = of_airflow("signal_allow_local").strip().lower() in ("true", "t", "1")
-    text = answer_of(address, headers, MOST_CHARACTERS, allow_local=is_local).decode("utf-8", "replace")
+    text = text_of(answer_of(address, headers, MOST_CHARACTERS, allow_local=is_local))
     return parsed(text, service.layout, zone=zone, source=urlsplit(address).hostname or "")
 
 
@@ -275,4 +277,4 @@ def _file(name: str) -> str:
     except ValueError as error:
         remedy = "put it below [zeus] signal_root (empty: $AIRFLOW_HOME/signals), or set that to its folder"
         raise JobSpecError.of("file", os.path.basename(name), str(error), remedy) from None
-    return data.decode()
+    return text_of(data)

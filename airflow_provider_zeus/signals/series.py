@@ -85,8 +85,8 @@ class Series:
         ]
         return cls(unit, tuple(cut), source, zone)
 
-    def mean(self, start_s: float, end_s: float) -> float | None:
-        """The mean over time from ``start_s`` to ``end_s``; None where a part of that is not covered."""
+    def mean(self, start_s: float, end_s: float, *, covered: float = 1.0) -> float | None:
+        """The mean over time from ``start_s`` to ``end_s``; None where less of that than this share is covered."""
         if end_s <= start_s:
             step = self.at(start_s)
             return None if step is None else step.value
@@ -97,7 +97,7 @@ class Series:
             overlap_s = min(step.end_s, end_s) - max(step.start_s, start_s)
             if overlap_s > 0:
                 total, covered_s = total + overlap_s * step.value, covered_s + overlap_s
-        return total / covered_s if covered_s >= (end_s - start_s) * (1 - 1e-9) else None
+        return total / covered_s if covered_s >= covered * (end_s - start_s) * (1 - 1e-9) else None
 
     def at(self, time_s: float) -> Step | None:
         """The step that holds at a time; None in a gap."""

@@ -85,6 +85,26 @@ def answer_of(address: str, headers: dict[str, str], most_bytes: int, *, allow_l
         connection.close()
 
 
+def problem_of(error: BaseException) -> str:
+    """Why a service gave no answer, without anything that it said and without its address."""
+    if not isinstance(error, HTTPError):
+        return type(error).__name__
+    kinds = {
+        400: "the request is refused: its zone, span or path",
+        401: "the key is refused: it is the Connection's password, its header key_header",
+        402: "the key does not cover this request",
+        403: "the key does not cover this request, or is refused",
+        404: "there is nothing at its address",
+        407: "the proxy wants a login",
+        410: "there is nothing at its address any more",
+        429: "too many requests: ask less often, by one Connection for all jobs",
+    }
+    kind = kinds.get(error.code, "the request is refused" if error.code < 500 else "the service itself is at fault")
+    if 300 <= error.code < 400:
+        kind = "it redirects, which is not followed, since the key would go along: name where it leads to"
+    return f"HTTP {error.code}: {kind}"
+
+
 def judged(host: str, port: int, shown: str, *, allow_local: bool) -> list[str]:
     """All addresses of a host. Raises OSError where it has none, JobSpecError where one of them is not to be asked."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

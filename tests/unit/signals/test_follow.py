@@ -80,9 +80,21 @@ def test_where_nothing_is_known_the_run_trains_as_without_a_signal() -> None:
     followed = Followed.of("carbon", hourly(lambda _: 100.0), NOW_S)
     assert followed is not None
     assert followed.ratio(NOW_S - DAY_S) == followed.ratio(NOW_S + AHEAD_S + 1) == 1.0
-    assert Followed.of("carbon", hourly(lambda at_s: None if at_s == NOW_S - DAY_S else 100.0), NOW_S) is None
     assert Followed.of("price", hourly(lambda _: -3.0), NOW_S) is None
     assert Followed.of("price", hourly(lambda _: 0.0), NOW_S) is None
+
+
+@pytest.mark.parametrize(
+    ("first_h", "hours", "follows"), [(100, 1, True), (1, 6, True), (30, 24, True), (90, 40, False)]
+)
+def test_a_missing_hour_of_the_past_week_does_not_end_it(first_h: int, hours: int, follows: bool) -> None:
+    missing = range(first_h, first_h + hours)  # hours before now; a service may tell the newest ones late
+    nights = hourly(lambda s: None if (NOW_S - s) / HOUR_S in missing else 100.0 + 100.0 * (s % DAY_S >= DAY_S / 2))
+    followed = Followed.of("carbon", nights, NOW_S)
+    assert (followed is not None) == follows
+    if followed is not None:
+        assert followed.mean == pytest.approx(150.0, abs=6.0)
+        assert followed.ratio(NOW_S + HOUR_S) == pytest.approx(100.0 / followed.mean)
 
 
 def test_very_short_steps_take_no_longer_to_follow() -> None:

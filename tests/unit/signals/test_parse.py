@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.signals.parse import MOST_CHARACTERS, Layout, parsed
+from airflow_provider_zeus.signals.parse import MOST_CHARACTERS, Layout, parsed, text_of
 from airflow_provider_zeus.signals.presets import PRESETS, preset
 from airflow_provider_zeus.signals.series import Series
 from tests.strategies import REPRODUCIBLE
@@ -19,7 +20,12 @@ from tests.strategies import REPRODUCIBLE
 T0 = datetime(2026, 1, 5, tzinfo=UTC).timestamp()
 ANSWERS: dict[str, tuple[Any, list[tuple[float, float, float, bool]]]] = {
     "energy-charts": (
-        {"license_info": "CC BY 4.0", "unix_seconds": [T0, T0 + 900, T0 + 1800], "price": [95.0, -5.0, None]},
+        {
+            "license_info": "CC BY 4.0",
+            "unix_seconds": [T0, T0 + 900, T0 + 1800],
+            "price": [95.0, -5.0, None],
+            "unit": "EUR / MWh",
+        },
         [(0, 900, 0.095, False), (900, 1800, -0.005, False)],
     ),
     "uk-carbon-intensity": (
@@ -54,6 +60,26 @@ ANSWERS: dict[str, tuple[Any, list[tuple[float, float, float, bool]]]] = {
     "electricity-maps-forecast": (
         {"zone": "DE", "forecast": [{"carbonIntensity": 300, "datetime": "2026-01-05T00:00:00.000Z"}]},
         [(0, 3600, 300.0, True)],
+    ),
+    "electricity-maps-v4": (
+        {
+            "zone": "DE",
+            "history": [{"carbonIntensity": 300, "datetime": "2026-01-05T00:00:00.000Z", "isEstimated": False}],
+            "temporalGranularity": "15_minutes",
+        },
+        [(0, 900, 300.0, False)],
+    ),
+    "electricity-maps-forecast-v4": (
+        {
+            "zone": "DE",
+            "forecast": [
+                {"carbonIntensity": 300, "datetime": "2026-01-05T00:00:00.000Z"},
+                {"carbonIntensity": 200, "datetime": "2026-01-05T01:00:00.000Z"},
+            ],
+            "updatedAt": "2026-01-04T23:32:21.002Z",
+            "temporalGranularity": "hourly",
+        },
+        [(0, 3600, 300.0, True), (3600, 7200, 200.0, True)],
     ),
     "awattar": (
         {
@@ -143,6 +169,160 @@ def test_a_file_whose_forecasts_are_a_column_of_their_own() -> None:
 
 
 SIMPLE = Layout(times="$.t", values="$.v", unit="g/kWh")
+
+
+@pytest.mark.parametrize("said", [{}, {"temporalGranularity": "15_minutes"}, {"temporalGranularity": 900}])
+@pytest.mark.parametrize("name", ["electricity-maps", "electricity-maps-v4"])
+def test_quarters_of_an_hour_fill_no_hour(name: str, said: dict[str, Any]) -> None:
+    minutes = [0, 15, 30, 60, 75]  # one is missing
+    history = [{"carbonIntensity": 300 + m, "datetime": f"2026-01-05T0{m // 60}:{m % 60:02}:00.000Z"} for m in minutes]
+    found = read({"zone": "DE", "history": history, **said}, preset(name).layout)
+    assert [s.end_s - s.start_s for s in found.steps] == [900.0] * 5
+    assert found.at(T0 + 50 * 60) is None
+
+
+@pytest.mark.parametrize(("minutes", "length_s"), [("hourly", 3600.0), ("5_minutes", 300.0), ("1_year", 3600.0)])
+def test_one_value_is_as_long_as_its_answer_says(minutes: str, length_s: float) -> None:
+    history = [{"carbonIntensity": 300, "datetime": "2026-01-05T00:00Z"}]
+    answer = {"zone": "DE", "history": history, "temporalGranularity": minutes}
+    (step,) = read(answer, preset("electricity-maps").layout).steps
+    assert step.end_s - step.start_s == length_s
+
+
+LISTS = Layout(times="$.data[*].t", values="$.data[*].v", unit="EUR/kWh")
+SECRET = "7391"
+
+
+def rows(*pairs: tuple[Any, Any]) -> str:
+    return json.dumps({"data": [{"t": t, "v": v} for t, v in pairs]})
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('{"values": [{"t": 7391, "v": 1}]}', "no $.data"),
+        ('{"data": {"t": 7391, "v": 1}}', "no list at $.data"),
+        ('{"data": [{"time": 7391, "v": 1}]}', "no $.data[*].t"),
+        ('{"data": [{"t": 7391, "price": 7391}]}', "no $.data[*].v"),
+        ('{"data": [[7391, 1], [7392, 2]]}', "no $.data[*].t"),
+        ('{"data": [[{"t": 7391, "v": 1}]]}', "no $.data[*].t"),
+        ('{"error": "key 7391"}', "no $.data"),
+        ("[]", "no $.data"),
+        ('{"data": []}', "an empty list"),
+        ('{"data": null}', "no list at $.data"),
+        (rows((0, None), (7391, None)), "none of its entries is a number"),
+        (rows((0, "n/a"), (7391, [1])), "none of its entries is a number"),
+        ('{"data": [{"t": 0, "v": NaN}, {"t": 7391, "v": Infinity}]}', "none of its entries is a number"),
+        (rows((None, 1), (None, 2)), "none of its entries is a time"),
+        (rows(("05.01.7391 00:00", 1), ("05.01.7391 01:00", 2)), "entry 1 of 2 is a time of another form"),
+        (rows(("01/05/7391", 1), ("01/05/7391", 2)), "entry 1 of 2 is a time of another form"),
+        (rows((0, 1), ("Mon, 05 Jan 7391 00:00:00 GMT", 2)), "entry 2 of 2 is a time of another form"),
+        (rows((0, 1), (3600, "7,391.5")), "entry 2 of 2 is a number of another form"),
+        (rows((0, "0,7391"), (3600, 1)), "entry 1 of 2 is a number of another form"),
+        (rows((0, "\u20ac 7391"), (3600, 1)), "entry 1 of 2 is a number of another form"),
+        (rows((0, "7391 EUR"), (3600, 1)), "entry 1 of 2 is a number of another form"),
+        (rows((7391, 1)), "no step has a length"),
+        (rows((0, 1), (31 * 86_400, 7391)), "none of 25 h at most"),
+        (rows((0, 1), (0, 7391), (3600, 2), (3600, 3)), "several values for each time"),
+    ],
+)
+def test_an_answer_that_tells_nothing_is_named_without_a_word_of_it(text: str, named: str) -> None:
+    with pytest.raises(JobSpecError) as error:
+        parsed(text, LISTS)
+    assert named in str(error.value)
+    assert SECRET not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("time,value\n", "an empty list"),
+        ("time,value\n2026-01-05T00:00Z,0,30\n", "more cells"),
+        ("time,value\n2026-01-05T00:00Z,1,391.5\n", "more cells"),
+        ("time;value\n2026-01-05T00:00Z;0,30\n2026-01-05T01:00Z;0,31\n", "number of another form"),
+        ("time;value\n05.01.2026 00:00;0.30\n", "time of another form"),
+        ('{"time": 1}', "not in the file"),
+        ("<!DOCTYPE html>\n<time>", "a page (HTML"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_named(text: str, named: str) -> None:
+    with pytest.raises(JobSpecError) as error:
+        parsed(text, Layout(times="time", values="value", unit="EUR/kWh"))
+    assert named in str(error.value)
+
+
+def test_other_separators_of_a_file_are_read() -> None:
+    for separator in (";", "\t", ", "):
+        lines = ["time", "value"], ["2026-01-05T00:00Z", "0.3"], ["2026-01-05T01:00 UTC", "0.2"]
+        text = "\r\n".join(separator.join(line) for line in lines)
+        found = parsed(text, Layout(times="time", values="value", unit="EUR/kWh"))
+        assert [(s.start_s - T0, s.value) for s in found.steps] == [(0, 0.3), (3600, 0.2)]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32", "utf-16-le"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_marks_of_the_order_of_bytes_and_gzip_are_read(encoding: str, packed: bool) -> None:
+    for text, layout in (
+        (rows((0, 1.5), (3600, 2)), LISTS),
+        ("time,value\n0,1.5\n3600,2\n", Layout(times="time", values="value", unit="EUR/kWh")),
+    ):
+        data = text.encode(encoding)
+        found = parsed(text_of(gzip.compress(data) if packed else data), layout)
+        assert [s.value for s in found.steps] == [1.5, 2.0]
+
+
+def test_gzip_that_is_damaged_or_without_end_is_named() -> None:
+    with pytest.raises(JobSpecError, match="gzip"):
+        text_of(b"\x1f\x8b" + bytes(range(40)))
+    with pytest.raises(JobSpecError, match="too long"):
+        parsed(text_of(gzip.compress(b" " * (MOST_CHARACTERS + 1))), LISTS)
+
+
+@pytest.mark.parametrize("scale", [1, 1e3, 1e6, 1e9])
+@pytest.mark.parametrize("kind", [int, float, lambda s: str(int(s))])
+def test_times_since_the_epoch_are_read_by_their_size(scale: float, kind: Any) -> None:
+    found = parsed(rows((kind(T0 * scale), 1), (kind((T0 + 3600) * scale), 2)), LISTS)
+    assert [s.start_s - T0 for s in found.steps] == pytest.approx([0, 3600], abs=1e-3)
+
+
+@pytest.mark.parametrize(("first", "second"), [("202601050000", 202601050100), ("20260105T00", "20260105T01")])
+def test_dates_without_separators_are_no_epoch(first: Any, second: Any) -> None:
+    assert [s.start_s - T0 for s in parsed(rows((first, 1), (second, 2)), LISTS).steps] == [0, 3600]
+    assert parsed(rows(("20260105", 1), ("20260106", 2)), LISTS).steps[0].start_s == T0
+
+
+def test_order_repetition_and_a_change_of_the_clock_leave_no_gap() -> None:
+    spring = ["2026-03-29T03:00+02:00", "2026-03-29T01:00+01:00", "2026-03-29T04:00+02:00", "2026-03-29T01:00+01:00"]
+    found = parsed(rows(*((t, 1) for t in spring)), LISTS)
+    assert [s.end_s - s.start_s for s in found.steps] == [3600.0] * 3
+    assert found.steps[0].end_s == found.steps[1].start_s
+    days = [{"t": "2026-10-25T00:00+02:00", "e": "2026-10-26T00:00+01:00", "v": 1}]  # of 25 h
+    (day,) = parsed(
+        json.dumps({"data": days}), Layout(times="$.data[*].t", ends="$.data[*].e", values="$.data[*].v", unit="g/kWh")
+    ).steps
+    assert day.end_s - day.start_s == 25 * 3600
+
+
+@pytest.mark.parametrize(
+    ("said", "good"),
+    [
+        ("EUR/MWh", True),
+        ("Eur / mwh", True),
+        ("\u20ac/MWh", True),
+        ("see text", True),
+        (7, True),
+        ("EUR/kWh", False),
+        ("ct/kWh", False),
+        ("GBP/MWh", False),
+    ],
+)
+def test_an_answer_in_another_unit_is_refused(said: object, good: bool) -> None:
+    answer = {"unix_seconds": [0, 3600], "price": [95, 96], "unit": said}
+    if good:
+        assert read(answer, preset("energy-charts").layout).steps[0].value == pytest.approx(0.095)
+        return
+    with pytest.raises(JobSpecError, match="unit"):
+        read(answer, preset("energy-charts").layout)
 
 
 @pytest.mark.parametrize(

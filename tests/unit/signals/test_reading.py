@@ -119,6 +119,48 @@ def test_a_key_is_sent_in_its_header_and_never_said(
     assert "in-the-address" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("status", "named"),
+    [
+        (301, "it redirects"),
+        (400, "its zone, span or path"),
+        (401, "the key is refused"),
+        (403, "the key does not cover"),
+        (404, "nothing at its address"),
+        (422, "the request is refused"),
+        (429, "too many requests"),
+        (503, "the service itself is at fault"),
+    ],
+)
+@pytest.mark.parametrize("by_proxy", [False, True])
+def test_how_a_service_refuses_is_told_apart(
+    service: Service, monkeypatch: pytest.MonkeyPatch, status: int, named: str, by_proxy: bool
+) -> None:
+    define(monkeypatch, "zeus_carbon", service.url, "s3cret", preset="electricity-maps", zone="DE")
+    if by_proxy:
+        monkeypatch.setenv("http_proxy", service.url)
+        monkeypatch.setenv("no_proxy", "")
+    service.answer = lambda path: (status, "http://elsewhere/s3cret")
+    with pytest.raises(SignalError, match=rf"gave no answer \(HTTP {status}: .*{named}") as error:
+        signal_series("carbon", NOW_S - DAY_S, NOW_S)
+    assert "s3cret" not in str(error.value)
+    assert "elsewhere" not in str(error.value)
+
+
+def test_what_a_service_stops_telling_is_said_while_what_is_kept_counts(
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    define(monkeypatch, "zeus_price", service.url, preset="energy-charts", zone="DE-LU")
+    clock = Clock(NOW_S)
+    keeper = VariableStore(DictPort(), now=clock)
+    first = signal_series("price", NOW_S - DAY_S, NOW_S, keeper)
+    for answer, named in (('{"unix_seconds": [], "price": []}', "an empty list"), ((429, ""), "too many requests")):
+        clock.t += HOUR_S
+        service.answer = lambda path, answer=answer: answer
+        assert signal_series("price", NOW_S - DAY_S, NOW_S, keeper).steps[-1] == first.steps[-1]
+        assert named in caplog.text
+
+
 def test_a_redirect_takes_the_key_nowhere(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     define(monkeypatch, "zeus_carbon", service.url, "s3cret", preset="electricity-maps", zone="DE")
     service.answer = lambda path: (302, service.url + "/elsewhere")
@@ -133,7 +175,8 @@ def test_a_redirect_takes_the_key_nowhere(service: Service, monkeypatch: pytest.
         ("<html>", "no JSON"),
         ("{}", "leads nowhere"),
         ('{"unix_seconds": [1, 2], "price": [1]}', "different lengths"),
-        ('{"unix_seconds": [], "price": []}', "has a gap"),
+        ('{"unix_seconds": [], "price": []}', "an empty list"),
+        ('{"unix_seconds": [1, 2], "price": [3, 4]}', "of the week before now is missing"),
         ("9" * 9_000_000, "too long"),
     ],
 )
