@@ -15,11 +15,11 @@ _FORM = re.compile(r"\s*(?P<metric>[A-Za-z_][\w./-]*)\s*(?P<op>>=|<=)\s*(?P<valu
 _SHARES = re.compile(  # metrics that are shares, by name: val_accuracy, f1_macro, F1Score, mIoU, mAP50
     r"(?!.*loss).*(?<![a-z])(accuracy|acc|f1|auc|auroc|precision|recall|m?iou|map)(score)?(?![a-z])"
 )
-_TO_RISE = re.compile(r".*(?<![a-z])(r2|bleu|rouge[\w-]*|ndcg|mrr|psnr|ssim|reward|likelihood)(?![a-z])")
-_TO_FALL = re.compile(
-    r"(?!.*(likelihood|neg)).*(?<![a-z])(loss|errors?|err|rmse|mse|mae|mape|nll|perplexity|ppl|wer|cer)(?![a-z])"
+_RISING = frozenset(("r2", "bleu", "rouge", "ndcg", "mrr", "psnr", "ssim", "reward"))  # words of a metric's name
+_FALLING = frozenset(
+    ("loss", "error", "errors", "err", "rmse", "mse", "mae", "mape", "nll", "perplexity", "ppl", "wer")
 )
-_ERROR_RATES = re.compile(r"(.*[^a-z])?err(or)?_?rate")
+_NEGATED = frozenset(("neg", "negative", "minus"))
 _SLACK = 1e-6  # a share may exceed 1 by so much: sums of many terms are not exact
 _REMEDY = 'write it as "accuracy >= 0.84" or "rmse <= 1.5", or "rmse <= runtime" and call run.set_target()'
 
@@ -88,8 +88,8 @@ class Target:
     @property
     def turned(self) -> str:
         """Why the direction looks like the wrong one, by the metric's name; empty where it does not."""
-        falls = _TO_FALL.match(self._words) is not None
-        rises = not falls and (_SHARES.match(self._words) or _TO_RISE.match(self._words)) is not None
+        falls = bool(_FALLING & self._words) and not _NEGATED & self._words
+        rises = not falls and bool(_RISING & self._words or _SHARES.match(self._spaced))
         if (falls and self.higher_is_better) or (rises and not self.higher_is_better):
             return f"{self.metric} is to {'fall' if falls else 'rise'} by training, while {self} waits for the opposite"
         return ""
@@ -101,7 +101,11 @@ class Target:
         return f"{replace(self, higher_is_better=not self.higher_is_better)} {value}"
 
     @property
-    def _words(self) -> str:
+    def _words(self) -> frozenset[str]:
+        return frozenset(re.split(r"[^a-z0-9]+", self._spaced))
+
+    @property
+    def _spaced(self) -> str:
         return re.sub(r"(?<=[a-z])(?=[A-Z][a-z]{2})", "_", self.metric).lower()  # valAccuracy
 
     def misread(self, metric: float) -> str:
@@ -111,7 +115,7 @@ class Target:
         or suffix (``val_accuracy``, ``f1_macro``). Where the target says that it is in per cent, it is at most 100.
         Other errors in per cent may be more (word error rate), and so may growth.
         """
-        named = _SHARES.match(self._words) is not None
+        named = _SHARES.match(self._spaced) is not None
         whole, value = 100.0 if self.per_cent else 1.0, self.value or 0.0
         is_share = 0 < value <= whole and (named or (self.per_cent and self.higher_is_better))
         most = whole if is_share else math.inf
@@ -129,7 +133,7 @@ class Target:
         Only of targets that are lower bounds, are on an error rate, or say that they are in per cent: a loss above 1 is
         nothing unusual.
         """
-        value, is_rate = self.value or 0.0, _ERROR_RATES.fullmatch(self._words) is not None
+        value, is_rate = self.value or 0.0, "rate" in self._words and not self._words.isdisjoint(("error", "err"))
         share = (self.higher_is_better or is_rate) and 0 < value <= 1 < metric <= 100
         per_cent = (self.higher_is_better or self.per_cent or is_rate) and 0 < metric <= 1 < value <= 100
         if not (share or per_cent):

@@ -79,8 +79,12 @@ class TorchWatch:
     @property
     def outlived(self) -> bool:
         """Whether a weight that was trained is still in memory: something else than the function's call holds it."""
-        gc.collect()
-        return any(weight() is not None for weight in self._trained.values())
+        for collected in (False, True):  # a cycle of references may hold it
+            if collected:
+                gc.collect()
+            if not any(weight() is not None for weight in self._trained.values()):
+                return False
+        return True
 
     def _before_step(self, optimizer: Any, args: object, kwargs: object) -> None:
         if id(optimizer) in self._seen:
