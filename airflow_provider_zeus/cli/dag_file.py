@@ -77,7 +77,12 @@ def _files() -> Iterator[DagFile]:
     from airflow_provider_zeus.airflow_compat import BundleDagBag, DagBundlesManager
 
     paths: list[str] = []
-    listing = type("Listing", (BundleDagBag,), {"process_file": lambda self, path, **_: paths.append(path) or []})
+
+    def note(_: object, path: str, **__: object) -> list[object]:
+        paths.append(path)
+        return []
+
+    listing: Any = type("Listing", (BundleDagBag,), {"process_file": note})
     for bundle in DagBundlesManager().get_all_dag_bundles():
         search_path = [*sys.path]
         try:
@@ -95,7 +100,7 @@ def _known_of(dag_id: str, files: Sequence[DagFile]) -> list[DagFile]:
     from airflow_provider_zeus.airflow_compat import DagModel, create_session
 
     with suppress(Exception), create_session() as session:  # of a database that is not there, or has no tables yet
-        row = session.get(DagModel, dag_id)
+        row: Any = session.get(DagModel, dag_id)
         place = (row.bundle_name, row.relative_fileloc)
         return [f for f in files if (f.bundle, os.path.relpath(f.path, f.folder)) == place]
     return []

@@ -189,17 +189,20 @@ class PlanProgress:
     def call_again(self, fn: Callable[[], object]) -> None:
         """In a rehearsal whose weights are still there: call the training function again, as the next attempt would.
 
-        The call ends at its first optimizer step, which shows whether it goes on with them.
+        With another batch size. The call ends at its first optimizer step, which shows whether it goes on with them.
         """
         first, over = self.live, sys.exc_info()[1]
         if self.forked or not isinstance(first, RehearsedAttempt) or not isinstance(over, RehearsalOver | None):
             return
         if first.is_to_go_on:
+            plan, (planned,), sizes = self.plan, self.plan.attempts, (self.job.default_batch_size, *self.job.batch_sizes)
+            other = next((size for size in sizes if size != planned.batch_size), planned.batch_size)
+            self.plan = replace(plan, attempts=(replace(planned, batch_size=other),))
             again = self.begin(0)
             with suppress(BaseException):
                 fn()
             again.stop()
-            self.live = first
+            self.live, self.plan = first, plan
 
     def end_roughly(self, state: State, *, kept: bool) -> None:
         """Write the end of the present attempt once more, after that has failed: with its sums so far and no more."""

@@ -44,7 +44,10 @@ def test_a_usual_mistake(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch
     assert finding.remedy
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] if i >= 15 or n == "commands" else []) for i, n in enumerate(RIGHT)],
+)
 def test_a_right_dag(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("AIRFLOW__ZEUS__CURRENCY", "EUR")
     monkeypatch.setenv("AIRFLOW__ZEUS__PRICE_PER_KWH", "0.3")
