@@ -88,6 +88,12 @@ def batch_size(outcome: Outcome) -> Finding:
     if drawn:
         what = f"{max(drawn)} samples are drawn for each optimizer step, and not the {planned} that was asked for"
         return error("batch size", what, f"{remedy}; where gradients are accumulated, the parts must add up to it")
+    fixed, job = seen.fixed, outcome.plan.job
+    if fixed in (job.default_batch_size, *job.batch_sizes) and not is_close(fixed, planned):
+        what = (
+            f"the model is given {fixed} samples at once, whatever the batch size, and not the {planned} that were told"
+        )
+        return error("batch size", what, remedy)
     if any(is_close(size, planned) for size in seen.told):
         return ok("batch size", f"{planned} is used, as far as its steps tell it")
     parts = sum(seen.told) / seen.optimizer_steps if seen.optimizer_steps else 0.0
@@ -179,6 +185,9 @@ def epochs(outcome: Outcome) -> Iterator[Finding]:
         "pass": "leave out the loop within `for epoch in run.epochs():`, which repeats the pass by itself",
         "report": f"call run.report({name}=value) once in each epoch, with all metrics; give others names of their own",
     }
+    if seen.after == "loop":
+        what = "it loops over run.epochs() again: one run trains one model, and a real run fails there"
+        yield undecided("epochs", f"{what}, unless its first loop is left by `break`", "use a task for each model")
     if seen.after in how:
         yield error("epochs", how[seen.after], remedies[seen.after])
 

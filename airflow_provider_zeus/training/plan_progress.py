@@ -187,22 +187,27 @@ class PlanProgress:
             self.trackers.write(live, state, observation, self.job.parsed_target.metric)
 
     def call_again(self, fn: Callable[[], object]) -> None:
-        """In a rehearsal whose weights are still there: call the training function again, as the next attempt would.
+        """In a rehearsal, where it leaves a doubt: call the training function again, as the next attempt would.
 
-        With another batch size. The call ends at its first optimizer step, which shows whether it goes on with them.
+        The call ends at its first optimizer step.
         """
         first, over = self.live, sys.exc_info()[1]
         if self.forked or not isinstance(first, RehearsedAttempt) or not isinstance(over, RehearsalOver | None):
             return
-        if first.is_to_go_on:
-            plan, (planned,), sizes = self.plan, self.plan.attempts, (self.job.default_batch_size, *self.job.batch_sizes)
+        if first.leaves_doubt:
+            plan, (planned,), sizes = (
+                self.plan,
+                self.plan.attempts,
+                (self.job.default_batch_size, *self.job.batch_sizes),
+            )
             other = next((size for size in sizes if size != planned.batch_size), planned.batch_size)
-            self.plan = replace(plan, attempts=(replace(planned, batch_size=other),))
+            first_attempt, folder, self._folder = plan.first_attempt + 1, self._folder, None
+            self.plan = replace(plan, attempts=(replace(planned, batch_size=other),), first_attempt=first_attempt)
             again = self.begin(0)
             with suppress(BaseException):
                 fn()
             again.stop()
-            self.live, self.plan = first, plan
+            self.live, self.plan, self._folder = first, plan, folder
 
     def end_roughly(self, state: State, *, kept: bool) -> None:
         """Write the end of the present attempt once more, after that has failed: with its sums so far and no more."""

@@ -32,14 +32,17 @@ class TorchWatch:
     """Watches torch in this process until :meth:`close`; does nothing where torch is not installed.
 
     :param fresh: whether weights that are there before the first step would be of an earlier call.
+    :param cuts: whether passes over a ``DataLoader`` end after two optimizer steps.
     :param stepped: is called after each optimizer step; may raise.
     :param passing: is called when a pass over a ``DataLoader`` begins.
     """
 
-    def __init__(self, *, fresh: bool, stepped: Callable[[], None], passing: Callable[[], None]) -> None:
+    def __init__(self, *, fresh: bool, cuts: bool, stepped: Callable[[], None], passing: Callable[[], None]) -> None:
         self.optimizer_steps, self.older, self.cut, self.short = 0, 0, False, False
         self.sizes: list[list[int]] = []  # see :class:`.RehearsalResult`
         self.dropping: tuple[int, int] | None = None  # see there
+        self.given: int | None = None  # first dimension of what a module was given last, before the first step
+        self._given: int | None = None
         self._trained = dict[int, ref[Any]]()  # weights that an optimizer has, by id
         self._stepped = stepped
         self.passes: WeakSet[_Pass] = WeakSet()
@@ -49,6 +52,7 @@ class TorchWatch:
         with suppress(Exception):  # a torch that refuses it is not watched
             if importlib.util.find_spec("torch") is None:
                 return
+            from torch.nn.modules.module import register_module_forward_pre_hook
             from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
             from torch.utils.data import DataLoader
 
@@ -63,12 +67,13 @@ class TorchWatch:
                     frame = frame.f_back  # type: ignore[assignment]
                 # Lightning validates after as many batches as the loader has, so none may miss
                 passing()
-                begun = _Pass(self, loader, original(loader), cuts=not by_lightning)
+                begun = _Pass(self, loader, original(loader), cuts=cuts and not by_lightning)
                 self.passes.add(begun)
                 return begun
 
             loader.__iter__ = passes
             self._undo.callback(setattr, loader, "__iter__", original)
+            self._undo.callback(register_module_forward_pre_hook(self._before_module).remove)
             self._undo.callback(register_optimizer_step_pre_hook(self._before_step).remove)
             self._undo.callback(register_optimizer_step_post_hook(self._after_step).remove)
 
@@ -86,6 +91,11 @@ class TorchWatch:
                 return False
         return True
 
+    def _before_module(self, module: Any, given: tuple[Any, ...]) -> None:
+        shape = getattr(given[0], "shape", None) if given and module.training else None
+        if shape and self.given is None:
+            self._given = int(shape[0])
+
     def _before_step(self, optimizer: Any, args: object, kwargs: object) -> None:
         if id(optimizer) in self._seen:
             return
@@ -97,6 +107,7 @@ class TorchWatch:
 
     def _after_step(self, optimizer: Any, args: object, kwargs: object) -> None:
         self.optimizer_steps += 1
+        self.given = self.given or self._given
         for each in list(self.passes):
             each.stepped(id(optimizer))
         self._stepped()
@@ -189,8 +200,8 @@ class RehearsedAttempt(LiveAttempt):
     :param rehearsal: where to write what was seen, and whether to end at the report.
     :param may_begin_again: whether another attempt would follow in this process, so that its model must be fresh.
     :param trackers: those that look for a run that the training has open.
-    :param first: what the function's call before this one has shown. This one is to show alone whether it goes on with
-        that one's weights, and ends at its first optimizer step.
+    :param first: the function's call before this one, with another batch size. This one shows alone whether it goes on
+        with that one's weights, or with as many samples, and ends at its first optimizer step.
     """
 
     def __init__(
@@ -211,17 +222,25 @@ class RehearsedAttempt(LiveAttempt):
         self._asked = self._asked_after = False  # for an epoch; after the report
         self._after, self._passed_after = "", False  # see :class:`.RehearsalResult`; whether a pass began after it
         self._unlearned, self._told_in_pass, self._learned = 0, 0, False  # see there; of a pass of run.data_loader()
+        self._fixed: int | None = None  # see there
         self._may_begin_again = may_begin_again
-        self._watch = TorchWatch(fresh=may_begin_again, stepped=self._optimizer_stepped, passing=self._passing)
+        self._watch = TorchWatch(
+            fresh=may_begin_again, cuts=not rehearsal.whole, stepped=self._optimizer_stepped, passing=self._passing
+        )
 
     @property
-    def is_to_go_on(self) -> bool:
-        """Whether another call may go on with weights of this one, and is soon made."""
-        quick = time.monotonic() - self._began_s < EPOCH_S and self._first is None
-        return self._may_begin_again and quick and self._watch.outlived
+    def leaves_doubt(self) -> bool:
+        """Whether another quick call would show more: its weights are still there, or its size may be fixed."""
+        if not self._may_begin_again or self._first is not None or time.monotonic() - self._began_s > EPOCH_S:
+            return False
+        watch, size = self._watch, self.planned.batch_size
+        is_doubtful = set(self._told) == {size} and not any(map(any, watch.sizes)) and watch.given not in (None, size)
+        return is_doubtful or watch.outlived
 
     def next_epoch(self, target: Target) -> int | None:
         """Begin the first epoch; None after its report."""
+        if self._asked_after:
+            self._after = self._after or "loop"
         self._asked, self._asked_after = True, self.epochs_done > 0
         return None if self.epochs_done else super().next_epoch(target)
 
@@ -301,9 +320,10 @@ class RehearsedAttempt(LiveAttempt):
 
     def _write(self) -> None:
         if self._first is not None:
-            self._first._watch.older += self._watch.older
-            self._watch.older = 0
-            self._first._write()
+            first = self._first
+            first._watch.older = max(first._watch.older, self._watch.older)
+            first._fixed = self._watch.given if self._watch.given == first._watch.given else None
+            first._write()
             return
         watch = self._watch
         seen = RehearsalResult(
@@ -319,6 +339,7 @@ class RehearsedAttempt(LiveAttempt):
             after=self._after,
             unlearned=self._unlearned if watch.optimizer_steps else 0,
             dropping=watch.dropping,
+            fixed=self._fixed,
             open_runs=self._trackers.open_runs,
         )
         try:
