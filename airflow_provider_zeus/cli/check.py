@@ -25,6 +25,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.collect import starts_in_xcom
 from airflow_provider_zeus.operators.command import ZeusCommandOperator, processes_of, submits_to_slurm
 from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.operators.external_meter import names
 from airflow_provider_zeus.operators.mixins import DECISION, PLAN, job_part
 from airflow_provider_zeus.operators.train import ZeusTrainOperator, check_function
 from airflow_provider_zeus.operators.trial import ZeusAskOperator
@@ -150,7 +151,9 @@ def _of_command(job: ZeusJob, start: Start, stage: Stage) -> Iterator[Finding]:
         yield undecided("training", "it is a Slurm job, which is not submitted for a check", "check its script alone")
         return
     outcome = stage.command(job, lambda plan: start)
-    yield from of_command(outcome, names_zeus=checks_dag.names_zeus(arguments, cwd), timeout_s=stage.timeout_s)
+    yield from of_command(
+        outcome, names_zeus=names(arguments, cwd, "ZEUS_BATCH_SIZE", "airflow_provider_zeus"), timeout_s=stage.timeout_s
+    )
 
 
 def _of_trial(setup: ZeusAskOperator, dag: Any, job: ZeusJob, stage: Stage) -> Iterator[Finding]:

@@ -172,20 +172,6 @@ def made_up(task: Any, operator: Any) -> str:
     return ", ".join(keys)
 
 
-def names_zeus(command: Sequence[str], cwd: str | None) -> bool:
-    """Whether a command, or a file that it names, has a word that shows that it knows its batch size."""
-    texts = [*command]
-    for word in " ".join(command).split():
-        path = Path(cwd or ".") / word
-        try:
-            if path.is_file():
-                with path.open("rb") as file:
-                    texts.append(file.read(2**20).decode(errors="replace"))
-        except (OSError, ValueError):
-            continue
-    return any(name in text for text in texts for name in ("ZEUS_BATCH_SIZE", "airflow_provider_zeus"))
-
-
 # ------------------------------------------------------------------ findings of the definition alone
 def of_definition(tasks: Sequence[ZeusTask], dag: Any) -> Iterator[Finding]:
     """Which tasks of a DAG share one job, and which mapped ones share theirs among their instances."""

@@ -20,6 +20,7 @@ from airflow_provider_zeus.operators.config import next_of
 from airflow_provider_zeus.operators.waiting import durations, trials_for_durations, window
 from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.job_remarks import of_ended
 from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, upcoming
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.signals.prices import in_force
@@ -53,6 +54,8 @@ def plan(args: Namespace) -> None:
     if figures["running"]:
         numbers = ", ".join(map(str, figures["running"]))
         lines["open now"] = f"trial {numbers}; a run that ends before the next one begins may change this plan"
+    if figures["remarks"]:
+        lines["newest run"] = " ".join(figures["remarks"])
     for name, text in lines.items():
         say(f"{name:<11} {text}")
 
@@ -69,7 +72,8 @@ def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any], Zeus
     base = saving(log, job, rng=random.Random(0), profiles=profiles, decided=decided).base
     found = upcoming(log, base, decided, profiles=profiles)
     running = [t.number for t in trials if t.state is State.RUNNING]
-    return found, {"dag_id": trials[-1].origin.dag_id, "settings": live, "running": running}, job
+    noted = [remark.text for remark in of_ended([t for t in trials if t.state is not State.RUNNING])]
+    return found, {"dag_id": trials[-1].origin.dag_id, "settings": live, "running": running, "remarks": noted}, job
 
 
 def _scheduled(dag_id: str) -> datetime | None:
@@ -91,7 +95,8 @@ def _texts(found: Upcoming) -> Mapping[str, str]:
     first, *after = found.attempts
     batch_size, limit = str(first.batch_size), "" if found.limit_w is None else f" at {found.limit_w:g} W"
     if after and first.phase is not Phase.AUDIT:
-        batch_size += f"; {after[-1].batch_size} where it is given up"
+        missed = "it is given up" if first.bounded else "it misses the target"
+        batch_size += f"; {after[-1].batch_size} where {missed}"
     expected = f"not known: {found.epochs.reason}"
     if found.epochs.value is not None:
         expected = f"{_expected(found)}, of a run of {found.batch_size}{limit}"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.cli.figures import cost_text, energy_text, number_text, time_text
 from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, os_user, print_data, say, show
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.model.trial import UNSEEN, State, Trial
 from airflow_provider_zeus.reports.export_rows import cost_of
+from airflow_provider_zeus.reports.job_remarks import of_ended
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
@@ -28,7 +30,10 @@ def trials(args: Namespace) -> None:
         return
     empty = f"No trial of run {args.run!r} in the log of {job_id}." if args.run else f"No trial of {job_id} yet."
     mapped = any(t.origin.map_index >= 0 for t in found)
-    show([_cells(t, why=args.why, mapped=mapped) for t in found], empty=empty, plain=args.output == "plain")
+    plain = args.output == "plain"
+    show([_cells(t, why=args.why, mapped=mapped) for t in found], empty=empty, plain=plain)
+    for remark in of_ended([t for t in found if t.state is not State.RUNNING]):
+        say(remark.text, file=sys.stderr if plain else None)
 
 
 def _cells(trial: Trial, *, why: bool, mapped: bool) -> dict[str, str]:
@@ -43,6 +48,7 @@ def _cells(trial: Trial, *, why: bool, mapped: bool) -> dict[str, str]:
         "phase": trial.planned.phase.value,
         "state": trial.state.value
         + " (untaught)" * (seen.bypassed is not None)
+        + " (batch size not seen)" * (UNSEEN in seen.reasons)
         + " (imported)" * (seen.imported is not None),
         "epochs": number_text(seen.epochs),
         "energy": energy_text(seen.energy_j),

@@ -7,7 +7,16 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
-from airflow_provider_zeus.model.trial import BATCH_SIZE, IMPORTED, LIMIT, Observation, PowerPoint, ProfileSample
+from airflow_provider_zeus.model.trial import (
+    BATCH_SIZE,
+    IMPORTED,
+    LIMIT,
+    PLAIN,
+    UNSEEN,
+    Observation,
+    PowerPoint,
+    ProfileSample,
+)
 from airflow_provider_zeus.model.wire import Text, rules
 
 MOST_TEXT = 1000  # characters of a text, such as the reason why a training ended
@@ -17,7 +26,7 @@ MOST_EPOCHS = 1000  # whose metric is kept
 MAX_POINTS = 500  # of power, of one trial
 _MOST_GPUS = 1000
 _MOST_PHASE = 50  # characters
-_FIELDS = frozenset({*(f.name for f in fields(Observation)), BATCH_SIZE, IMPORTED, LIMIT})
+_FIELDS = frozenset({*(f.name for f in fields(Observation)), BATCH_SIZE, IMPORTED, LIMIT, PLAIN, UNSEEN})
 
 
 _Span = tuple[float, PowerPoint]  # seconds that the point covers, the point

@@ -24,6 +24,7 @@ class State(StrEnum):
     CONVERGED = "converged"  # reached its target
     GIVEN_UP = "given_up"  # exploratory, stopped at its bound
     EXHAUSTED = "exhausted"  # ended below its target: max_epochs done, or its loop was left
+    NO_METRIC = "no_metric"  # ended well and reported no metric: whether it reached its target is not known
     FAILED = "failed"  # ended by an error
     NO_DATA = "no_data"  # no optimizer step: the slice of the data was empty; teaches nothing
     NOT_NEEDED = "not_needed"  # the model of an earlier run is still good, so nothing was trained; teaches nothing
@@ -32,7 +33,12 @@ class State(StrEnum):
     @property
     def kept_model(self) -> bool:
         """Whether a trial in this state ends with a model, below its target or not."""
-        return self in (State.CONVERGED, State.EXHAUSTED)
+        return self is State.CONVERGED or self.unproven
+
+    @property
+    def unproven(self) -> bool:
+        """Whether a trial in this state ends with a model that is not known to reach its target."""
+        return self in (State.EXHAUSTED, State.NO_METRIC)
 
     @property
     def left_model(self) -> bool:
@@ -191,8 +197,15 @@ class PowerPoint:
 
 BATCH_SIZE = "batch_size"  # key of ``Observation.reasons``: the chosen batch size was not used, as far as can be told
 IMPORTED = "imported"  # key of ``Observation.reasons``: which file another log brought the trial in, who and when
+PLAIN = "run_handle"  # key of ``Observation.reasons``: no ZeusRun was opened, so nothing stops it before its end
+UNSEEN = "batch_size_use"  # key of ``Observation.reasons``: nothing shows that the command read its batch size
 LOST = "retried, result lost"  # reason of a try that another one followed, and whose result nothing kept
+NO_RESULT = "no result"  # reason of a trial whose training left nothing
 LIMIT = "power_limit"  # key of ``Observation.reasons``: a power limit was to be set and is not in force
+TELL_METRIC = (  # the remedy
+    "a command prints it as JSON on the last line of its output; any training may call run.report() under "
+    "ZeusRun.from_env()"
+)
 TELL_STEPS = "use run.data_loader(data), or call run.step(samples) after each optimizer step"  # the remedy
 
 
@@ -240,7 +253,7 @@ class Observation:
     g_co2e_source: wire.ShortText | None = None
     g_co2e_at_once: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
-    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; IMPORTED -> from where
+    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; IMPORTED -> from where; PLAIN, UNSEEN
 
     @property
     def bypassed(self) -> str | None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, truncated
-from airflow_provider_zeus.model.trial import LOST, Observation, State
+from airflow_provider_zeus.model.trial import LOST, NO_RESULT, PLAIN, Observation, State
+from airflow_provider_zeus.operators.external_meter import NOT_STOPPED
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.training.protocol.environment import with_memory_of_others
@@ -27,7 +28,6 @@ from airflow_provider_zeus.untrusted_files import names_in, open_plain, opened_f
 
 Start = list[ResultLine]  # the lines of one start of the plan, in order
 
-NO_RESULT = "no result"
 MOST_STARTS = 100  # of one plan; each is a row of the log
 _MOST_KEPT = 1000  # lines of all starts of a result, heartbeats merged into the next line not counted
 
@@ -138,12 +138,14 @@ def report_all(
     *,
     starts_seen: int | None = None,
     no_start_reason: str | None = None,
+    ended_well: bool = False,
     folder: str | None = None,
 ) -> None:
     """Report the outcome of every start of a plan. Raises nothing: what the store does not take is kept for later.
 
     :param starts_seen: number of the task's newest start, if known; starts without a result get a row without a cost.
     :param no_start_reason: why there are no starts, if known.
+    :param ended_well: the training ended well and left nothing: its model is kept, of which nothing is known.
     :param folder: of the result files, where a process other than rank 0 may have left that it ran out of memory.
     """
     sender, first = ResultSender(reporter), (plan.first_attempt, plan.attempts[0].batch_size)
@@ -159,7 +161,14 @@ def report_all(
         if not open_ones and not any(line.kind == "end" for line in known):
             sender.put(without_cost(start[0].start_id, *first, "the process died before it trained"))
     if not starts:
-        sender.put(without_cost("", *first, no_start_reason or NO_RESULT))
+        end = without_cost("", *first, no_start_reason or NO_RESULT)
+        seen = end.observation
+        if ended_well and seen is not None:
+            seen = replace(seen, reasons={**seen.reasons, PLAIN: NOT_STOPPED})
+            end = replace(end, state=State.NO_METRIC, observation=seen)
+        sender.put(end)
+        if ended_well:
+            sender.put(ResultLine(kind="final", start_id="", attempt=first[0]))
     for number in range(len(starts), starts_seen or 0):
         sender.put(without_cost(f"lost-{number}", *first, LOST))
 

@@ -1,17 +1,21 @@
-"""Energy and time of a command measured from outside its process, for commands that do not use this package."""
+"""What can be known from outside of a command that does not use this package: energy, time, outcome, batch size."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Observation, PowerPoint, State
+from airflow_provider_zeus.model.trial import PLAIN, UNSEEN, Observation, PowerPoint, State
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.meter import Span, read
 
 ELSEWHERE = "the command trains on another host, which has sent no figure"
+NOT_STOPPED = "no ZeusRun was opened: it is seen from outside alone, and runs to its end"
 
 
 class ExternalMeter:
@@ -77,8 +81,8 @@ def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> tuple[State, 
 
     The last line of its output may be a JSON object with the target's metric and, optionally, ``epochs``, ``samples``
     (in all) and, where the job's target is set at run time, ``target``. Without ``epochs`` the run counts as one epoch,
-    so that whole runs are compared. Without the metric it is unknown whether the target was reached: the model is
-    kept, and the run counts as below target.
+    so that whole runs are compared. Without the metric it is not known whether the target was reached: the model is
+    kept, and the run teaches nothing about batch sizes.
 
     :param seen: what was measured from outside.
     """
@@ -90,7 +94,8 @@ def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> tuple[State, 
     missing = [name for name, value in required if value is None]
     if missing:
         remedy = f"print it as JSON on its last line, as in {json.dumps(example)}"
-        return State.EXHAUSTED, f"the command did not report its {' and '.join(missing)}: {remedy}", seen
+        state = State.NO_METRIC if target.metric in missing else State.EXHAUSTED
+        return state, f"the command did not report its {' and '.join(missing)}: {remedy}", seen
     metric = reported[target.metric]
     epochs, samples = reported.get("epochs", 0.0), reported.get("samples", 0.0)
     known = {"metric": metric, "target_value": target.value, "epochs": epochs if epochs > 0 else 1.0}
@@ -102,6 +107,40 @@ def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> tuple[State, 
     if target.reached(metric):
         return State.CONVERGED, None, seen
     return State.EXHAUSTED, f"ended at {metric:g}, below target", seen
+
+
+def seen_to_use(seen: Observation, batch_size: int, command: Sequence[str], cwd: str | None) -> Observation:
+    """The observation of a command that opened no ZeusRun, with whether it is seen to use its batch size."""
+    reasons = {**seen.reasons, PLAIN: NOT_STOPPED}
+    if not names(command, cwd, "ZEUS_BATCH_SIZE"):
+        reasons[UNSEEN] = (
+            f"the command is not seen to use batch size {batch_size}: it opened no ZeusRun, and neither its words nor "
+            "a script that they lead to have ZEUS_BATCH_SIZE"
+        )
+    return replace(seen, reasons=reasons)
+
+
+def names(command: Sequence[str], cwd: str | None, *words: str, most_files: int = 50) -> bool:
+    """Whether a command has one of these words, or a script or module of this host that it leads to does."""
+    top = Path(cwd or ".")
+    known, texts = {top}, [(top, " ".join(command), re.split(r"[\s'\"();|&<>=]+", " ".join(command))[:500])]
+    for folder, text, named in texts:  # it grows
+        if any(word in text for word in words):
+            return True
+        for name in named:
+            modules = [f"{name.replace('.', '/')}{end}" for end in (".py", "/__init__.py", "/__main__.py")]
+            for path in dict.fromkeys(base / each for base in (folder, top) for each in (name, *modules)):
+                try:
+                    if path in known or len(texts) > most_files or not path.is_file():
+                        continue
+                    known.add(path)
+                    with path.open("rb") as file:
+                        said = file.read(2**20).decode(errors="replace")
+                except (OSError, ValueError):
+                    continue
+                found = re.findall(r"(?:\bimport|\bfrom|-m)\s+\.?([\w.]+)|([\w./-]+\.\w{1,6})\b", said)
+                texts.append((path.parent, said, [each for pair in found for each in pair if each][:200]))
+    return False
 
 
 def _numbers_in(line: str) -> dict[str, float]:

@@ -14,9 +14,9 @@ from typing import Any
 
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError
-from airflow_provider_zeus.model.trial import Observation, PowerPoint, State
+from airflow_provider_zeus.model.trial import UNSEEN, Observation, PowerPoint, State
 from airflow_provider_zeus.operators.collect import LinesOfPlan
-from airflow_provider_zeus.operators.external_meter import ExternalMeter, NoMeter, outcome_of
+from airflow_provider_zeus.operators.external_meter import ExternalMeter, NoMeter, outcome_of, seen_to_use
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.printable import visible
@@ -28,7 +28,7 @@ from airflow_provider_zeus.training.protocol.sender import ResultSender
 
 READ_S = 1.0  # how often the result file is read
 NO_RESULT = (
-    "the job left no result. What it cost is not known, and its trial counts as failed. See that the script trains "
+    "the job left no result. What it cost and whether it reached its target are not known. See that the script trains "
     "under ZeusRun.from_env(), that sbatch exports ZEUS_PLAN and ZEUS_RESULT, and that its host reaches the folder of "
     "[zeus] attempt_root (docs/how-to/slurm.md)."
 )
@@ -68,7 +68,7 @@ def _judge(recurrence: Recurrence, start: CommandStart, status: int) -> None:
     from airflow.sdk.exceptions import AirflowException
 
     kept = recurrence.reporter.kept_end
-    if kept is not None and kept.state is State.EXHAUSTED and start.plan.job.require_target:
+    if kept is not None and kept.state is not None and kept.state.unproven and start.plan.job.require_target:
         raise BelowTargetError.of(kept.batch_size, kept.reason, start.plan.job.target)
     if status != 0:
         return
@@ -157,7 +157,7 @@ class CommandStart:
                 if now_s - self._beat_s >= self.plan.heartbeat_s:
                     self._beat_s = now_s
                     self._send_heartbeat()
-            self._end(status, child.last_line)
+            self._end(status, child.last_line, command, cwd)
             return status, child.last_line
         except BaseException as error:  # raised by a signal handler: on_kill raises TrainingKilled
             child.stop()
@@ -181,7 +181,7 @@ class CommandStart:
         index = last.attempt + 1 - self.plan.first_attempt
         left = self.plan.in_order[index:]
         failed = last.state is State.FAILED and status != 0 and not self.plan.job.strict
-        missed = failed or last.state in (State.GIVEN_UP, State.EXHAUSTED)
+        missed = failed or last.state in (State.GIVEN_UP, State.EXHAUSTED, State.NO_METRIC)
         if not left or not (no_memory or (missed and self.plan.exploratory(index - 1))):
             return None
         return replace(self.plan, attempts=left, stand_in=None, first_attempt=last.attempt + 1)
@@ -258,18 +258,22 @@ class CommandStart:
             self._ends.append(line)
 
     @outlived("write the end of the command")
-    def _end(self, status: int, last_line: str) -> None:
+    def _end(self, status: int, last_line: str, command: Sequence[str], cwd: str | None) -> None:
         """Read what a command that has ended wrote last, and end what is open; without a result its output tells."""
         self._read_result()
-        if status == 0 and not self.start_id and not self._elsewhere:
-            self._end_by_output(last_line)
-        else:
-            self._end_open_attempt(f"the command {ended(status)} without a result")
-
-    def _end_by_output(self, last_line: str) -> None:
+        why = f"the command {ended(status)} without a result"
+        if status or self.start_id:
+            self._end_open_attempt(why)
+            return
+        size = self.plan.attempts[0].batch_size
         state, reason, seen = outcome_of(self.plan.job, last_line, self._measured())
+        if self._elsewhere:  # its output is in the job's file
+            state, reason, seen = State.NO_METRIC, why, self._measured()
+        if self._result is not None:  # else it could not have told that it opened a ZeusRun
+            seen = seen_to_use(seen, size, command, cwd)
+        if UNSEEN in seen.reasons:
+            log.warning("Zeus: %s. Read it from there, or train under ZeusRun.from_env().", seen.reasons[UNSEEN])
         if state is not State.CONVERGED:
-            size = self.plan.attempts[0].batch_size
             log.warning("Zeus: the model of batch size %d is kept, but %s.", size, visible(str(reason)))
         self._send("end", seen, state=state, reason=reason)
         self._sender.put(ResultLine(kind="final", start_id="", attempt=self.plan.first_attempt))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -179,9 +180,9 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     value = training.pull(training.trains, "return_value")
     starts += [start for start in starts_in_xcom(value, training.result_key) if start[0].start_id not in known]
     starts = not_told(starts, reopen, first) if starts else []
-    reason = None if starts else _why_no_result(training, folder, value)
+    reason, ended_well = (None, False) if starts else _why_no_result(training, folder, value)
     number = None if folder else newest_start(starts)
-    report_all(starts, reporter, plan, starts_seen=number, no_start_reason=reason, folder=folder)
+    report_all(starts, reporter, plan, starts_seen=number, no_start_reason=reason, ended_well=ended_well, folder=folder)
     log_remarks(reopen, first, kinds=(RemarkKind.DEVICE,))  # which was not known when the batch size was asked for
     training.report(training.context, reporter, reopen)
     return reporter.kept_end, plan.job
@@ -205,22 +206,32 @@ def not_told(starts: list[Start], reopen: Callable[[], Store], first: Trial) -> 
     return new
 
 
-def _why_no_result(training: Training, folder: str | None, value: Any) -> str | None:
-    """Log that a training left no result, and the remedy. Returns why it did not run; None where it did."""
+def _why_no_result(training: Training, folder: str | None, value: Any) -> tuple[str | None, bool]:
+    """Log that a training left no result, and the remedy.
+
+    Returns why it did not run, None where it did; and whether it ended well and left nothing that may be a result.
+    """
+    ended_well, counts = False, "its trial counts as failed"
     known = {"skipped": "the training was skipped", "upstream_failed": "the training did not run: what it needs failed"}
     with suppress(Exception):  # of Airflow's API: the reason is then less exact, nothing else
-        reason = next((known[state] for state in training.states() if state in known), None)
+        states = training.states()
+        reason = next((known[state] for state in states if state in known), None)
         if reason is not None:
             log.warning("Zeus: task %s left no result: %s. Its trial counts as failed.", training.trains, reason)
-            return reason
+            return reason, False
+        key, text = training.result_key, value if isinstance(value, str) else ""
+        is_there = f'"{key}"' in text or (isinstance(value, Mapping) and key in value)  # told before, or spoilt
+        ended_well = states == {"success"} and not is_there and not (folder and os.path.lexists(folder))
+        if ended_well:
+            counts = "whether it reached its target is not known: no metric was reported"
     if folder is not None:
         found, remedy = f"there is none in {visible(folder)}", "mount the folder of result_path where it trains"
     else:
         got = "no XCom" if value is None else f"an XCom without the entry {training.result_key!r}"
         found, remedy = f"it left {got}", "let the task push the result as its XCom, or set result_path"
     log.warning(
-        "Zeus: task %s left no result: %s. What it cost is not known, and its trial counts as failed. See that the "
+        "Zeus: task %s left no result: %s. What it cost is not known, and %s. See that the "
         'training runs under ZeusRun.from_env() and gets trial.env, and %s (docs/operators.md, "Any operator").',
-        *(training.trains, found, remedy),
+        *(training.trains, found, counts, remedy),
     )
-    return None
+    return None, ended_well

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
-VERSION = "10"  # of learn(); checkpoints of another version are not read
+VERSION = "11"  # of learn(); checkpoints of another version are not read
 RECURRENCES_KEPT = 64  # newest recurrences that are told apart: later tries of them are no further ones
 RATES_KEPT = 16  # newest trials whose rates are averaged, per batch size and device
 STRUCK_FOR = 10  # recurrences for which a struck size is not tried
@@ -52,6 +52,7 @@ class Belief:
 
     job: ZeusJob
     newest: tuple[int, bool] = (0, False)  # highest trial number, and whether that trial died or taught nothing
+    plain: tuple[int, bool] = (0, False)  # newest trial that ended, and whether nothing could have stopped it (PLAIN)
     converged: tuple[Run, ...] = ()  # newest runs that reached the target: ``job.window``, and up to half as many more
     learned: int = 0  # how many such runs there were
     stopped: tuple[Run, ...] = ()  # as many newest runs that did not: Epochs(b) > epochs
@@ -225,6 +226,7 @@ class Belief:
         return json.dumps(
             {
                 "newest": self.newest,
+                "plain": self.plain,
                 "converged": self.converged,
                 "learned": self.learned,
                 "stopped": self.stopped,
@@ -258,6 +260,7 @@ class Belief:
         return cls(
             job=job,
             newest=tuple(d["newest"]),
+            plain=tuple(d["plain"]),
             converged=tuple((n, b, e) for n, b, e in d["converged"]),
             learned=d["learned"],
             stopped=tuple((n, b, e) for n, b, e in d["stopped"]),

@@ -13,7 +13,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Rates
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import Phase, State, Trial
+from airflow_provider_zeus.model.trial import PLAIN, Phase, State, Trial
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, RECURRENCES_KEPT, UNKNOWN, Belief, Failure, Run
 from airflow_provider_zeus.optimizer.drift import SURPRISES, Change, Surprise, change_among
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
@@ -42,9 +42,12 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     if not trial.state.teaches:
         return belief.changed(counted) if counted else belief
     bypassed = trial.observation.bypassed is not None
-    changes: dict[str, object] = {"newest": max((n, trial.state.died or bypassed), belief.newest), **counted}
+    in_vain = trial.state.died or trial.state is State.NO_METRIC or bypassed
+    changes: dict[str, object] = {"newest": max((n, in_vain), belief.newest), **counted}
     if trial.planned.phase is not Phase.IMPORTED:  # no run of the job, and no device that it knows
         _learn_feasible(belief, trial, changes)
+        if not trial.state.died:
+            changes["plain"] = max((n, PLAIN in trial.observation.reasons), belief.plain)
     if not same_target(trial, job):
         earlier = str(trial.spec["target"])[:_MOST_TARGET]
         changes["retargeted"] = max((n, earlier), belief.retargeted)

@@ -20,6 +20,8 @@ class Why(Enum):
     RUNS = "{held}; {b}, {standing}, runs."
     TAKES = "{held}; this run takes {b}."
     AFTER_TRY = "{tried} was given up; {b}, {standing}, runs to the end."
+    AFTER_MISS = "{tried} missed the target; {b}, {standing}, runs."
+    TO_ITS_END = "{why}; it runs to its end, since nothing stops a training that opens no ZeusRun."
     NEW_TARGET = (
         "The target changed after trial {number}, from {earlier} to {target}: runs to another target teach what an "
         "epoch costs, not how many it takes."
@@ -57,14 +59,15 @@ class Why(Enum):
     # of the policy "knowledge_gradient"
     MISSED_LEAST = "{held}; {b} is the nearest to {start} of those that missed it least."
     NO_EPOCH_COST = "No EpochCost is known on any device; {b}, which reached the target, runs."
+    GIVEN_UP_ABOVE = "{why}; it is given up above {bound}."
     WORTH_IT = (
         "Knowledge gradient: {b} is believed to cost {cost} ({source}), {incumbent} {incumbent_cost}; what it may save "
-        "in the {later} is worth the try; it is given up above {bound}."
+        "in the {later} is worth the try."
     )
     HARD_SLICE = "It was given up before on a hard slice of the data, where {b} took {factor:.2g} x its usual epochs."
     RETURNS = (
         "{b} has had no run among the last {window} converged ones and is tried, in case it is cheaper than "
-        "{incumbent}; it is given up above {bound}."
+        "{incumbent}."
     )
     AUDIT = (
         "Audit: {b}, the default, runs, so that what the job saves is measured and not only estimated. It is expected "

@@ -40,7 +40,8 @@ def recommend(
         first = context.alone(Why.DIED.of())  # so that a retry ends with a model
     if first.batch_size == context.incumbent:
         return (first,)
-    why = Why.AFTER_TRY.of(tried=first.batch_size, b=context.incumbent, standing=context.standing())
+    sentence = Why.AFTER_MISS if belief.plain[1] else Why.AFTER_TRY
+    why = sentence.of(tried=first.batch_size, b=context.incumbent, standing=context.standing())
     after = PlannedAttempt(batch_size=context.incumbent, phase=Phase.INCUMBENT, why=why)
     return context.bounded(first), after
 
@@ -90,8 +91,11 @@ class _Context:
         """The attempt with its bound: beta x the incumbent's expected cost (section 4.4; docs/policy.md).
 
         The cost of an incumbent that never converged is that of ``max_epochs``. Where its EpochCost was not measured
-        on this device only the epochs are bounded: another GPU's EpochCost ranks batch sizes, but stops no run.
+        on this device only the epochs are bounded: another GPU's EpochCost ranks batch sizes, but stops no run. A
+        training that nothing stops has no bound.
         """
+        if self.belief.plain[1]:
+            return replace(attempt, why=Why.TO_ITS_END.of(why=attempt.why[:-1]))
         most, incumbent_epoch_cost = float(self.job.max_epochs or 1), self.epoch_costs.get(self.incumbent)
         if incumbent_epoch_cost is None:
             return replace(attempt, bound_epochs=most)

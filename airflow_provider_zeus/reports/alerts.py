@@ -17,7 +17,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
-from airflow_provider_zeus.model.trial import LIMIT, Origin, ProfileSample, State, Trial, newest_here
+from airflow_provider_zeus.model.trial import LIMIT, TELL_METRIC, Origin, ProfileSample, State, Trial, newest_here
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline
@@ -28,8 +28,8 @@ from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import costs_as, time_text
 
 FAILING, DRIFTED, LOST, BUDGET, LIMITS = "failing", "drifted", "lost", "budget", "limit not set"
-STORE, DEADLINE, NO_DATA = "store away", "deadline at risk", "no data"
-KINDS = (FAILING, DRIFTED, LOST, BUDGET, LIMITS, STORE, DEADLINE, NO_DATA)
+STORE, DEADLINE, NO_DATA, NO_METRIC = "store away", "deadline at risk", "no data", "no metric reported"
+KINDS = (FAILING, DRIFTED, LOST, BUDGET, LIMITS, STORE, DEADLINE, NO_DATA, NO_METRIC)
 
 NEWEST = 300  # trials that the events are read from; those of the budgets are all of their periods
 LOST_RUNS = 10  # newest runs whose sum is compared with the default
@@ -74,7 +74,8 @@ def events(
     found = [_drifted(log, ended)]
     for dag_id in dict.fromkeys(t.origin.dag_id for t in teaching):
         own = [run for run in ended if run[0].origin.dag_id == dag_id]
-        found += [_failing(own) or _killed(own), _no_data(own), _limit(own), _lost(log, dag_id, profiles, prices)]
+        found += [_failing(own) or _killed(own), _no_data(own), _no_metric(own), _limit(own)]
+        found.append(_lost(log, dag_id, profiles, prices))
         found.append(_deadline([t for t in teaching if t.origin.dag_id == dag_id]))
     return [event for event in found if event is not None] + _budgets(trials, job, prices, now_s)
 
@@ -160,6 +161,17 @@ def _no_data(ended: Sequence[Run]) -> Event | None:
     text = f"{which} had no data{_since(first, empty)}: no batch came, and nothing was trained."
     remedy = "Check whether the data of this slice has arrived."
     return _event(NO_DATA, first, text, remedy, {"runs": len(empty)}, moves=len(empty) == len(ended))
+
+
+def _no_metric(ended: Sequence[Run]) -> Event | None:
+    silent = _newest(ended, lambda run: run[-1].state is State.NO_METRIC)
+    if not silent:
+        return None
+    last, first = silent[0][-1], silent[-1][0]
+    which = "The newest run" if len(silent) == 1 else f"Each of the newest {len(silent)} runs"
+    text = f"{which} reported no metric{_since(first, silent)}{_because(last.reason)}."
+    remedy = f"Until one comes no batch size is tried. {TELL_METRIC[0].upper()}{TELL_METRIC[1:]}."
+    return _event(NO_METRIC, first, text, remedy, {"runs": len(silent)}, moves=len(silent) == len(ended))
 
 
 def _limit(ended: Sequence[Run]) -> Event | None:

@@ -39,6 +39,7 @@ def _how(trial: Trial) -> str:
     ended = {
         State.CONVERGED: "converged",
         State.EXHAUSTED: "ended below its target",
+        State.NO_METRIC: "reported no metric",
         State.GIVEN_UP: "was given up",
         State.FAILED: "failed",
         State.NO_DATA: "had no data",

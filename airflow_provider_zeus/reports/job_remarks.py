@@ -1,6 +1,7 @@
 """What the newest trials of a job show of the job itself. Pure.
 
-Two jobs under one id, a new target, a new device, a metric in another unit than the target, a target that is too easy.
+Two jobs under one id, a new target, a new device, a metric in another unit than the target or none at all, a target
+that is too easy, a command that is not seen to use its batch size.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import State, Trial, Where
+from airflow_provider_zeus.model.trial import TELL_METRIC, UNSEEN, State, Trial, Where
 
 NEWEST = 30  # trials looked at
 FEW = 10  # trials of a job that counts as new
@@ -29,6 +30,8 @@ class RemarkKind(StrEnum):
     TARGET = "target"
     DEVICE = "device"
     UNIT = "unit"  # one of metric and target is a share, the other one per cent
+    NO_METRIC = "no metric"  # the newest run reported none
+    UNSEEN = "unseen"  # nothing shows that the newest run used its batch size
     EASY = "easy"  # the first report reaches the target, in each of the newest runs
 
 
@@ -43,7 +46,7 @@ class Remark:
     @property
     def is_warning(self) -> bool:
         """Whether something has to be mended; other remarks are notes."""
-        return self.kind in (RemarkKind.TWO_JOBS, RemarkKind.UNIT)
+        return self.kind in (RemarkKind.TWO_JOBS, RemarkKind.UNIT, RemarkKind.NO_METRIC, RemarkKind.UNSEEN)
 
 
 def remarks(trials: Sequence[Trial], *, device: Where | None = None, reader: str | None = None) -> list[Remark]:
@@ -62,6 +65,7 @@ def remarks(trials: Sequence[Trial], *, device: Where | None = None, reader: str
     found = [_other_job(every, reader)]
     if own:
         found += [_new_target(own), _new_device(own, device), _unit(own), _easy(own)]
+        found += of_ended([t for t in own if t.state is not State.RUNNING][-1:])
     return sorted((remark for remark in found if remark is not None), key=lambda remark: remark.number)
 
 
@@ -144,6 +148,26 @@ def _easy(trials: Sequence[Trial], runs: int = 3) -> Remark | None:
         "batch size can need fewer epochs. Is the target too easy, or in another unit?"
     )
     return Remark(RemarkKind.EASY, newest[-1].number, text)
+
+
+def of_ended(trials: Sequence[Trial]) -> list[Remark]:
+    """What an ended trial, the last one of these, shows of a script: no metric, no use of its batch size."""
+    found = []
+    for trial in trials[-1:]:
+        unseen = trial.observation.reasons.get(UNSEEN)
+        if trial.state is State.NO_METRIC:
+            text = (
+                f"No metric reported: whether trial {trial.number} reached its target is not known, and no batch size "
+                f"is tried before one comes. {TELL_METRIC[0].upper()}{TELL_METRIC[1:]}."
+            )
+            found.append(Remark(RemarkKind.NO_METRIC, trial.number, text))
+        if unseen is not None:
+            text = (
+                f"Not seen to use its batch size: {unseen}. Unless it reads it elsewhere, nothing that Zeus chooses "
+                "changes it. Read ZEUS_BATCH_SIZE, or train under ZeusRun.from_env()."
+            )
+            found.append(Remark(RemarkKind.UNSEEN, trial.number, text))
+    return found
 
 
 def _task(trial: Trial) -> _Task:

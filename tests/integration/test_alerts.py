@@ -23,7 +23,7 @@ from airflow_provider_zeus.operators import alerts, asking
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.reports.alert_book import AlertBook
-from airflow_provider_zeus.reports.alerts import BUDGET, FAILING, LIMITS, STORE
+from airflow_provider_zeus.reports.alerts import BUDGET, FAILING, LIMITS, NO_METRIC, STORE
 from airflow_provider_zeus.store.alerts import change_book, read_book
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.integration.jobs import job, log_of, loop, zeus_dag
@@ -271,7 +271,7 @@ def test_a_training_elsewhere_is_told_by_its_teardown(run_dag: Any, hook: Hook) 
         with ZeusTrial(spec):
             EmptyOperator(task_id="train")
     run_dag(dag)
-    assert [body["event"]["kind"] for body in hook.bodies] == [FAILING]
+    assert [body["event"]["kind"] for body in hook.bodies] == [NO_METRIC]
     assert "no result" in hook.bodies[0]["text"]
 
 

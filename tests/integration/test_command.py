@@ -15,6 +15,7 @@ import pytest
 from airflow.sdk import DAG, task
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.trial import PLAIN, UNSEEN
 from airflow_provider_zeus.operators import supervise
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from tests.integration.jobs import job, log_of
@@ -113,15 +114,43 @@ class TestOfOthers:
         assert "energy" in seen.reasons["energy_j"]
         assert xcom(dag_run, "zeus_cost")["kept_attempt"] == 1
 
-    def test_without_that_line_its_model_is_kept_and_counts_as_below_target(self, commands: Commands) -> None:
-        dag_run = commands.run("zeus_other_silent", ["bash", "-c", "echo model saved"])
+    def test_without_that_line_its_model_is_kept_and_no_metric_is_reported(
+        self, commands: Commands, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO")
+        dag = commands.dag("zeus_other_silent", ["bash", "-c", "echo model saved"])
+        dag_run = commands.run_dag(dag)
         assert dag_run.state == "success"
         ((_, state, reason),) = states("zeus_other_silent")
-        assert state == "exhausted"
+        assert state == "no_metric"
+        assert "Zeus: reported no metric" in caplog.text
+        assert "not seen to use batch size 32" in caplog.text
+        assert xcom(dag_run, "zeus_cost")["kept_attempt"] == 1
         assert '{"accuracy": ' in (reason or ""), "the remedy is an example"
         seen = log_of("zeus_other_silent.train")[0].observation
         assert (seen.energy_j, seen.time_s, seen.epochs) == (None, None, None), "a simulated GPU has not moved"
         assert xcom(dag_run, "return_value") == "model saved"
+        commands.run_dag(dag)
+        assert [s[:2] for s in states("zeus_other_silent")] == [(32, "no_metric")] * 2, "no other size is tried"
+
+    @pytest.mark.parametrize("size", ["$ZEUS_BATCH_SIZE", "32"])
+    @pytest.mark.parametrize("policy", ["knowledge_gradient", "zeus"])
+    def test_its_decisions_bound_nothing_that_nothing_stops(self, commands: Commands, size: str, policy: str) -> None:
+        tell = f'echo trained at {size}; sleep .05; echo \'{{"accuracy": 0.95, "epochs": 4, "samples": 20000}}\''
+        spec = job(device="none", eta=0.0, policy=policy, batch_sizes=[16, 32])
+        name = f"zeus_other_{policy}_{len(size)}"
+        dag = commands.dag(name, ["bash", "-c", tell], spec)
+        for _ in range(2):
+            commands.run_dag(dag)
+        first, second = log_of(f"{name}.train")[:2]
+        assert (first.batch_size, second.batch_size) == (32, 16)
+        assert UNSEEN in first.observation.reasons if size == "32" else UNSEEN not in first.observation.reasons
+        assert not second.planned.bounded
+        assert "runs to its end, since nothing stops a training that opens no ZeusRun" in second.planned.why
+        assert not any("given up" in attempt.why for attempt in second.decision.in_order)
+        commands.run_dag(commands.dag(name, IN_ONE_PROCESS, spec))
+        commands.run_dag(commands.dag(name, IN_ONE_PROCESS, spec))
+        assert log_of(f"{name}.train")[-1].observation.start_id, "once a ZeusRun is opened, tries are bounded again"
 
     def test_a_required_target_fails_its_task(self, commands: Commands) -> None:
         tell = ["bash", "-c", "echo '{\"accuracy\": 0.5}'"]
@@ -177,10 +206,11 @@ class TestNoRoomForItsFiles:
         assert commands.run(dag_id, IN_ONE_PROCESS).state == "success"
         (trial,) = log_of(f"{dag_id}.train")
         assert commands.saves() == [32]
-        assert trial.state.value == ("converged" if "state_dir" in also else "exhausted")
+        assert trial.state.value == ("converged" if "state_dir" in also else "no_metric")
         assert (trial.observation.time_s is not None) == ("state_dir" in also), (
             "a simulated GPU is measured by its steps"
         )
+        assert not {PLAIN, UNSEEN} & set(trial.observation.reasons), "whether it opened a ZeusRun is not known"
 
     def test_an_error_before_it_trains_ends_its_trial(
         self, commands: Commands, monkeypatch: pytest.MonkeyPatch

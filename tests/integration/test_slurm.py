@@ -157,13 +157,11 @@ def test_a_site_that_exports_nothing_is_overruled_by_the_command(
     assert cluster.run("zeus_slurm_site", "--export=ALL").state == "success"
 
 
-def test_a_job_without_a_result_fails_its_trial_and_not_the_run(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_job_without_a_result_reports_no_metric(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     dag_run = cluster.run("zeus_slurm_silent", "--wrap", "echo trained at $ZEUS_BATCH_SIZE")
     assert dag_run.state == "success"
     assert "trained at 32" in cluster.slurm.output(1)
-    assert states("zeus_slurm_silent") == [(32, "failed", "the command ended with status 0 without a result")]
+    assert states("zeus_slurm_silent") == [(32, "no_metric", "the command ended with status 0 without a result")]
     seen = log_of("zeus_slurm_silent.train")[0].observation
     assert (seen.energy_j, seen.time_s) == (None, None), "the time of the command includes its wait in the queue"
     assert seen.reasons["time_s"] == ELSEWHERE

@@ -14,7 +14,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Variable, task, task_group
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.trial import LOST
+from airflow_provider_zeus.model.trial import LOST, PLAIN
 from airflow_provider_zeus.operators import asking, trial_tasks
 from airflow_provider_zeus.operators.collect import NO_RESULT
 from airflow_provider_zeus.operators.trial import ZeusTrial
@@ -399,16 +399,20 @@ def test_a_whole_job_as_an_xcomarg_is_refused_at_parse() -> None:
             ZeusTrial(make())
 
 
-@pytest.mark.parametrize("by_files", [False, True])
+@pytest.mark.parametrize(("by_files", "required"), [(False, False), (True, False), (True, True)])
 def test_a_training_that_leaves_no_result_is_said_with_the_remedy(
-    run_dag: Any, pod: Pod, by_files: bool, caplog: pytest.LogCaptureFixture
+    run_dag: Any, pod: Pod, by_files: bool, required: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    name, path = f"zeus_pod_silent_{by_files}", str(pod.folder / "results") if by_files else None
-    with DAG(name, schedule=None, start_date=START) as dag, ZeusTrial(job(), result_path=path) as trial:
+    name, path = f"zeus_pod_silent_{by_files}_{required}", str(pod.folder / "results") if by_files else None
+    spec = job(require_target=required)
+    with DAG(name, schedule=None, start_date=START) as dag, ZeusTrial(spec, result_path=path) as trial:
         pod.operator(trial, "echo trained")
-    assert run_dag(dag).state == "success", "a missing result never fails the run"
-    assert [(t.state.value, t.reason) for t in log_of(f"{name}.train")] == [("failed", NO_RESULT)]
+    dag_run = run_dag(dag)
+    assert dag_run.state == "success", "a missing result never fails the run"
+    assert xcom(dag_run, "zeus_tell", "zeus_cost")["batch_size"] == 32, "its model is kept"
+    assert PLAIN in log_of(f"{name}.train")[0].observation.reasons
+    assert [(t.state.value, t.reason) for t in log_of(f"{name}.train")] == [("no_metric", NO_RESULT)]
     ours = [r for r in caplog.records if r.name == trial_tasks.__name__]
     assert [r.levelname for r in ours] == ["INFO", "WARNING"]
     chosen, said = (r.getMessage() for r in ours)

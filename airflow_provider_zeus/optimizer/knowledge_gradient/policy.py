@@ -80,7 +80,8 @@ def _attempts(context: DecisionContext, held: str | None) -> Attempts:
         if tried is None and (choice_again := context.returning(predictions, index)) is not None:
             tried = _returning(context, choice_again, b)
         if tried is not None:
-            why = Why.AFTER_TRY.of(tried=tried.batch_size, b=b, standing=standing)
+            sentence = Why.AFTER_MISS if context.belief.plain[1] else Why.AFTER_TRY
+            why = sentence.of(tried=tried.batch_size, b=b, standing=standing)
             return tried, PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why)
         excess = context.audit_excess(predictions, index)
         if excess is not None:
@@ -121,9 +122,8 @@ def _exploratory(context: DecisionContext, predictions: Predictions, choice: Cho
         incumbent=incumbent,
         incumbent_cost=text(float(cost[index])),
         later=f"next {later}" if context.horizon >= HORIZON else f"{later} left",
-        bound=text(choice.give_up_at),
     )
-    why = f"{why} {_hard_slice(context, b)}".strip()
+    why = f"{_until(context, why, choice.give_up_at)} {_hard_slice(context, b)}".strip()
     attempt = PlannedAttempt(batch_size=b, phase=Phase.EXPLORE if not runs else Phase.SAMPLE, why=why)
     dearest = None if b in context.epoch_costs else dearest_epoch(predictions, index, choice.index)
     return _bounded(context, attempt, choice.give_up_at, dearest)
@@ -138,19 +138,29 @@ def _audit(context: DecisionContext, excess: float, incumbent: int) -> PlannedAt
 
 def _returning(context: DecisionContext, choice: Choice, incumbent: int) -> PlannedAttempt:
     """An attempt of a batch size that has not run for a window: it may have become cheaper."""
-    b, bound = context.all_sizes[choice.index], context.weights.text(choice.give_up_at)
-    why = Why.RETURNS.of(b=b, window=context.job.window, incumbent=incumbent, bound=bound)
+    b = context.all_sizes[choice.index]
+    why = Why.RETURNS.of(b=b, window=context.job.window, incumbent=incumbent)
+    why = _until(context, why, choice.give_up_at)
     return _bounded(context, PlannedAttempt(batch_size=b, phase=Phase.RETURN, why=why), choice.give_up_at)
+
+
+def _until(context: DecisionContext, why: str, limit: float) -> str:
+    """The reason of a try, with where it ends."""
+    if context.belief.plain[1]:
+        return Why.TO_ITS_END.of(why=why[:-1])
+    return Why.GIVEN_UP_ABOVE.of(why=why[:-1], bound=context.weights.text(limit))
 
 
 def _bounded(
     context: DecisionContext, attempt: PlannedAttempt, limit: float, dearest: float | None = None
 ) -> PlannedAttempt:
-    """The attempt with its bounds. Eq. KG-31 of docs/knowledge-gradient.md.
+    """The attempt with its bounds, where something can stop it. Eq. KG-31 of docs/knowledge-gradient.md.
 
     :param limit: cost [J] above which it is given up.
     :param dearest: EpochCost [J] above which it is given up after its first epoch; default: ``limit``.
     """
+    if context.belief.plain[1]:
+        return attempt
     epoch_cost, epochs = context.epoch_costs.get(attempt.batch_size), None
     if epoch_cost is not None:
         epochs = float(max(1, math.floor(limit / epoch_cost)))

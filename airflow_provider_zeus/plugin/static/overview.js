@@ -92,7 +92,7 @@ function lastParts({ last_energy: energy, last_time: time, last_cost: cost, sour
 }
 
 function stateParts({ name, why }) {
-  return [badge(name, `job-${name}`), element("div", why, { class: "note why" })];
+  return [badge(name, `job-${name.replace(" ", "-")}`), element("div", why, { class: "note why" })];
 }
 
 function settingsParts(job) {

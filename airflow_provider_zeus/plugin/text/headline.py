@@ -124,7 +124,8 @@ def _next_run(upcoming: Upcoming, source: Source, factors: Factors, gpus: int) -
     """What the next run does, as the log stands, and what a run of the size that is kept is expected to take."""
     first, *after = upcoming.attempts
     if after and first.phase is not Phase.AUDIT:
-        about = f"tries batch size {first.batch_size}; {after[-1].batch_size} where it is given up"
+        missed = "it is given up" if first.bounded else "it misses the target"
+        about = f"tries batch size {first.batch_size}; {after[-1].batch_size} where {missed}"
     else:
         about = f"batch size {first.batch_size}{' to measure the default' * (first.phase is Phase.AUDIT)}"
     limit = "" if upcoming.limit_w is None else f" at {words.watts(upcoming.limit_w).text}"

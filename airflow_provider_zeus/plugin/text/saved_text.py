@@ -231,8 +231,12 @@ def _per_run(savings: Savings, source: Source) -> Tile:
 # --- a run
 
 
-def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = False) -> Verdict:
-    """Whether a run was worth it. ``saving`` None: not known, for ``why_not``; ``below``: it is below its target."""
+def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = False, silent: bool = False) -> Verdict:
+    """Whether a run was worth it. ``saving`` None: not known, for ``why_not``.
+
+    :param below: it is below its target.
+    :param silent: it reported no metric.
+    """
     if saving is None:
         return unknown(why_not)
     cost, value = saving.cost, saving.cost.saved.value
@@ -249,6 +253,8 @@ def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = Fa
         found.text += f" {cost_text(explored, cost.unit)} of what it spent was exploration and profiling."
     if below:
         found.text += " Its model is below the target."
+    if silent:
+        found.text += " It reported no metric, so whether its model reached the target is not known."
     return found
 
 

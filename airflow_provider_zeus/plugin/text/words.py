@@ -11,7 +11,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import IMPORTED, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import IMPORTED, NO_RESULT, TELL_METRIC, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.views.models import Chart, Figure, Source
 from airflow_provider_zeus.store.base import Unreadable, trial_label
 from airflow_provider_zeus.units import counted, energy_text, joules_text, time_text
@@ -21,6 +21,7 @@ STATES = {
     State.CONVERGED: "reached target",
     State.GIVEN_UP: "given up",
     State.EXHAUSTED: "below target",
+    State.NO_METRIC: "no metric reported",
     State.FAILED: "failed",
     State.NO_DATA: "no data",
     State.NOT_NEEDED: "not needed",
@@ -202,6 +203,9 @@ def ended(trial: Trial) -> str:
         return f"It reached its target{after}{measured}."
     if trial.state is State.EXHAUSTED:
         return f"It ended below its target{measured}: {reason or 'no epoch was left'}."
+    if trial.state is State.NO_METRIC:
+        why = f"no result; {TELL_METRIC}" if reason in (None, NO_RESULT) else reason
+        return f"No metric was reported, so whether it reached its target is not known: {why}."
     if trial.state is State.NO_DATA:
         return f"It had no data: {reason or 'no optimizer step was made'}. The task's return value was kept."
     if trial.state is State.NOT_NEEDED:

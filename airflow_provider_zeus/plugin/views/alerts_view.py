@@ -6,7 +6,17 @@ from datetime import UTC, datetime
 
 from airflow_provider_zeus.plugin.views.models import AlertRow, Alerts, SilencedKind
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
-from airflow_provider_zeus.reports.alerts import BUDGET, DEADLINE, DRIFTED, FAILING, LIMITS, LOST, NO_DATA, STORE
+from airflow_provider_zeus.reports.alerts import (
+    BUDGET,
+    DEADLINE,
+    DRIFTED,
+    FAILING,
+    LIMITS,
+    LOST,
+    NO_DATA,
+    NO_METRIC,
+    STORE,
+)
 
 NAMES = {
     FAILING: "Failing",
@@ -17,6 +27,7 @@ NAMES = {
     STORE: "Store away",
     DEADLINE: "Deadline at risk",
     NO_DATA: "No data",
+    NO_METRIC: "No metric reported",
 }
 
 

@@ -158,7 +158,7 @@ class Problem(BaseModel):
 class JobState(BaseModel):
     """The state of a job, with a sentence why."""
 
-    name: str  # waiting | exploring | learning | settled | drifted | stale | failing
+    name: str  # waiting | exploring | learning | settled | drifted | stale | no metric | failing
     why: Short
 
 

@@ -20,7 +20,7 @@ RECENT = 3  # runs: exploration among them makes a job "exploring"; fewer settle
 
 
 def state_of(trials: Sequence[Trial], now: float) -> JobState:
-    """The state of a job: failing before stale, stale before waiting, that before exploring, learning or settled.
+    """The state of a job: failing or no metric before stale, that before waiting, exploring, learning or settled.
 
     :param trials: the newest of the job by number, at least one.
     :param now: seconds since the epoch.
@@ -47,6 +47,9 @@ def _failing(ended: Sequence[Sequence[Trial]]) -> JobState | None:
         which = "Its newest run" if gone == 1 else f"Each of its newest {gone} runs"
         reason = f": {truncated(last.reason, 300)}" if last.reason else ""
         return JobState(name="failing", why=f"{which} left no model{reason}".rstrip(".") + ".")
+    if last.state is State.NO_METRIC:
+        why = f"Its newest run reported none: {truncated(last.reason or 'no reason was recorded', 300)}".rstrip(".")
+        return JobState(name="no metric", why=f"{why}.")
     below = [run[-1].state is State.EXHAUSTED for run in ended[-2:]]
     if len(below) == 2 and all(below):
         return JobState(name="failing", why="Its newest two runs ended below the target.")

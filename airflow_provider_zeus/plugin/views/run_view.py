@@ -31,6 +31,7 @@ from airflow_provider_zeus.plugin.views.models import (
 )
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.dataset import runs_of
+from airflow_provider_zeus.reports.job_remarks import of_ended
 from airflow_provider_zeus.reports.run_figures import RunSaving
 
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
@@ -180,8 +181,10 @@ class RunPart:
     @property
     def verdict(self) -> Verdict:
         """Whether it was worth it."""
-        below = self.row.state == State.EXHAUSTED.value
-        return saved_text.RUNNING if self.running else saved_text.run_verdict(self.ended, self.why_not, below=below)
+        if self.running:
+            return saved_text.RUNNING
+        below, silent = (self.row.state == state.value for state in (State.EXHAUSTED, State.NO_METRIC))
+        return saved_text.run_verdict(self.ended, self.why_not, below=below, silent=silent)
 
     @property
     def tiles(self) -> list[Tile]:
@@ -199,6 +202,7 @@ class RunPart:
         untaught = run_notes.untaught_run(self.row.run_type, self.job.learn_from)
         wait = "" if self.wait is None else self.wait.text(min(t.opened_at for t in trials))
         notes = [run_notes.bypassed(trials), self.shared, untaught, run_notes.deadline(trials), wait]
+        notes += [remark.text for remark in of_ended(trials)]
         if (count := max(o.device_count or 1 for o in seen)) > 1:
             notes.append(f"Energy is that of all {count} GPUs together; that of each GPU is shown below.")
         if idle := [o.gpu_busy for o in seen if o.gpu_busy is not None and o.gpu_busy < 0.5]:
@@ -297,11 +301,11 @@ def _figure_tile(name: str, figure: Figure, note: str, source: Source) -> Tile:
 def _batch_size(row: RunRow, job: ZeusJob) -> Tile:
     last = row.attempts[-1]
     parts = ["the default" if last.batch_size == job.default_batch_size else f"default {job.default_batch_size}"]
-    for state, text in ((State.GIVEN_UP, "given up"), (State.EXHAUSTED, "below target"), (State.FAILED, "failed")):
+    for state in (State.GIVEN_UP, State.EXHAUSTED, State.NO_METRIC, State.FAILED):
         sizes = [str(t.batch_size) for t in row.attempts[:-1] if t.state == state.value]
-        parts += [f"{' and '.join(sizes)} {text} before"] if sizes else []
-    below = last.state == State.EXHAUSTED.value
-    parts += ["below target"] if below else []
+        parts += [f"{' and '.join(sizes)} {words.state(state)} before"] if sizes else []
+    below = last.state in [state.value for state in State if state.unproven]
+    parts += [last.state_text] if below else []
     figure = Figure(value=last.batch_size, text=str(last.batch_size))
     return Tile(name="Batch size", figure=figure, note="; ".join(parts), kind="warn" if below else "")
 

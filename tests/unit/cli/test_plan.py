@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_zeus.airflow_compat import DagModel, create_session
 from airflow_provider_zeus.cli.plan import may_wait
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Observation, State
+from airflow_provider_zeus.model.trial import UNSEEN, Observation, State
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -45,6 +45,21 @@ def test_lines_for_people(zeus: Zeus, store: Store) -> None:
     assert "of a run of 16" in lines["expected"]
     assert "pause_exploration=true" in lines["settings"]
     assert "trial 3;" in lines["open"]
+
+
+def test_a_script_that_reports_no_metric_is_told_with_the_remedy(zeus: Zeus, store: Store) -> None:
+    recur(store, 1)
+    trial = store.ask(request(2, ti_id="d.train-2")).trial
+    seen = Observation(time_s=9.0, reasons={UNSEEN: "the command is not seen to use batch size 32: it never names it"})
+    store.tell(trial.key, State.NO_METRIC, Report(observation=seen), reason="the command did not report its metric")
+    for command in (("plan", "d.train"), ("trials", "d.train"), ("jobs", "list")):
+        said = zeus(*command).out
+        assert "No metric reported: whether trial 2 reached its target is not known" in said, command
+        assert "JSON on the last line of its output" in said, command
+        assert "not seen to use batch size 32" in said, command
+    assert "no_metric (batch size not seen)" in zeus("trials", "d.train").out
+    assert len(json.loads(zeus("plan", "d.train", "-o", "json").out)["remarks"]) == 2
+    assert ",no_metric,the command did not report its metric," in zeus("export").out
 
 
 def test_when_the_schedule_begins_it(zeus: Zeus, store: Store) -> None:

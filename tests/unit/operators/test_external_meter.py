@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Observation, State
-from airflow_provider_zeus.operators.external_meter import ExternalMeter, outcome_of
+from airflow_provider_zeus.model.trial import PLAIN, UNSEEN, Observation, State
+from airflow_provider_zeus.operators.external_meter import ExternalMeter, outcome_of, seen_to_use
 from airflow_provider_zeus.power.cpu import EstimateDevice
 from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
@@ -68,9 +68,9 @@ class TestLastLine:
             '{"accuracy": [0.9]}',
         ],
     )
-    def test_without_the_metric_the_run_counts_as_below_target_and_the_remedy_is_named(self, line: str) -> None:
+    def test_without_the_metric_that_is_a_state_of_its_own_and_the_remedy_is_named(self, line: str) -> None:
         state, reason, seen = outcome_of(JOB, line, SEEN)
-        assert state is State.EXHAUSTED
+        assert state is State.NO_METRIC
         assert reason is not None
         assert " accuracy: " in reason
         assert reason.endswith('{"accuracy": 0.9, "epochs": 12}'), "the remedy is an example"
@@ -93,7 +93,7 @@ class TestLastLine:
 
     def test_a_metric_may_be_named_target(self) -> None:
         job = replace(JOB, target="target >= 0.9")
-        assert outcome_of(job, "done", SEEN)[0] is State.EXHAUSTED
+        assert outcome_of(job, "done", SEEN)[0] is State.NO_METRIC
         assert outcome_of(job, '{"target": 0.95}', SEEN)[0] is State.CONVERGED
 
     @pytest.mark.parametrize("more", ["", ', "target": NaN', ', "target": true', ', "target": "1.3"'])
@@ -170,3 +170,36 @@ def _busy(for_s: float) -> None:
     until_s = time.process_time() + for_s
     while time.process_time() < until_s:
         pass
+
+
+@pytest.mark.parametrize(
+    ("command", "seen"),
+    [
+        (["bash", "-c", "python -c 'print(1)' --batch-size $ZEUS_BATCH_SIZE"], True),
+        (["python", "reads.py"], True),
+        (["bash", "-c", "cd . && python 'reads.py' | tee log"], True),
+        (["python", "-m", "package.reads"], True),
+        (["sbatch", "--export=ALL", "reads.py"], True),
+        (["bash", "run.sh"], True),
+        (["bash", "-c", "cd . && ./run.sh 2>&1"], True),
+        (["python", "imports.py"], True),
+        (["python", "ignores.py"], False),
+        (["python", "-m", "package.ignores"], False),
+        (["python", "-c", "print('done')"], False),
+        (["./gone.py", "\0", "x" * 5000], False),
+    ],
+)
+def test_a_command_is_seen_to_use_its_batch_size_by_its_words_and_the_scripts_that_they_lead_to(
+    tmp_path: Path, command: list[str], seen: bool
+) -> None:
+    (tmp_path / "package").mkdir()
+    for folder in (tmp_path, tmp_path / "package"):
+        (folder / "reads.py").write_text("import os\nsize = int(os.environ['ZEUS_BATCH_SIZE'])\n")
+        (folder / "ignores.py").write_text("size = 64\n")
+        (folder / "imports.py").write_text("from .reads import size\nimport torch.nn\nimport imports\n")
+    (tmp_path / "run.sh").write_text("module load cuda\nsrun python -m package.imports\n")
+    found = seen_to_use(SEEN, 32, command, str(tmp_path)).reasons
+    assert PLAIN in found, "nothing stops it"
+    assert (UNSEEN not in found) == seen
+    if not seen:
+        assert found[UNSEEN].startswith("the command is not seen to use batch size 32")

@@ -39,7 +39,7 @@ def state(trials: list[Trial], later_s: float = 60.0) -> tuple[str, str]:
 
 
 SNAPSHOT = Path(__file__).parent / "snapshots" / "overview_states.txt"
-C, F, X, R = State.CONVERGED, State.FAILED, State.EXHAUSTED, State.RUNNING
+C, F, X, R, N = State.CONVERGED, State.FAILED, State.EXHAUSTED, State.RUNNING, State.NO_METRIC
 
 
 def known(*states: State, **changes: Any) -> list[Trial]:
@@ -118,6 +118,13 @@ def test_failing() -> None:
     assert state(known(C, C, X))[0] == "settled", "one run below its target is no rule"
     assert state(log(C, F, R))[0] == "failing", "the run that goes on has not shown anything yet"
     assert state(log(F, F, C))[0] == "learning"
+
+
+def test_a_run_without_a_metric_is_no_failure() -> None:
+    silent = [replace(t, reason="the command did not report its acc: print it") for t in log(C, N, N)]
+    assert state(silent) == ("no metric", "Its newest run reported none: the command did not report its acc: print it.")
+    assert state(known(C, C, N)[:-1])[0] == "settled"
+    assert state(log(N, C))[0] != "no metric", "it came again"
 
 
 def test_stale_is_measured_by_the_jobs_own_rhythm() -> None:

@@ -107,6 +107,16 @@ def test_no_data() -> None:
     assert event.sentence == "The newest run had no data (trial 2): no batch came, and nothing was trained."
 
 
+def test_no_metric() -> None:
+    silent = [trial(n, f"r{n}", state=State.NO_METRIC, reason="it printed none") for n in (2, 3)]
+    found = held([trial(1, "r1"), *silent])
+    assert alerts.FAILING not in found
+    assert found[alerts.NO_METRIC].sentence == (
+        "Each of the newest 2 runs reported no metric, since trial 2: it printed none."
+    )
+    assert "run.report()" in found[alerts.NO_METRIC].remedy
+
+
 def test_a_limit_that_could_not_be_set() -> None:
     event = held([trial(1, "r1"), trial(2, "r2", reasons={LIMIT: "no permission."})])[alerts.LIMITS]
     assert event.sentence == (

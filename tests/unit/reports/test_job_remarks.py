@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.model.trial import UNSEEN, Observation, State, Trial
 from airflow_provider_zeus.reports.job_remarks import RemarkKind, remarks
 from tests.unit.plugin.kit import JOB, trial
 
@@ -138,3 +138,15 @@ def test_a_target_that_each_first_report_reaches() -> None:
     assert (remark.kind, remark.number, remark.is_warning) == (RemarkKind.EASY, 3, False)
     assert remarks(easy[:2]) == []
     assert remarks([*easy[:2], log(*[A] * 3, epochs=2.0)[2]]) == []
+
+
+def test_a_script_that_reports_no_metric_or_is_not_seen_to_use_its_batch_size() -> None:
+    *others, last = log(*[A] * 3, epochs=4.0)
+    silent = replace(last, state=State.NO_METRIC, observation=Observation(reasons={UNSEEN: "neither has the word"}))
+    metric, unseen = remarks([*others, silent, replace(last, number=4, state=State.RUNNING)])
+    assert (metric.kind, unseen.kind, metric.number) == (RemarkKind.NO_METRIC, RemarkKind.UNSEEN, 3)
+    assert metric.is_warning
+    assert metric.text.startswith("No metric reported: whether trial 3 reached its target is not known")
+    assert "JSON on the last line" in metric.text
+    assert "neither has the word" in unseen.text
+    assert remarks([*others, silent, replace(last, number=4)]) == [], "the newest that ended counts"

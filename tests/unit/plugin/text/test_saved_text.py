@@ -126,6 +126,7 @@ def test_a_loss_names_what_exploration_took_and_a_run_its_missed_target() -> Non
     above, below = saved_text.run_verdict(won).text, saved_text.run_verdict(won, below=True).text
     assert below.startswith(above)
     assert "below the target" in below.removeprefix(above)
+    assert "reported no metric" in saved_text.run_verdict(won, silent=True).text
 
 
 def test_a_run_without_a_model_has_lost_all() -> None:

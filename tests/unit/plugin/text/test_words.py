@@ -55,6 +55,8 @@ def test_why_an_attempt_ended() -> None:
         (State.CONVERGED, {"epochs": 5.0}),
         (State.CONVERGED, {"epochs": None, "metric": None}),
         (State.EXHAUSTED, {"metric": 0.7, "reason": "10 epochs done, below the target"}),
+        (State.NO_METRIC, {"metric": None, "reason": "the command did not report its acc: print it as JSON"}),
+        (State.NO_METRIC, {"metric": None, "reason": "no result"}),
         (State.GIVEN_UP, {"reason": "5 kJ spent"}),
         (State.FAILED, {"reason": "RuntimeError: x"}),
         (State.ABANDONED, {"reason": "lease expired"}),

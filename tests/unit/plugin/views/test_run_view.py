@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.model.trial import ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import UNSEEN, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.views import costs, pages, run_view
 from airflow_provider_zeus.plugin.views.models import Tile
 from airflow_provider_zeus.plugin.views.prices import Factors
@@ -71,6 +71,19 @@ def test_what_another_batch_size_stood_in_for_is_said_at_the_batch_size() -> Non
 def test_below_the_target_is_said_at_the_batch_size() -> None:
     run = part(trial(1, "r", 64, State.EXHAUSTED))
     assert (tile(run, "Batch size").note, tile(run, "Batch size").kind) == ("default 32; below target", "warn")
+
+
+def test_a_run_that_reported_no_metric_is_not_below_its_target() -> None:
+    why = {"energy_j": None, "reasons": {UNSEEN: "the command is not seen to use batch size 64: it never names it"}}
+    run = part(trial(1, "r", 64, State.NO_METRIC, reason="the command did not report its accuracy: print it", **why))
+    assert run.state_text == "no metric reported"
+    assert (tile(run, "Batch size").note, tile(run, "Batch size").kind) == ("default 32; no metric reported", "warn")
+    assert "below" not in run.verdict.text
+    metric, unseen = run.notes
+    assert metric.startswith("No metric reported: whether trial 1 reached its target is not known")
+    assert unseen.startswith("Not seen to use its batch size: the command is not seen to use batch size 64")
+    (attempt,) = run.attempts
+    assert attempt.ended.startswith("No metric was reported, so whether it reached its target is not known")
 
 
 def test_without_a_source_the_tile_says_why() -> None:
