@@ -185,9 +185,6 @@ def epochs(outcome: Outcome) -> Iterator[Finding]:
         "pass": "leave out the loop within `for epoch in run.epochs():`, which repeats the pass by itself",
         "report": f"call run.report({name}=value) once in each epoch, with all metrics; give others names of their own",
     }
-    if seen.after == "loop":
-        what = "it loops over run.epochs() again: one run trains one model, and a real run fails there"
-        yield undecided("epochs", f"{what}, unless its first loop is left by `break`", "use a task for each model")
     if seen.after in how:
         yield error("epochs", how[seen.after], remedies[seen.after])
 

@@ -239,8 +239,6 @@ class RehearsedAttempt(LiveAttempt):
 
     def next_epoch(self, target: Target) -> int | None:
         """Begin the first epoch; None after its report."""
-        if self._asked_after:
-            self._after = self._after or "loop"
         self._asked, self._asked_after = True, self.epochs_done > 0
         return None if self.epochs_done else super().next_epoch(target)
 

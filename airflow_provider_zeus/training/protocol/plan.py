@@ -49,7 +49,7 @@ class RehearsalResult:
     own_loop: bool = False  # it reported an epoch, and never asked for one by run.epochs()
     after: str = ""
     # how the epoch went on after its report: by a "step" of the same pass over the data, a step of another "pass", a
-    # second "report", another "loop" over run.epochs(); empty: it ended there
+    # second "report"; empty: it ended there
     unlearned: int = 0  # steps told in passes of run.data_loader() in which torch made no optimizer step
     dropping: tuple[int, int] | None = None  # (samples, batch size) of the smallest loader that drops its last batch
     fixed: int | None = None  # samples that the model is given at another batch size as well

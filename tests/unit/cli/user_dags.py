@@ -303,6 +303,7 @@ MISTAKES: dict[str, list[Mistake]] = {
             "32 samples are drawn",
         ),
         Mistake(dag_file(own("zip(X.split(32), Y.split(32))")), "batch size", "32 samples"),
+        Mistake(dag_file(own("zip(X.split(32), Y.split(32))", "run.step()")), "batch size", "whatever the batch size"),
         Mistake(
             dag_file(own("FIXED", before="FIXED = DataLoader(TRAIN, batch_size=32)\n")), "batch size", "32 samples"
         ),
@@ -645,6 +646,20 @@ with DAG("nightly", schedule="@daily", start_date=datetime(2026, 1, 1), params={
     ),
     "a model that is looked at later": right(
         changed(('    return "', '    SHOWN.append(model)\n    return "'), before="SHOWN = []\n")
+    ),
+    "a model for each batch size": right(
+        cached("KEPT.setdefault((run.batch_size, str(run.attempt_dir)), new_model())", "KEPT = {}\n")
+    ),
+    "views of each sample, told as chosen": right(
+        own("zip(X.split(run.batch_size), Y.split(run.batch_size))", "run.step()").replace(
+            STEP, "step(model, optimizer, torch.cat([x, x]), torch.cat([y, y]))"
+        )
+    ),
+    "a report with the last batch": right(
+        changed(
+            (f"for x, y in {LOADER}", f"loader = {LOADER}\n        for i, (x, y) in enumerate(loader)"),
+            (REPORT, f"    if i == len(loader) - 1:\n                {REPORT}"),
+        )
     ),
     "a target of a loss": right(reports("run.report(val_loss=0.7)"), job='target="val_loss <= 0.3"'),
     "per cent in both": right(changed(("=accuracy", "=100 * accuracy")), job='target="accuracy >= 90 %"'),
