@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
