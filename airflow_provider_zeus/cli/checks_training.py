@@ -59,14 +59,18 @@ def training(outcome: Outcome, *, made_up: str = "", timeout_s: float) -> Findin
 
 
 def steps(outcome: Outcome) -> Finding:
-    """Whether steps are told."""
+    """Whether steps are told, or seen in torch."""
     seen = outcome.seen
     if seen is None:
         return undecided("steps", "no attempt began")
     if seen.told:
         return ok("steps", f"{len(seen.told)} told, of {seen.told[0]} samples")
+    if seen.shown:
+        return ok("steps", f"{len(seen.shown)} seen in torch, of {seen.shown[0]} samples: none has to be told")
     if seen.optimizer_steps:
-        return error("steps", f"torch made {seen.optimizer_steps} optimizer steps, and none was told", TELL_STEPS)
+        return error(
+            "steps", f"torch made {seen.optimizer_steps} optimizer steps, none told and of unknown size", TELL_STEPS
+        )
     if outcome.metric is not None:
         return error("steps", "an epoch was reported, and no step was told", TELL_STEPS)
     return undecided("steps", "it ended before its first step")
@@ -76,7 +80,8 @@ def batch_size(outcome: Outcome) -> Finding:
     """Whether the steps are of the batch size that was asked for."""
     seen, planned = outcome.seen, outcome.plan.attempts[0].batch_size
     remedy = "build the loader by run.data_loader(data), or with run.batch_size"
-    if seen is None or not (seen.told or seen.sizes):
+    told = () if seen is None else seen.told or seen.shown
+    if seen is None or not (told or seen.sizes):
         return undecided("batch size", "no step showed its size")
     drawn = {size for sizes in seen.sizes for size in sizes if size}
     if any(is_close(size, planned) for size in drawn):
@@ -94,14 +99,14 @@ def batch_size(outcome: Outcome) -> Finding:
             f"the model is given {fixed} samples at once, whatever the batch size, and not the {planned} that were told"
         )
         return error("batch size", what, remedy)
-    if any(is_close(size, planned) for size in seen.told):
+    if any(is_close(size, planned) for size in told):
         return ok("batch size", f"{planned} is used, as far as its steps tell it")
-    parts = sum(seen.told) / seen.optimizer_steps if seen.optimizer_steps else 0.0
+    parts = sum(told) / seen.optimizer_steps if seen.optimizer_steps else 0.0
     if is_close(parts, planned):
         return ok("batch size", f"{planned} is used, in parts")
-    if len(seen.told) < STEPS or len(set(seen.told[:STEPS])) > 1:
-        return undecided("batch size", f"too few steps to tell it, or steps that vary: {seen.told[:STEPS]}")
-    what = f"its steps have {seen.told[0]} samples, and not the {planned} that was asked for"
+    if len(told) < STEPS or len(set(told[:STEPS])) > 1:
+        return undecided("batch size", f"too few steps to tell it, or steps that vary: {told[:STEPS]}")
+    what = f"its steps have {told[0]} samples, and not the {planned} that was asked for"
     return error("batch size", what, remedy)
 
 
@@ -114,7 +119,8 @@ def metric(outcome: Outcome) -> Finding:
         remedy = f"call run.report({target.metric}=value) at the end of each epoch, inside `for epoch in run.epochs()`"
         if names:
             remedy += f"; or name {' or '.join(names[:3])} in the job's target, if that is what is meant"
-        return error("metric", str(ended.error), remedy)
+        own_loop = "run.report" in str(ended.error)  # else a framework's, and its error has the remedy
+        return error("metric", str(ended.error), remedy if own_loop else None)
     if found is None and not turned:
         return undecided("metric", f"it ended before its first report of {target.metric}")
     if found is None:

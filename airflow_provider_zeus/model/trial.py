@@ -206,7 +206,7 @@ TELL_METRIC = (  # the remedy
     "a command prints it as JSON on the last line of its output; any training may call run.report() under "
     "ZeusRun.from_env()"
 )
-TELL_STEPS = "use run.data_loader(data), or call run.step(samples) after each optimizer step"  # the remedy
+TELL_STEPS = "use run.data_loader(data), or batches of run.batch_size with run.step(samples) after each optimizer step"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import mmap
 import os
 import sys
 import threading
@@ -69,6 +70,12 @@ class Heartbeat:
 log = logging.getLogger(__name__)
 
 
+IN_CHILD = (
+    "a process that was forked from the training's trains with its run handle, and nothing of it counts. Train in the "
+    "process that got the run, or start several by torchrun (docs/several-gpus.md)."
+)
+
+
 class PlanProgress:
     """Begins and ends the attempts of a plan, and writes both into the result.
 
@@ -99,6 +106,8 @@ class PlanProgress:
         self._kept = False
         self._folder: AttemptDir | None = None  # of the present attempt, once it is used
         self._pid = os.getpid()
+        self._of_children = mmap.mmap(-1, 1)  # shared with forked children: whether one of them trained
+        self._child_told = False  # in a child: it was told so
         self._clock_offset_s = time.time() - device.now_s()  # a simulated device has a clock of its own
         self.trackers = Trackers(() if ranks.rank else job.log_to)
         self._sender = ResultSender(sink)
@@ -108,6 +117,17 @@ class PlanProgress:
     def forked(self) -> bool:
         """Whether this process is a forked child of the one that trains. Such a child writes nothing."""
         return os.getpid() != self._pid
+
+    @property
+    def child_trained(self) -> bool:
+        """Whether a forked child trained with this run's handle."""
+        return bool(self._of_children[0])
+
+    def note_child(self) -> None:
+        """In a forked child that trains: say once that nothing of it counts."""
+        if self.forked and not self._child_told:
+            self._child_told, self._of_children[0] = True, 1
+            log.error("Zeus: %s", IN_CHILD)
 
     @property
     def present(self) -> LiveAttempt:

@@ -215,7 +215,8 @@ class RehearsedAttempt(LiveAttempt):
     ) -> None:
         super().__init__(*args, **kwargs)
         self._rehearsal, self._trackers, self._first = rehearsal, trackers, first
-        self._told: list[int] = []
+        self._told_sizes: list[int] = []
+        self._shown_sizes: list[int] = []
         self._began_s = time.monotonic()
         self._enough_s = float("inf")  # time at which the loop is left
         self._left = False
@@ -234,7 +235,9 @@ class RehearsedAttempt(LiveAttempt):
         if not self._may_begin_again or self._first is not None or time.monotonic() - self._began_s > EPOCH_S:
             return False
         watch, size = self._watch, self.planned.batch_size
-        is_doubtful = set(self._told) == {size} and not any(map(any, watch.sizes)) and watch.given not in (None, size)
+        is_doubtful = (
+            set(self._told_sizes) == {size} and not any(map(any, watch.sizes)) and watch.given not in (None, size)
+        )
         return is_doubtful or watch.outlived
 
     def next_epoch(self, target: Target) -> int | None:
@@ -261,14 +264,20 @@ class RehearsedAttempt(LiveAttempt):
     def step(self, samples: int) -> None:
         """Count a step that was told."""
         super().step(samples)
-        if len(self._told) < _MOST_TOLD:
-            self._told.append(samples)
+        if len(self._told_sizes) < _MOST_TOLD:
+            self._told_sizes.append(samples)
         self._told_in_pass += 1
         for each in self._watch.passes:
             each.told += 1
         if not self._watch.optimizer_steps:
             self._goes_on("pass" if self._passed_after else "step")
         self._stepped()
+
+    def torch_stepped(self, samples: int) -> None:
+        """Count a step of torch that was not told."""
+        super().torch_stepped(samples)
+        if len(self._shown_sizes) < _MOST_TOLD:
+            self._shown_sizes.append(samples)
 
     def report(self, target: Target, metrics: Mapping[str, Any]) -> None:
         """End the epoch."""
@@ -309,7 +318,7 @@ class RehearsedAttempt(LiveAttempt):
         self._stepped()
 
     def _stepped(self) -> None:
-        if self._enough_s == float("inf") and max(len(self._told), self._watch.optimizer_steps) >= STEPS:
+        if self._enough_s == float("inf") and max(len(self._told_sizes), self._watch.optimizer_steps) >= STEPS:
             self._enough_s = time.monotonic() + EPOCH_S
             self._write()  # a loop that is killed at the time limit has left this much
         elif time.monotonic() > self._enough_s:
@@ -325,7 +334,8 @@ class RehearsedAttempt(LiveAttempt):
             return
         watch = self._watch
         seen = RehearsalResult(
-            told=tuple(self._told),
+            told=tuple(self._told_sizes),
+            shown=tuple(self._shown_sizes),
             optimizer_steps=watch.optimizer_steps,
             sizes=tuple(map(tuple, watch.sizes[:_MOST_TOLD])),
             short=watch.short,

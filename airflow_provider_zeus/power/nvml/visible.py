@@ -70,6 +70,7 @@ def chosen_by_cuda(uuids: Sequence[str | None], visible: str | None) -> list[int
     """Parse ``CUDA_VISIBLE_DEVICES``: positions in ``uuids``, and ids of MIG slices unchanged, in its order.
 
     By CUDA's rules: ``GPU-`` ids may be abbreviated while they are unique, and the first invalid entry ends the list.
+    A GPU that is named twice counts once: its energy is that of one.
     """
     if visible is None:
         return list(range(len(uuids)))
@@ -85,7 +86,7 @@ def chosen_by_cuda(uuids: Sequence[str | None], visible: str | None) -> list[int
         if len(meant) != 1:
             break
         shown += meant
-    return shown
+    return list(dict.fromkeys(shown))
 
 
 def torch_cuda() -> Any | None:

@@ -38,6 +38,7 @@ class RehearsalResult:
     """What two steps showed. ``optimizer_steps`` and ``sizes`` are those of torch; 0 and empty without it."""
 
     told: tuple[int, ...] = ()  # samples of each step that was told
+    shown: tuple[int, ...] = ()  # samples of each step of torch that would count without being told
     optimizer_steps: int = 0
     sizes: tuple[tuple[int, ...], ...] = ()
     # of each torch DataLoader's pass with optimizer steps: samples drawn before each of them, since the one before

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_provider_zeus.model.trial import BATCH_SIZE, Phase, State
+import pytest
+
+from airflow_provider_zeus.model.trial import BATCH_SIZE, PLAIN, Phase, State
 from airflow_provider_zeus.optimizer.belief import RECURRENCES_KEPT, Belief
 from tests.unit.optimizer.world import World, job_of
 
@@ -22,6 +24,38 @@ def test_a_run_that_did_not_use_its_batch_size_teaches_nothing() -> None:
     assert [a.batch_size for a in w.decide().attempts] == [32], "nothing is tried after it"
     w.add(32)
     assert w.belief.newest[1] is False
+
+
+def test_a_run_that_reported_no_metric_teaches_what_it_cost_and_no_epochs() -> None:
+    w = World(JOB_KG, {16: 20, 32: 10, 64: 8})
+    w.add(32)
+    known = w.belief
+    w.add(32, State.NO_METRIC)
+    after = w.belief
+    assert (after.converged, after.stopped) == (known.converged, ())
+    assert after.rates != known.rates
+    assert [a.batch_size for a in w.decide().attempts] == [32], "nothing is tried after it"
+
+
+@pytest.mark.parametrize("policy", ["knowledge_gradient", "zeus"])
+def test_where_nothing_stops_a_training_no_attempt_has_a_bound(policy: str) -> None:
+    w = World(job_of(16, 32, 64, default=32, policy=policy), {16: 20, 32: 10, 64: 8})
+    planned = w.decide().attempts[0]
+    w.add(32, phase=planned.phase, round_=planned.round, reasons={PLAIN: "it opened no ZeusRun"})
+    assert Belief.from_json(w.job, w.belief.to_json()).plain == (1, True)
+    first, after = w.decide().attempts
+    assert not first.bounded
+    assert "it runs to its end, since nothing stops a training that opens no ZeusRun" in first.why
+    assert after.why.startswith(f"{first.batch_size} missed the target; 32, ")
+    assert "given up" not in first.why + after.why
+    w.died(32, State.FAILED)
+    assert w.belief.plain == (1, True), "one that died shows nothing of it"
+    w.add(32)
+    assert w.belief.plain == (3, False)
+    w.log[:] = [replace(w.log[0], observation=replace(w.log[0].observation, reasons={}))]
+    bounded, _ = w.decide().attempts
+    assert bounded.bounded
+    assert "it is given up above" in bounded.why
 
 
 def ran(w: World, run_id: str, state: State = State.CONVERGED, *, map_index: int = -1, **fields: str) -> None:
