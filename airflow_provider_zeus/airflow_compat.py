@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from airflow.sdk.bases.xcom import BaseXCom as BaseXCom
     from airflow.sdk.definitions._internal.contextmanager import DagContext as DagContext
     from airflow.sdk.definitions._internal.expandinput import MappedArgument as MappedArgument
+    from airflow.sdk.execution_time.callback_runner import (
+        create_async_executable_runner as create_async_executable_runner,
+    )
+    from airflow.sdk.execution_time.callback_runner import create_executable_runner as create_executable_runner
     from airflow.sdk.execution_time.comms import GetConnection as GetConnection
     from airflow.sdk.execution_time.comms import GetVariable as GetVariable
     from airflow.sdk.observability.stats import Stats as Stats
@@ -98,6 +102,9 @@ INTERNALS = {
     "DagBundlesManager": "airflow.dag_processing.bundles.manager",  # public way: none yet
     "BaseXCom": "airflow.sdk.bases.xcom",  # public way: none yet to see whether a value is one for XCom
     "determine_kwargs": _DECORATOR,  # public way: an export of airflow.sdk
+    # Public way: execute() of PythonOperator, in the standard provider.
+    "create_executable_runner": "airflow.sdk.execution_time.callback_runner",
+    "create_async_executable_runner": "airflow.sdk.execution_time.callback_runner",
     "get_unique_task_id": _DECORATOR,  # public way: an export of airflow.sdk
     "DagContext": "airflow.sdk.definitions._internal.contextmanager",  # public way: BaseOperator.has_dag(), .dag
     "MappedArgument": "airflow.sdk.definitions._internal.expandinput",  # public way: the argument that the group gets

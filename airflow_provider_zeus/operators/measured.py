@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from airflow_provider_zeus.airflow_compat import masked
-from airflow_provider_zeus.model.trial import Observation, State
+from airflow_provider_zeus.model.trial import Observation, PowerPoint, State
+from airflow_provider_zeus.operators.external_meter import ELSEWHERE
 from airflow_provider_zeus.operators.recurrence import Recurrence
-from airflow_provider_zeus.operators.supervise import READ_S, ended
-from airflow_provider_zeus.patience import outlived
-from airflow_provider_zeus.power.device import default_state_dir
+from airflow_provider_zeus.operators.supervise import READ_S as OUTPUT_S
+from airflow_provider_zeus.operators.supervise import ended
+from airflow_provider_zeus.patience import bounded, outlived
+from airflow_provider_zeus.power.device import NoneDevice, default_state_dir
 from airflow_provider_zeus.power.simulated.gpu import PREFIX
 from airflow_provider_zeus.power.task_meter import TaskMeter
 from airflow_provider_zeus.training.attempt_loop import error_text
@@ -30,6 +32,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 LOOK_S = 2.0  # between two looks at which GPUs the task uses
+READ_S = 5.0  # how long a driver may take to answer; after that the task is measured by the clock alone
 TORCH_S = 0.2  # between two looks whether the training has loaded torch
 STEERED = {  # by name, what ends a task without an error
     "AirflowSkipException": "the task skipped itself",
@@ -50,7 +53,10 @@ def measured(recurrence: Recurrence, call: Callable[[StepTuner | None], T]) -> T
         state_dir, simulated = plan.state_dir or default_state_dir(), None
         if plan.job.device.startswith(PREFIX):
             simulated = environment.device_of_plan(plan, state_dir, ALONE)
-        meter = TaskMeter.open(plan.job.device, state_dir, cpu_watts=plan.cpu_watts, simulated=simulated)
+        if recurrence.elsewhere:
+            meter = TaskMeter((), NoneDevice(why=ELSEWHERE), lambda _: None)
+        else:
+            meter = TaskMeter.open(plan.job.device, state_dir, cpu_watts=plan.cpu_watts, simulated=simulated)
         if simulated is not None or plan.job.mode in ("optimize", "observe"):
             tuner = StepTuner(plan, state_dir, simulated)
     lines = MeasuredLines(recurrence, meter, tuner)
@@ -70,12 +76,12 @@ def measured(recurrence: Recurrence, call: Callable[[StepTuner | None], T]) -> T
             beats.stop()
             if tuner is not None:
                 with outlived("end the profile of this task's steps"):
-                    tuner.stop()
+                    bounded(tuner.stop, READ_S)
             with outlived("write what this task took"):
                 lines.end(state, reason)
             with outlived("close the devices"):
                 if tuner is not None:
-                    tuner.close()
+                    bounded(tuner.close, READ_S)
                 if meter is not None:
                     meter.close()
 
@@ -85,9 +91,10 @@ class MeasuredLines:
 
     def __init__(self, recurrence: Recurrence, meter: TaskMeter | None, tuner: StepTuner | None) -> None:
         self._plan, self._meter, self._tuner, self._pid = recurrence.plan, meter, tuner, os.getpid()
-        self._look_s = 0.0  # time of the last look at the devices
         self._sender = ResultSender(recurrence.reporter)
-        self._beat_s = time.monotonic()  # time of the last heartbeat
+        self._began_s = self._beat_s = time.monotonic()  # time of the last heartbeat
+        self._look_s = 0.0  # time of the last look at the devices
+        self._silent = "" if meter else "the devices could not be opened"  # why they are asked nothing any more
         self._sender.send("attempt", attempt=self._plan.first_attempt)
 
     @property
@@ -99,40 +106,46 @@ class MeasuredLines:
         """Look at the devices; now and then send the sums so far and a power point."""
         if self._tuner is not None:
             self._tuner.look()
-        if self._meter is None or time.monotonic() - self._look_s < LOOK_S:
+        if time.monotonic() - self._look_s < LOOK_S:
             return
         self._look_s = time.monotonic()
-        self._meter.look()
-        if time.monotonic() - self._beat_s >= self._plan.heartbeat_s:
-            self._beat_s = time.monotonic()
-            self._send("beat", points=(self._meter.point(),))
+        is_due = self._look_s - self._beat_s >= self._plan.heartbeat_s
+        seen, point = self._read(with_point=is_due)
+        if is_due:
+            self._beat_s = self._look_s
+            self._send("beat", seen, points=(point,) if point else ())
 
     def end(self, state: State, reason: str | None) -> None:
         """Write the end, with what was measured. A device that fails costs no task its end."""
-        with outlived("read the devices at the end of this task"):
-            if self._meter is not None:
-                self._meter.look()
-        self._send("end", state=state, reason=reason, notes={ENDED_AT_S: time.time()})
+        seen, _ = self._read()
+        self._send("end", seen, state=state, reason=reason, notes={ENDED_AT_S: time.time()})
         with outlived("write what this task took to its trackers"):
             if state is State.DONE:
-                Trackers(self._plan.job.log_to, closed=True).write_figures(state, self._seen(), {})
+                Trackers(self._plan.job.log_to, closed=True).write_figures(state, seen, {})
         self._sender.send("final", attempt=self._plan.first_attempt if state is State.DONE else None)
         self._sender.close()
 
-    def _send(self, kind: Any, **fields: Any) -> None:
+    def _send(self, kind: Any, seen: Observation, **fields: Any) -> None:
         if self._tuner is not None:
             fields["profile"] = self._tuner.take_unsent()
-        self._sender.send(kind, attempt=self._plan.first_attempt, observation=self._seen(), **fields)
+        self._sender.send(kind, attempt=self._plan.first_attempt, observation=seen, **fields)
 
-    def _seen(self) -> Observation:
-        """What was measured so far."""
-        seen = Observation(reasons=dict.fromkeys(("energy_j", "time_s"), "the devices could not be read"))
-        with outlived("say what was measured"):
-            if self._meter is not None:
-                seen = self._meter.observation()
-            if self._tuner is not None:
-                seen = self._tuner.observed(seen)
-        return seen
+    def _read(self, *, with_point: bool = False) -> tuple[Observation, PowerPoint | None]:
+        """What was measured up to now. A driver that hangs holds no task: it is asked once, and then no more."""
+
+        def read() -> tuple[Observation, PowerPoint | None]:
+            assert self._meter is not None
+            self._meter.look()
+            seen, point = self._meter.observation(), self._meter.point() if with_point else None
+            return seen if self._tuner is None else self._tuner.observed(seen), point
+
+        if not self._silent:
+            try:
+                return bounded(read, READ_S)
+            except Exception as error:
+                self._silent = f"the devices could not be read ({type(error).__name__})"
+                log.warning("Zeus measures the time of this task alone from here on: %s.", self._silent, exc_info=True)
+        return Observation(time_s=time.monotonic() - self._began_s, reasons={"energy_j": self._silent}), None
 
 
 def run_command(command: Sequence[str], environ: Mapping[str, str], cwd: str | None) -> str:
@@ -144,7 +157,7 @@ def run_command(command: Sequence[str], environ: Mapping[str, str], cwd: str | N
 
     child = Child(command, environ, lambda line: log.info("%s", line), cwd=cwd)
     try:
-        while (status := child.follow(READ_S)) is None:
+        while (status := child.follow(OUTPUT_S)) is None:
             pass
     except BaseException:  # raised by a signal handler: on_kill raises TrainingKilled
         child.stop()

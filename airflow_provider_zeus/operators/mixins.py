@@ -201,8 +201,12 @@ class StartsLater:
         return self.train_now(context)  # type: ignore[attr-defined]
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
-        """Train also where the wait has failed: no fault of a trigger fails a training."""
-        if next_method != "__fail__":  # what Airflow resumes where a trigger failed, or was not heard of in time
+        """Train also where the wait has failed: no fault of a trigger fails a training.
+
+        A task that waits for no start was deferred by its author, whose trigger's failure is a failure of the task.
+        """
+        waits = self.job.get("start_within") is not None
+        if next_method != "__fail__" or not waits:  # what Airflow resumes where a trigger failed, or was not heard of
             return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
         why = (next_kwargs or {}).get("error", "unknown")
         log.warning("Zeus: the wait for a cheaper start failed (%s). The training begins now.", why)

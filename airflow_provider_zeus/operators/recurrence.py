@@ -83,7 +83,7 @@ class Recurrence:
         config = ZeusConfig.read()
         config.share_folders()
         job = config.switched(job.check(rendered=True))
-        if elsewhere:
+        if elsewhere and job.chooses_size:
             check_shared_root(config)
         signal = followed(job) if job.strict else None  # without its signal a strict job opens no trial
         device = device_for(job, config, elsewhere=elsewhere or not job.chooses_size)

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_zeus.airflow_compat import determine_kwargs
+from airflow_provider_zeus.airflow_compat import (
+    create_async_executable_runner,
+    create_executable_runner,
+    determine_kwargs,
+)
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
@@ -138,7 +142,13 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
         """Call the function once, with the run handle, if any, and the context keys that it asks for."""
         args, kwargs = list(self.op_args), {**self.op_kwargs}
         if run is None:
-            value = self.python_callable(*args, **determine_kwargs(self.python_callable, args, {**context, **kwargs}))
+            known = determine_kwargs(self.python_callable, args, {**context, **kwargs})
+            is_async = inspect.iscoroutinefunction(self.python_callable) or inspect.isasyncgenfunction(
+                self.python_callable
+            )
+            runner = create_async_executable_runner if is_async else create_executable_runner
+            outlets: Any = context.get("outlet_events")  # gets what the function yields: Metadata of its assets
+            value = runner(self.python_callable, outlets, logger=self.log).run(*args, **known)
             return asyncio.run(value) if inspect.iscoroutine(value) else value
         position = run_position(self.python_callable)
         if position < len(args):
@@ -146,10 +156,10 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
             kwargs.pop(RUN, None)
         else:
             kwargs[RUN] = run
-        known = {**context, **kwargs}
+        given = {**context, **kwargs}
         if position < len(args):
-            known.pop(RUN, None)
-        return self.python_callable(*args, **determine_kwargs(self.python_callable, args, known))
+            given.pop(RUN, None)
+        return self.python_callable(*args, **determine_kwargs(self.python_callable, args, given))
 
 
 def as_job(job: ZeusJob | Mapping[str, Any] | None, mode: str | None = None) -> ZeusJob:

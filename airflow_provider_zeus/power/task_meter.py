@@ -13,6 +13,7 @@ from threading import Lock
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.trial import Observation, PowerPoint
+from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.power.cpu import EstimateDevice, RaplDevice, RaplShareDevice, descendants
 from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.limits.gpu_lock import tell_holder
@@ -22,6 +23,7 @@ from airflow_provider_zeus.power.nvml.visible import find_gpus, uuid_by_torch
 from airflow_provider_zeus.power.polling import moves
 
 EVERY_GPU = 10**6
+OPEN_S = 20.0  # how long the driver may take until its GPUs are open
 
 
 class Counted:
@@ -118,9 +120,11 @@ class TaskMeter:
         reasons = []
         if device in ("auto", "nvml"):
             try:
-                gpus = [NvmlDevice(gpu=gpu, read_only=True) for gpu in find_gpus(EVERY_GPU)]
+                gpus = bounded(lambda: [NvmlDevice(gpu=gpu, read_only=True) for gpu in find_gpus(EVERY_GPU)], OPEN_S)
             except DeviceError as error:
                 reasons.append(str(error))
+            except TimeoutError as error:  # it may compute on a GPU all the same: its processors are not all
+                return cls((), NoneDevice(why=f"no GPU can be read: NVML gave {error}"), lambda _: None)
         host: Device | None = simulated
         if device in ("auto", "rapl"):
             try:

@@ -12,11 +12,12 @@ import math
 import os
 import sys
 import zlib
-from collections import Counter, deque
+from collections import deque
 from contextlib import ExitStack
 from dataclasses import replace
 from statistics import median
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import LIMIT, Observation, ProfileSample
@@ -24,7 +25,7 @@ from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.meter import edge, read
 from airflow_provider_zeus.training.profiling.profiler import Profiler, limits_to_measure
-from airflow_provider_zeus.training.profiling.sweep import Sweep
+from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
 from airflow_provider_zeus.training.protocol import environment
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.ranks import ALONE
@@ -43,19 +44,22 @@ class StepTuner:
     """
 
     def __init__(self, plan: Plan, state_dir: str, device: Device | None = None) -> None:
-        self.steps = 0  # of the leading optimizer
+        self.steps = 0  # of the leading optimizer, and of those before it of the same kind
         self.kind: int | None = None  # what its profile is kept by: see :func:`step_kind`
         self.said = ""  # why no limit is tuned; empty: it is, or no step was seen yet
         self._plan, self._state_dir, self._device = plan, state_dir, device
         self._tunes = plan.job.mode in ("optimize", "observe")
         self._pid, self._resources = os.getpid(), ExitStack()
         self._hook: Any = None
-        self._counts: Counter[int] = Counter()  # steps of each optimizer since the leading one stepped
-        self._lead: int | None = None
+        self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # steps of others since the leading one's
+        self._lead: ref[Any] | None = None
+        self._led: WeakSet[Any] = WeakSet()  # optimizers that lead or led
+        self._lead_steps = LEAD_STEPS  # after which another one leads; more once two of them take turns
         self._limits: LimitControl | None = None
         self._known = list(plan.profile)
         self._sweep: Sweep | None = None
-        self._sent: list[ProfileSample] = []  # of sweeps that are over
+        self._unsent: deque[ProfileSample] = deque()  # of models before this one
+        self._earlier: list[dict[str, Any]] = []  # :meth:`_figures` of models before this one
         self._last_s = self._tick_s = 0.0
         self._gaps_s: deque[float] = deque(maxlen=32)
 
@@ -74,7 +78,7 @@ class StepTuner:
         if os.getpid() != self._pid or self.said:
             return
         try:
-            self._count(optimizer)
+            self._count(self if optimizer is None else optimizer)
         except Exception as error:
             log.warning("Zeus tunes no power limit from here on (%s). The training goes on.", type(error).__name__)
             log.debug("The step could not be counted.", exc_info=True)
@@ -83,18 +87,20 @@ class StepTuner:
 
     def take_unsent(self) -> tuple[ProfileSample, ...]:
         """The profile samples since the last call. Any thread may call this."""
-        return () if self._sweep is None else self._sweep.take_unsent()
+        return (*drain(self._unsent), *(() if self._sweep is None else self._sweep.take_unsent()))
 
     def observed(self, seen: Observation) -> Observation:
         """What was measured of the task, with what the steps tell."""
         if self._lead is None:
             return seen
-        excess_j, excess_s = self._sweep.excess(self.steps) if self._sweep else (None, None)
-        seen = replace(seen, samples=self.steps, step_kind=self.kind, excess_j=excess_j, excess_s=excess_s)
-        if self._limits is not None and self._device is not None:
-            seen = replace(seen, power_limit_w=self._device.limit_w(), limit_found_w=self._limits.found_w)
-            if self._limits.why_not_set:
-                seen = replace(seen, reasons={**seen.reasons, LIMIT: self._limits.why_not_set})
+        models = [*self._earlier, self._figures()]
+        found = dict(max(models, key=lambda model: model["samples"]))  # of several, the one that stepped most
+        for name in ("excess_j", "excess_s"):  # all of them were paid for
+            values = [model[name] for model in models]
+            found[name] = None if None in values else sum(values)
+        seen = replace(seen, **found)
+        if self._limits is not None and self._limits.why_not_set:
+            seen = replace(seen, reasons={**seen.reasons, LIMIT: self._limits.why_not_set})
         return seen
 
     def stop(self) -> None:
@@ -103,6 +109,9 @@ class StepTuner:
             self._hook.remove()
         if self._sweep is not None:
             self._sweep.keep()
+        if self._tunes and self._lead is None and not self.said:
+            where = "torch was not loaded" if self._hook is None else "its optimizers hardly stepped"
+            log.info("Zeus tuned no power limit: in the process of this task %s.", where)
         self.said = self.said or "the training is over"
 
     def close(self) -> None:
@@ -112,16 +121,20 @@ class StepTuner:
 
     # ------------------------------------------------------------------ inside
     def _count(self, optimizer: Any) -> None:
-        key = id(optimizer)
-        if key != self._lead:
-            self._counts[key] += 1
-            if self._counts[key] < LEAD_STEPS:
+        lead = self._lead and self._lead()
+        if optimizer is not lead:
+            self._counts[optimizer] = count = self._counts.get(optimizer, 0) + 1
+            if count < (LEAD_STEPS if lead is None else self._lead_steps):
                 return
-            self._lead = key
+            if optimizer in self._led:
+                self._lead_steps *= 2
+            self._led.add(optimizer)
+            self._lead = ref(optimizer)
             self._begin(optimizer)
             self._counts.clear()
             return
-        self._counts.clear()
+        if self._counts:
+            self._counts.clear()
         self.steps += 1
         device = self._device
         if device is None:
@@ -129,6 +142,14 @@ class StepTuner:
         device.on_step(SIMULATED_SAMPLES)
         if self._sweep is not None:
             self._pass(self._sweep, device)
+
+    def _figures(self) -> dict[str, Any]:
+        """What an observation tells of the model that is trained now."""
+        excess_j, excess_s = self._sweep.excess(self.steps) if self._sweep else (None, None)
+        found = {"samples": self.steps, "step_kind": self.kind, "excess_j": excess_j, "excess_s": excess_s}
+        if self._limits is not None and self._device is not None:
+            found |= {"power_limit_w": self._device.limit_w(), "limit_found_w": self._limits.found_w}
+        return found
 
     def _pass(self, sweep: Sweep, device: Device) -> None:
         """Pass an edge of a window where one is due; leave out a window that a pause broke."""
@@ -157,12 +178,17 @@ class StepTuner:
 
     def _begin(self, optimizer: Any) -> None:
         """An optimizer leads from now on: profile its steps, or use the profile of an earlier run."""
+        kind = step_kind(optimizer)
+        if kind == self.kind:  # such as the next fold of a cross validation
+            return
         if self.kind is None:
             self._open()
         if self._sweep is not None:  # of another model
             self._sweep.keep()
             self._known += self._sweep.measured
-        self.kind = step_kind(optimizer)
+            self._unsent.extend(self._sweep.take_unsent())
+            self._earlier.append(self._figures())
+        self.kind, self.steps = kind, 0
         device, limits, job = self._device, self._limits, self._plan.job
         if device is None or limits is None:
             return
@@ -203,7 +229,7 @@ class StepTuner:
 
 
 def step_kind(optimizer: Any) -> int:
-    """A number for the kind of step: the optimizer's class and how many parameters it trains. None: of the training."""
+    """A number for the kind of step: the optimizer's class and how many parameters it trains."""
     count = 0
     for group in getattr(optimizer, "param_groups", None) or ():
         count += sum(int(parameter.numel()) for parameter in group["params"])

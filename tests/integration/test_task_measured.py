@@ -6,16 +6,22 @@ import json
 import os
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, setup, task, teardown
+from airflow.sdk import DAG, Asset, Metadata, setup, task, teardown
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_zeus import ZeusCommandOperator, ZeusJob, ZeusTrainOperator
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import Phase, Trial
-from airflow_provider_zeus.operators import asking
+from airflow_provider_zeus.operators import asking, measured
+from airflow_provider_zeus.power import task_meter
+from airflow_provider_zeus.power.nvml import gpu, library, visible
+from tests.fake_nvml import FakeNvml
+from tests.fake_slurm import FakeSlurm
 from tests.integration.jobs import log_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -194,6 +200,85 @@ def test_a_coroutine_runs_and_a_forked_child_writes_nothing(run_dag: Any) -> Non
     assert value(dag_run, "forks") == "parent"
     assert value(dag_run, "waits") == 42
     assert ended("measured_other.forks") == [("done", None)]
+
+
+def test_what_a_generator_yields_goes_to_its_outlets(run_dag: Any) -> None:
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    written = Asset("measured_written")
+    with DAG("measured_yields", schedule=None, start_date=START) as dag:
+
+        @task.zeus(outlets=[written])
+        def writes(rows: int) -> Any:
+            yield Metadata(written, {"rows": rows})
+            return "ready"
+
+        @task.zeus(outlets=[written])
+        async def writes_later() -> Any:
+            yield Metadata(written, {"rows": 5})
+
+        writes(3)
+        writes_later()
+    dag_run = run_dag(dag)
+    assert value(dag_run, "writes") == "ready"
+    with create_session() as session:
+        events = session.query(AssetEvent).filter(AssetEvent.source_dag_id == "measured_yields").all()
+        assert {e.source_task_id: e.extra["rows"] for e in events} == {"writes": 3, "writes_later": 5}
+
+
+@pytest.mark.parametrize("hangs", ["before", "within"])
+def test_a_driver_that_hangs_holds_no_task(
+    run_dag: Any, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, hangs: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nvml.add()
+    answered, asked = Event(), library.ask
+
+    def silent(function: str, *arguments: Any) -> Any:
+        answered.wait()
+        return asked(function, *arguments)
+
+    def hang() -> None:
+        for module in (gpu, visible):
+            monkeypatch.setattr(module, "ask", silent)
+
+    monkeypatch.setattr(task_meter, "OPEN_S", 0.2)
+    monkeypatch.setattr(measured, "READ_S", 0.2)
+    with DAG(f"measured_hangs_{hangs}", schedule=None, start_date=START) as dag:
+
+        @task.zeus
+        def works() -> int:
+            if hangs == "within":
+                hang()
+            return 1
+
+        works()
+    if hangs == "before":
+        hang()
+    try:
+        assert value(run_dag(dag), "works") == 1
+    finally:
+        answered.set()
+    (trial,) = log_of(f"measured_hangs_{hangs}.works")
+    assert trial.state.value == "done"
+    assert trial.observation.energy_j is None
+    assert trial.observation.time_s
+    assert trial.observation.reasons["energy_j"]
+
+
+def test_a_slurm_job_needs_no_shared_folder_and_nothing_of_it_is_measured_here(run_dag: Any, tmp_path: Path) -> None:
+    slurm = FakeSlurm(tmp_path)
+    try:
+        with DAG("measured_slurm", schedule=None, start_date=START) as dag:
+            command = [str(slurm.bin / "sbatch"), "--wrap", "echo trained"]
+            ZeusCommandOperator(task_id="train", command=command, cwd=str(slurm.shared))
+        assert states(run_dag(dag)) == {"train": "success"}
+    finally:
+        slurm.stop()
+    (trial,) = log_of("measured_slurm.train")
+    assert trial.observation.energy_j is None
+    assert "another host" in trial.observation.reasons["energy_j"]
+    assert trial.observation.time_s
 
 
 async def answer() -> int:

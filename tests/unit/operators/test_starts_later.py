@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.exceptions import TaskDeferralError, TaskDeferred
 
 from airflow_provider_zeus.decorators.zeus import ZeusDecoratedOperator
 from airflow_provider_zeus.operators import mixins, waiting
@@ -107,3 +107,10 @@ def test_it_trains_after_the_wait_and_where_the_wait_has_failed(
     with caplog.at_level(logging.WARNING):
         assert one.resume_execution("__fail__", {"error": "Trigger failure"}, context) == {"trained": True}
     assert "the wait for a cheaper start failed (Trigger failure). The training begins now." in caplog.text
+
+
+@pytest.mark.parametrize("kind", [ZeusTrainOperator, ZeusDecoratedOperator])
+def test_a_trigger_of_the_author_that_failed_fails_the_task(context: Any, kind: Any) -> None:
+    one = operator(kind, start_within=None, start_signal=None)
+    with pytest.raises(TaskDeferralError, match="Trigger failure"):
+        one.resume_execution("__fail__", {"error": "Trigger failure"}, context)

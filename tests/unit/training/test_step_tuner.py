@@ -243,3 +243,53 @@ def test_a_gpu_that_another_training_uses_gets_no_limit_and_nobody_waits(
     finally:
         (tmp_path / "done").touch()
         os.waitpid(holder, 0)
+
+
+def test_folds_of_one_model_go_on_and_each_model_keeps_its_profile_and_steps(
+    tuned: Callable[..., StepTuner], gpu: SimulatedGpu
+) -> None:
+    tuner = tuned()
+    for _ in range(4):  # a cross validation: each optimizer is gone when the next one, often in its place, is made
+        _, step = training()
+        for _ in range(160):
+            step()
+        del step
+    assert gpu.limit_w() == 100.0, "one profile for all folds"
+    first = tuner.observed(Observation())
+    small, (other, step) = first.step_kind, training(width=8)
+    for _ in range(400):
+        step()
+    seen, profile = tuner.observed(Observation()), kept(tuner)
+    assert {s.batch_size for s in profile} == {small, step_kind(other)}, "nothing measured is lost"
+    assert (seen.step_kind, seen.samples) == (small, first.samples), "that of the model that stepped most"
+    assert seen.excess_j is not None
+    assert first.excess_j is not None
+    assert seen.excess_j > first.excess_j, "profiling the second model was paid for too"
+    assert tuner.observed(Observation()).excess_j == seen.excess_j
+
+
+def test_optimizers_that_take_turns_in_phases_get_one_leader(tuned: Callable[..., StepTuner]) -> None:
+    tuner, (critic, step_critic), (_, step_generator) = tuned(), training(width=16), training()
+    for _ in range(60):
+        for step in (step_critic, step_generator):
+            for _ in range(step_tuner.LEAD_STEPS + 2):
+                step()
+    seen = tuner.observed(Observation())
+    assert seen.step_kind == step_kind(critic)
+    assert seen.samples is not None
+    assert seen.samples > 50 * step_tuner.LEAD_STEPS
+
+
+def test_a_compiled_step_trains_as_without_us(tuned: Callable[..., StepTuner]) -> None:
+    tuner, (optimizer, _) = tuned(), training()
+    step = torch.compile(optimizer.step, backend="eager")
+    for _ in range(30):
+        step()
+    assert not tuner.said
+    assert tuner.observed(Observation()).samples == 30 - step_tuner.LEAD_STEPS
+
+
+def test_where_no_step_is_seen_that_is_said(tuned: Callable[..., StepTuner], caplog: Any) -> None:
+    caplog.set_level("INFO")
+    tuned().stop()
+    assert "tuned no power limit" in caplog.text
