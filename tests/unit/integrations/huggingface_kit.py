@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +59,65 @@ class LoaderInState(ZeusTrainerCallback):
         super().on_train_begin(args, state, control, **of | {"train_dataloader": None})
 
 
-class Training:
-    """A training function; reaches its target in the given epoch."""
+class Evaluating(TrainerCallback):
+    """Evaluates after each epoch by itself, as a widespread recipe does."""
 
-    def __init__(self, tmp: Path, epochs: int = 3, **changes: Any) -> None:
+    trainer: Trainer
+
+    def __init__(self, prefix: str, *, data: Any = None, copies: bool = False) -> None:
+        self.prefix, self.data, self.copies = prefix, data, copies
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **of: Any) -> Any:
+        before = copy.deepcopy(control)
+        self.trainer.evaluate(self.data, metric_key_prefix=self.prefix)
+        return before if self.copies else control
+
+
+class AddsLater(Trainer):
+    """Adds a metric to those of an evaluation after its event."""
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        found = super().evaluate(*args, **kwargs)
+        found["eval_late"] = found["eval_acc"]
+        return found
+
+
+class TooLarge(Trainer):
+    """Has not enough memory for a batch of 32."""
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        if self.args.train_batch_size == 32:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return super().training_step(*args, **kwargs)
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self) -> Iterator[Any]:
+        return iter([Sentences()[i] for i in range(SAMPLES)])
+
+
+class Training:
+    """A training function; reaches its target in the given epoch.
+
+    :param trainer: arguments of the trainer.
+    :param before: callbacks before ours.
+    :param after: callbacks after it.
+    """
+
+    def __init__(
+        self,
+        tmp: Path,
+        epochs: int = 3,
+        *,
+        kind: type[Trainer] = Trainer,
+        trainer: dict[str, Any] | None = None,
+        before: Sequence[TrainerCallback] = (),
+        after: Sequence[TrainerCallback] = (),
+        resume: str | None = None,
+        **changes: Any,
+    ) -> None:
         self.tmp, self.epochs, self.changes = tmp, epochs, changes
+        self.kind, self.trainer, self.before, self.after, self.resume = kind, trainer or {}, before, after, resume
         self.counts: list[Counting] = []
         self.said: dict[str, Any] = {"gradient_accumulation_steps": 1}
         self.callback = ZeusTrainerCallback
@@ -78,13 +134,19 @@ class Training:
             **arguments(run, **self.said),
             **self.changes,
         }
-        trainer = Trainer(
+        given = {
+            "train_dataset": Sentences(),
+            "eval_dataset": Sentences(10),
+            "compute_metrics": lambda _: {"acc": 0.9 if count.epochs >= self.epochs else 0.5},
+            **self.trainer,
+        }
+        trainer = self.kind(
             model=BertForSequenceClassification(TINY),
             args=TrainingArguments(**found),
-            train_dataset=Sentences(),
-            eval_dataset=Sentences(10),
-            compute_metrics=lambda _: {"acc": 0.9 if count.evaluations + 1 >= self.epochs else 0.5},
-            callbacks=[self.callback(run), count],
+            callbacks=[*self.before, self.callback(run), count, *self.after],
+            **given,
         )
-        trainer.train()
+        for each in (*self.before, *self.after):
+            each.trainer = trainer
+        trainer.train(resume_from_checkpoint=self.resume)
         return type(trainer.model).__name__, run.batch_size

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint  # noqa: F401
 from torch.utils.data import DataLoader, TensorDataset
 
 from airflow_provider_zeus.integrations.lightning import ZeusCallback
@@ -66,6 +68,13 @@ class LogsLate(Linear):
         self.log("acc", self.acc)
 
 
+class Several(Linear):
+    """Has several validation loaders."""
+
+    def validation_step(self, batch: Any, index: int, dataloader_idx: int = 0) -> None:
+        super().validation_step(batch, index)
+
+
 class Images(Linear):
     def training_step(self, batch: Any, index: int) -> Any:
         return super().training_step((torch.cat(batch[0]),), index)
@@ -76,18 +85,36 @@ def trainer(run: ZeusRun, tmp: Path) -> Trainer:
 
 
 class Training:
-    """A training function; reaches its target in the given epoch."""
+    """A training function; reaches its target in the given epoch.
 
-    def __init__(self, tmp: Path, epochs: int = 3, *, validates: bool = True, parts: int = 1, **changes: Any) -> None:
+    :param others: callbacks after ours.
+    :param loaders: of validation data.
+    """
+
+    def __init__(
+        self,
+        tmp: Path,
+        epochs: int = 3,
+        *,
+        module: type[Linear] = Linear,
+        validates: bool = True,
+        parts: int = 1,
+        others: Sequence[Callback] = (),
+        loaders: int = 1,
+        ckpt_path: Path | None = None,
+        **changes: Any,
+    ) -> None:
         self.tmp, self.epochs, self.validates, self.parts, self.changes = tmp, epochs, validates, parts, changes
+        self.module, self.others, self.loaders, self.ckpt_path = module, others, loaders, ckpt_path
         self.models: list[Linear] = []
 
     def __call__(self, run: ZeusRun) -> int:
         data = TensorDataset(torch.randn(SAMPLES, 4))
         found = {"max_epochs": run.job.max_epochs, "accumulate_grad_batches": self.parts, **QUIET, **self.changes}
-        trainer = Trainer(callbacks=[ZeusCallback(run)], default_root_dir=self.tmp, **found)
-        model = Linear(self.epochs, validates=self.validates)
+        trainer = Trainer(callbacks=[ZeusCallback(run), *self.others], default_root_dir=self.tmp, **found)
+        model = self.module(self.epochs, validates=self.validates)
         self.models.append(model)
         loader = DataLoader(data, batch_size=run.local_batch_size // self.parts, shuffle=True)
-        trainer.fit(model, loader, DataLoader(data, batch_size=50) if self.validates else None)
+        held = [DataLoader(data, batch_size=50)] * self.loaders if self.validates else []
+        trainer.fit(model, loader, held or None, ckpt_path=self.ckpt_path)
         return run.batch_size

@@ -16,6 +16,7 @@ from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training.run import ZeusRun
+from tests.unit.integrations.conftest import one_thread
 from tests.unit.training.conftest import Kit, explore, incumbent
 
 SIZES: dict[str, Any] = {"batch_sizes": [16, 32], "default_batch_size": 16, "profile_s": 0.1, "profile_steps": 1}
@@ -25,7 +26,7 @@ SAMPLES = 36
 @pytest.fixture(scope="module")
 def hf() -> Iterator[ModuleType]:
     """:mod:`tests.unit.integrations.huggingface_kit`."""
-    with pytest.MonkeyPatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched, one_thread():
         patched.setenv("HF_HUB_OFFLINE", "1")
         for name in ("transformers", "accelerate"):
             pytest.importorskip(name, reason=f"{name} is not installed: airflow-provider-zeus[huggingface]")
@@ -86,33 +87,182 @@ def test_accumulated_gradients_are_one_step(hf: ModuleType, kit: Kit, tmp_path: 
     assert training.counts[0].steps == 3 * 3
 
 
-def test_evaluations_in_the_midst_of_an_epoch_end_none(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:
-    """Step 2 is evaluated; the epoch ends with step 3, where nothing is."""
-    training = hf.Training(tmp_path, eval_strategy="steps", eval_steps=2)
-    with pytest.raises(ReportError, match=r"epoch 0 .*run\.report\(acc="):
-        kit.run(incumbent(16), **SIZES).train(training)
-    assert training.counts[0].evaluations == 1
+@pytest.mark.parametrize(
+    ("changes", "epochs", "evaluations"),
+    [
+        ({"eval_strategy": "no"}, 3, 3),  # the callback asks for them
+        ({"eval_strategy": "steps", "eval_steps": 2}, 3, 4),  # of an epoch's three steps
+        ({"eval_strategy": "steps", "eval_steps": 3}, 3, 3),
+        ({"eval_strategy": "steps", "eval_steps": 6}, 4, 2),
+        ({"eval_strategy": "steps", "eval_steps": 500}, 10, 1),
+        ({"eval_strategy": "steps", "eval_steps": 0.1}, 3, 3),
+        ({"eval_delay": 2}, 3, 2),
+        ({"eval_delay": 99}, 10, 1),
+        ({"eval_on_start": True}, 3, 4),
+        ({"eval_on_start": True, "eval_strategy": "steps", "eval_steps": 7}, 3, 2),
+        ({"max_steps": 30}, 3, 3),
+        ({"num_train_epochs": 12.5}, 3, 3),
+    ],
+    ids=str,
+)
+def test_it_waits_for_an_evaluation_with_the_metric(
+    hf: ModuleType, kit: Kit, tmp_path: Path, changes: dict[str, Any], epochs: int, evaluations: int
+) -> None:
+    training = hf.Training(tmp_path, **changes)
+    kit.run(incumbent(16), **SIZES).train(training)
+    assert (kit.ends()[-1].state, kit.last().epochs, kit.last().metric) == (State.CONVERGED, epochs, 0.9)
+    count = training.counts[0]
+    assert (count.steps, count.evaluations) == (3 * epochs, evaluations), "no step after the end"
 
 
-def test_another_metric_is_named(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match=r"run.report\(f1=\.\.\.\) \(only acc, .*eval_loss, .* came\)"):
-        kit.run(incumbent(16), target="f1 >= 0.9", **SIZES).train(hf.Training(tmp_path))
+def test_the_last_value_counts_for_an_epoch_without_one_and_that_is_said_once(
+    hf: ModuleType, kit: Kit, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    training = hf.Training(tmp_path, epochs=5, eval_strategy="steps", eval_steps=6)
+    kit.run(explore(32, bound_epochs=2.0), incumbent(16), **SIZES).train(training)
+    assert [(end.state, end.observation.epochs) for end in kit.ends()] == [(State.GIVEN_UP, 2), (State.CONVERGED, 6)]
+    assert kit.ends()[0].observation.metric is None, "nothing was evaluated by then"
+    assert caplog.text.count("not every epoch is evaluated") == 1
+
+
+@pytest.mark.parametrize("target", ["a_acc", "eval_b_acc", "c_acc", "c_loss"])
+def test_the_target_is_on_one_of_several_evaluation_sets(hf: ModuleType, kit: Kit, tmp_path: Path, target: str) -> None:
+    sets = {name: hf.Sentences(10) for name in "abc"}
+    training = hf.Training(tmp_path, trainer={"eval_dataset": sets})
+    text = f"{target} <= 9" if "loss" in target else f"{target} >= 0.9"
+    kit.run(incumbent(16), target=text, **SIZES).train(training)
+    assert (kit.ends()[-1].state, kit.last().epochs) == (State.CONVERGED, 1 if "loss" in target else 3)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("strategy", "first", "prefix", "copies"),
     [
-        ({"per_device_train_batch_size": 8}, "batch size = 8: this attempt runs with 16 .*run.local_batch_size"),
-        ({"gradient_accumulation_steps": 2}, "batch size = 32"),
-        ({"num_train_epochs": 2}, "epochs = 2: the run may need 10.*run.job.max_epochs"),
-        ({"max_steps": 6}, "epochs = 2: the run may need 10"),
+        ("epoch", True, "train", False),
+        ("epoch", False, "train", False),
+        ("epoch", False, "train", True),
+        ("epoch", False, "eval", True),
+        ("no", True, "eval", False),
+        ("no", False, "eval", False),
+        ("no", False, "train", False),
+        ("steps", True, "train", False),
     ],
 )
-def test_arguments_that_do_not_fit(
-    hf: ModuleType, kit: Kit, tmp_path: Path, changes: dict[str, Any], said: str
+def test_another_callback_evaluates_too(
+    hf: ModuleType, kit: Kit, tmp_path: Path, strategy: str, first: bool, prefix: str, copies: bool
 ) -> None:
+    """The trainer leaves its own evaluation out after one that a callback makes in between."""
+    other = [hf.Evaluating(prefix, data=hf.Sentences(10) if prefix == "train" else None, copies=copies)]
+    changes = {"eval_strategy": strategy, "eval_steps": 3}
+    kit.run(incumbent(16), **SIZES).train(
+        hf.Training(tmp_path, before=other if first else (), after=() if first else other, **changes)
+    )
+    assert (kit.ends()[-1].state, kit.last().epochs, kit.last().samples) == (State.CONVERGED, 3, 3 * SAMPLES)
+
+
+def test_another_callback_may_be_the_only_one_that_evaluates(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    training = hf.Training(
+        tmp_path,
+        trainer={"eval_dataset": None},
+        after=[hf.Evaluating("eval", data=hf.Sentences(10))],
+        eval_strategy="no",
+    )
+    kit.run(incumbent(16), **SIZES).train(training)
+    assert (kit.ends()[-1].state, kit.last().epochs) == (State.CONVERGED, 3)
+
+
+def test_a_metric_that_the_trainer_adds_after_the_event(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    training = hf.Training(tmp_path, kind=hf.AddsLater)
+    kit.run(incumbent(16), target="late >= 0.9", max_epochs=3, **SIZES).train(training)
+    assert (kit.ends()[-1].state, kit.last().epochs, kit.last().samples) == (State.CONVERGED, 3, 3 * SAMPLES)
+
+
+def test_without_memory_the_run_chooses_the_next_size_and_not_the_trainer(
+    hf: ModuleType, kit: Kit, tmp_path: Path
+) -> None:
+    training = hf.Training(tmp_path, kind=hf.TooLarge, auto_find_batch_size=True)
+    assert kit.run(explore(32), incumbent(16), **SIZES).train(training)[1] == 16
+    assert [end.state for end in kit.ends()] == [State.FAILED, State.CONVERGED]
+    assert kit.ends()[0].observation.out_of_memory
+
+
+def test_a_training_that_stops_early_keeps_its_model(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    from transformers import EarlyStoppingCallback
+
+    best = {"metric_for_best_model": "acc", "load_best_model_at_end": True, "save_strategy": "epoch"}
+    training = hf.Training(tmp_path, epochs=99, after=[EarlyStoppingCallback(2)], **best)
+    kit.run(incumbent(16), **SIZES).train(training)
+    assert (kit.ends()[-1].state, kit.last().epochs, kit.last().metric) == (State.EXHAUSTED, 3, 0.5)
+
+
+def test_a_stream(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    training = hf.Training(tmp_path, trainer={"train_dataset": hf.Stream()}, max_steps=30)
+    kit.run(incumbent(16), **SIZES).train(training)
+    assert (kit.ends()[-1].state, kit.last().epochs, training.counts[0].steps) == (State.CONVERGED, 3, 9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "checkpoint", "epochs", "samples"),
+    [
+        ({"save_strategy": "epoch"}, 3, 1, 2 * SAMPLES),
+        ({"save_strategy": "steps", "save_steps": 4}, 4, 1, 2 * SAMPLES - 16),
+        ({"save_strategy": "steps", "save_steps": 2}, 2, 1, 3 * SAMPLES - 32),  # within its first epoch
+    ],
+)
+def test_a_resumed_trainer_counts_as_resumed(
+    hf: ModuleType, kit: Kit, tmp_path: Path, changes: dict[str, Any], checkpoint: int, epochs: int, samples: int
+) -> None:
+    kit.run(incumbent(16), max_epochs=2, **SIZES).train(hf.Training(tmp_path, epochs=99, **changes))
+    path = tmp_path / "out" / f"checkpoint-{checkpoint}"
+    wanted = samples // SAMPLES + (samples % SAMPLES > 0)  # passes until the trainer's third epoch ends
+    kit.run(incumbent(16), **SIZES).train(hf.Training(tmp_path, epochs=wanted, resume=str(path)))
+    seen = kit.last()
+    assert (kit.ends()[-1].state, seen.epochs, seen.samples) == (State.CONVERGED, None, samples)
+    assert f"checkpoint that had trained {epochs} epochs" in seen.reasons["epochs"]
+
+
+def test_a_checkpoint_that_is_complete_is_refused(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    kit.run(incumbent(16), max_epochs=1, **SIZES).train(hf.Training(tmp_path, epochs=99, save_strategy="epoch"))
+    training = hf.Training(tmp_path, resume=str(tmp_path / "out" / "checkpoint-3"))
+    with pytest.raises(JobSpecError, match=r"resume_from_checkpoint = .*trained all of the job's max_epochs = 1"):
+        kit.run(incumbent(16), max_epochs=1, **SIZES).train(training)
+
+
+def test_another_metric_is_named_after_the_first_epoch(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    training = hf.Training(tmp_path)
+    with pytest.raises(ReportError, match=r"epoch 0 .*'f1' \(only acc, .*loss, .* came\).*compute_metrics return 'f1'"):
+        kit.run(incumbent(16), target="f1 >= 0.9", **SIZES).train(training)
+    assert training.counts[0].epochs == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "trainer", "said"),
+    [
+        ({"per_device_train_batch_size": 8}, {}, "batch size = 8: this attempt runs with 16 .*run.local_batch_size"),
+        ({"gradient_accumulation_steps": 2}, {}, "batch size = 32"),
+        ({"num_train_epochs": 2}, {}, "num_train_epochs = 2: the run may need 10.*run.job.max_epochs"),
+        ({"num_train_epochs": 9.5}, {}, "num_train_epochs = 9.5: the run may need 10"),
+        ({"max_steps": 6}, {}, "max_steps = 6: the run may need 10 .* after 2.*leave max_steps out"),
+        ({"max_steps": 2}, {}, "max_steps = 2: .* after 0.667"),
+        ({"eval_strategy": "no"}, {"eval_dataset": None}, 'eval_dataset = None: .*eval_strategy="epoch"'),
+        ({"prediction_loss_only": True}, {}, "prediction_loss_only = True: .*leave it out, or name eval_loss"),
+        ({}, {"compute_metrics": None}, "compute_metrics = None: .*compute_metrics that returns 'acc'"),
+        ({}, {"eval_dataset": {"a": [], "b": []}}, r"eval_dataset = \['a', 'b'\]: .*name a_acc or b_acc in the job"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_the_first_step(
+    hf: ModuleType, kit: Kit, tmp_path: Path, changes: dict[str, Any], trainer: dict[str, Any], said: str
+) -> None:
+    training = hf.Training(tmp_path, trainer=trainer, **changes)
     with pytest.raises(JobSpecError, match=said):
-        kit.run(incumbent(16), **SIZES).train(hf.Training(tmp_path, **changes))
+        kit.run(incumbent(16), **SIZES).train(training)
+    assert training.counts[0].steps == 0
+
+
+@pytest.mark.parametrize("target", ["loss <= 9", "eval_loss <= 9"])
+def test_the_loss_needs_no_metrics(hf: ModuleType, kit: Kit, tmp_path: Path, target: str) -> None:
+    training = hf.Training(tmp_path, trainer={"compute_metrics": None}, prediction_loss_only=True)
+    kit.run(incumbent(16), target=target, **SIZES).train(training)
+    assert (kit.ends()[-1].state, kit.last().epochs) == (State.CONVERGED, 1)
 
 
 def test_an_accumulation_that_does_not_divide(hf: ModuleType, kit: Kit) -> None:

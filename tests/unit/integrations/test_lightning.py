@@ -19,6 +19,7 @@ from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training.run import ZeusRun
+from tests.unit.integrations.conftest import one_thread
 from tests.unit.training.conftest import Kit, explore, incumbent
 
 SIZES: dict[str, Any] = {"batch_sizes": [16, 32], "default_batch_size": 16, "profile_s": 0.1, "profile_steps": 1}
@@ -26,15 +27,17 @@ SAMPLES = 100
 
 
 @pytest.fixture(scope="module")
-def pl() -> ModuleType:
+def pl() -> Iterator[ModuleType]:
     """:mod:`tests.unit.integrations.lightning_kit`."""
     pytest.importorskip("lightning", reason="lightning is not installed: airflow-provider-zeus[lightning]")
-    return import_module("tests.unit.integrations.lightning_kit")
+    with one_thread():
+        yield import_module("tests.unit.integrations.lightning_kit")
 
 
 @pytest.fixture(autouse=True)
 def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, logger="lightning.pytorch")
+    caplog.handler.setLevel(logging.NOTSET)  # of our own warnings
 
 
 @pytest.mark.parametrize("validates", [True, False], ids=["logged in validation", "logged in training"])
@@ -138,30 +141,134 @@ def test_batches_are_counted_whatever_they_look_like(pl: ModuleType, kit: Kit, t
     assert (kit.last().samples, kit.last().samples_per_epoch) == (2 * SAMPLES, SAMPLES)
 
 
-def test_validations_in_the_midst_of_an_epoch_end_none(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
-    training = pl.Training(tmp_path, val_check_interval=3)
+@pytest.mark.parametrize(
+    ("changes", "target_in", "epochs"),
+    [
+        ({"val_check_interval": 3}, 3, 3),  # of an epoch's seven batches
+        ({"val_check_interval": 0.5}, 3, 3),
+        ({"check_val_every_n_epoch": 2}, 3, 4),
+        ({"check_val_every_n_epoch": 2, "num_sanity_val_steps": 0}, 3, 4),
+        ({"check_val_every_n_epoch": None, "val_check_interval": 10}, 3, 3),
+        ({"check_val_every_n_epoch": None, "val_check_interval": 20}, 4, 6),
+        ({"max_steps": 70}, 3, 3),
+        ({"max_steps": 70, "max_epochs": None}, 3, 3),
+        ({"num_sanity_val_steps": -1}, 3, 3),
+        ({"min_epochs": 1}, 3, 3),
+    ],
+    ids=str,
+)
+def test_it_waits_for_a_validation_with_the_metric(
+    pl: ModuleType, kit: Kit, tmp_path: Path, changes: dict[str, Any], target_in: int, epochs: int
+) -> None:
+    training = pl.Training(tmp_path, epochs=target_in, **changes)
     kit.run(incumbent(16), **SIZES).train(training)
-    assert (kit.last().epochs, kit.last().samples) == (3.0, 3 * SAMPLES)
+    assert (kit.ends()[-1].state, kit.last().epochs, kit.last().samples) == (State.CONVERGED, epochs, epochs * SAMPLES)
+    assert (training.models[0].begun, training.models[0].steps) == (epochs, 7 * epochs)
 
 
-def test_a_metric_that_is_validated_less_often_is_reported_again(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
-    training = pl.Training(tmp_path, epochs=3, check_val_every_n_epoch=2)
-    with pytest.raises(ReportError, match=r"target .*'acc'"):
-        kit.run(incumbent(16), **SIZES).train(training)
+@pytest.mark.parametrize("changes", [{"limit_val_batches": 0}, {"check_val_every_n_epoch": 20}], ids=str)
+def test_a_metric_that_is_logged_in_training_needs_no_validation(
+    pl: ModuleType, kit: Kit, tmp_path: Path, changes: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    kit.run(incumbent(16), **SIZES).train(pl.Training(tmp_path, validates=False, **changes))
+    assert kit.last().epochs == 3
+    assert "not every epoch" not in caplog.text
+
+
+def test_the_last_value_counts_for_an_epoch_without_one_and_that_is_said_once(
+    pl: ModuleType, kit: Kit, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    training = pl.Training(tmp_path, epochs=5, check_val_every_n_epoch=2)
+    kit.run(explore(32, bound_epochs=1.0), incumbent(16), **SIZES).train(training)
+    assert [(end.state, end.observation.epochs) for end in kit.ends()] == [(State.GIVEN_UP, 1), (State.CONVERGED, 6)]
+    assert kit.ends()[0].observation.metric is None, "nothing was validated by then"
+    assert caplog.text.count("not every epoch is evaluated") == 1
+
+
+@pytest.mark.parametrize("limit", ["limit_train_batches", "overfit_batches"])
+def test_an_epoch_may_be_a_part_of_the_data(pl: ModuleType, kit: Kit, tmp_path: Path, limit: str) -> None:
+    kit.run(incumbent(16), **SIZES).train(pl.Training(tmp_path, **{limit: 3}))
+    assert (kit.last().epochs, kit.last().samples_per_epoch) == (3, 3 * 16)
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["in train()", "alone"])
+def test_a_training_that_stops_early_keeps_its_model(pl: ModuleType, kit: Kit, tmp_path: Path, inside: bool) -> None:
+    run = kit.run(incumbent(16), **SIZES)
+    training = pl.Training(tmp_path, epochs=99, others=[pl.EarlyStopping("acc", mode="max", patience=2)])
+    if inside:
+        run.train(training)
+    else:
+        training(run)
+        run.close()
+    assert (kit.ends()[-1].state, kit.last().epochs, kit.last().metric) == (State.EXHAUSTED, 3, 0.5)
+    assert kit.lines[-1].attempt == 1, "its model is kept"
+
+
+@pytest.mark.parametrize(
+    ("step", "epochs", "samples"), [(7, 1, 2 * SAMPLES), (5, 1, 2 * SAMPLES + 32), (10, 1, SAMPLES + 64)]
+)
+def test_a_resumed_trainer_counts_as_resumed(
+    pl: ModuleType, kit: Kit, tmp_path: Path, step: int, epochs: int, samples: int
+) -> None:
+    """From a checkpoint at the end of an epoch, and within one."""
+    keeping = pl.ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_train_steps=1)
+    saves = {"others": [keeping], "enable_checkpointing": True}
+    kit.run(incumbent(16), max_epochs=2, **SIZES).train(pl.Training(tmp_path, epochs=99, **saves))
+    kit.run(incumbent(16), **SIZES).train(pl.Training(tmp_path, ckpt_path=tmp_path / f"step={step}.ckpt"))
+    seen = kit.last()
+    assert (kit.ends()[-1].state, seen.epochs, seen.samples) == (State.CONVERGED, None, samples)
+    assert f"checkpoint that had trained {epochs} epochs" in seen.reasons["epochs"]
+
+
+def test_a_checkpoint_that_is_complete_is_refused(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    def train(run: ZeusRun) -> None:
+        first = pl.trainer(run, tmp_path)
+        first.fit(pl.Linear(99), data := DataLoader(TensorDataset(torch.randn(SAMPLES, 4)), batch_size=16), data)
+        first.save_checkpoint(tmp_path / "last.ckpt")
+
+    kit.run(incumbent(16), max_epochs=2, **SIZES).train(train)
+    with pytest.raises(JobSpecError, match=r"ckpt_path = .*trained all of the job's max_epochs = 2"):
+        kit.run(incumbent(16), max_epochs=2, **SIZES).train(pl.Training(tmp_path, ckpt_path=tmp_path / "last.ckpt"))
+
+
+@pytest.mark.parametrize("sanity", [0, 2])
+def test_several_validation_loaders(pl: ModuleType, kit: Kit, tmp_path: Path, sanity: int) -> None:
+    several = {"module": pl.Several, "loaders": 2, "num_sanity_val_steps": sanity}
+    kit.run(incumbent(16), target="acc/dataloader_idx_1 >= 0.9", **SIZES).train(pl.Training(tmp_path, **several))
+    assert kit.last().epochs == 3
+    named = "acc/dataloader_idx_0, acc/dataloader_idx_1"
+    with pytest.raises((JobSpecError, ReportError), match=named):
+        kit.run(incumbent(16), **SIZES).train(training := pl.Training(tmp_path, **several))
+    assert training.models[0].begun == (0 if sanity else 1), "the sanity check tells their names"
 
 
 @pytest.mark.parametrize(
     ("training", "said"),
     [
         ({"parts": 3}, "batch size = 15: this attempt runs with 16 .*run.local_batch_size"),
-        ({"max_epochs": 2}, "epochs = 2: the run may need 10.*run.job.max_epochs"),
+        ({"max_epochs": 2}, "max_epochs = 2: the run may need 10.*run.job.max_epochs"),
+        ({"max_steps": 5}, "max_steps = 5: the run may need 10 .* after 0.714.*leave max_steps out"),
+        ({"max_steps": 60}, "max_steps = 60: the run may need 10"),
+        ({"fast_dev_run": True}, "fast_dev_run = True: .*leave it out"),
+        ({"min_epochs": 2}, "min_epochs = 2: .*train on after the run's end"),
+        ({"min_steps": 8}, "min_steps = 8: .*train on after the run's end"),
+        ({"max_time": {"seconds": 0}}, "ended before its first step.*max_time"),
+        ({"limit_train_batches": 0}, "ended before its first step.*limit_train_batches"),
+        ({"limit_val_batches": 0}, "limit_val_batches = 0: .*does not log the target's 'acc'.*leave it out"),
+        ({"loaders": 0}, r"val_dataloaders = None: .*give trainer.fit\(\) a loader"),
+        ({"check_val_every_n_epoch": 20}, "check_val_every_n_epoch = 20: .*max_epochs = 10"),
+        ({"check_val_every_n_epoch": None, "val_check_interval": 99}, "val_check_interval = 99: .*70 batches in all"),
     ],
 )
-def test_a_trainer_that_does_not_fit(
+def test_what_cannot_work_is_refused_before_the_first_step(
     pl: ModuleType, kit: Kit, tmp_path: Path, training: dict[str, Any], said: str
 ) -> None:
+    """A step that the optimizer is about to make is not made."""
+    made = pl.Training(tmp_path, **training)
     with pytest.raises(JobSpecError, match=said):
-        kit.run(incumbent(16), **SIZES).train(pl.Training(tmp_path, **training))
+        kit.run(incumbent(16), **SIZES).train(made)
+    assert not any(model.optimizers().state for model in made.models if model._trainer is not None)
+    assert kit.last().samples in (0, None)
 
 
 def test_a_trainer_without_an_end_of_its_own(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
@@ -207,7 +314,7 @@ def test_a_second_fit_after_the_end_is_an_error(pl: ModuleType, kit: Kit, tmp_pa
 
 
 def test_a_metric_that_is_not_there(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match=r"run.report\(f1=\.\.\.\) \(only acc, loss came\)"):
+    with pytest.raises(ReportError, match=r"epoch 0 .*'f1' \(only acc, loss came\).*self.log\('f1'"):
         kit.run(incumbent(16), target="f1 >= 0.9", **SIZES).train(pl.Training(tmp_path))
 
 

@@ -522,6 +522,18 @@ def test_a_loop_alone_after_its_end_is_an_error_too(kit: Kit) -> None:
     assert [e.state for e in kit.ends()] == [State.CONVERGED]
 
 
+def test_a_loop_alone_that_is_left_at_the_begin_of_an_epoch_keeps_its_model(kit: Kit) -> None:
+    run = kit.run()
+    for epoch in run.epochs():
+        if epoch == 2:
+            break
+        steps(run)
+        run.report(acc=0.5)
+    run.close()
+    assert (kit.ends()[-1].state, kit.last().epochs) == (State.EXHAUSTED, 2)
+    assert kit.lines[-1].attempt == 1
+
+
 def test_loops_that_are_left_by_break_follow_each_other(kit: Kit) -> None:
     assert kit.run().train(lambda run: [_reach(run, 0.5, most=2) for _ in range(3)]) == [2, 2, 2]
     assert kit.last().epochs == 6.0
@@ -624,7 +636,10 @@ def test_an_overflow_is_an_epoch_that_has_not_reached_its_target(kit: Kit) -> No
 
     values = iter([math.inf, math.inf])
     assert kit.run(target="perplexity <= 20", max_epochs=2).train(train) == 256
-    assert (kit.last().metric, kit.last().reasons["metric"]) == (None, "it was infinite in the newest epoch")
+    assert (kit.last().metric, kit.last().reasons["metric"]) == (
+        None,
+        "it was infinite, or not evaluated yet, in the newest epoch",
+    )
 
 
 def test_a_run_that_its_function_closes_goes_on(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
