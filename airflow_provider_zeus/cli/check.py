@@ -116,7 +116,9 @@ def _of_task(task: ZeusTask, dag: Any, stage: Stage) -> Iterator[Finding]:
     try:
         operator, context = checks_dag.rendered(task.task, dag, {})
         job = ZeusJob.from_dict(operator.job).check(rendered=True)
-        if isinstance(operator, ZeusTrainOperator):
+        if not job.chooses_size:
+            yield ok("training", "it is measured as it is, so it is not tried here; nothing is set or chosen")
+        elif isinstance(operator, ZeusTrainOperator):
             job_part(operator.job_id_by, operator.arguments())
             made_up = checks_dag.made_up(task.task, operator)
             outcome = stage.function(job, lambda run: operator.call(run, context))  # type: ignore[arg-type]
