@@ -182,7 +182,7 @@ class LiveAttempt:
         self._count(samples)
 
     def torch_stepped(self, samples: int) -> None:
-        """Count an optimizer step of torch that the author did not tell: he had time to until this one."""
+        """Count an optimizer step of torch that the author has not told when the next one is made."""
         if not self._in_epoch:
             return
         held, self._held = self._held, samples
@@ -371,7 +371,7 @@ class LiveAttempt:
             problem = "run.report() ends an epoch, and none has begun. Call it once in `for _ in run.epochs()`."
             raise ReportError(problem)
         self._torch_pass_over()
-        if not self._meter.samples_of_epoch and self.optimizer_steps > self._steps_before:
+        if not self._meter.stepped and self.optimizer_steps > self._steps_before:
             self._blind = f"torch made steps in epoch {self._meter.epochs_done}, and no batch was drawn for them"
         self._in_epoch = self._adoptable = False
         self._meter.end_epoch()
