@@ -48,7 +48,10 @@ def train(run: PlanProgress, fn: Callable[[], T]) -> T:
                     torch.cuda.empty_cache()
         live = run.begin(index)
         log.info("Zeus attempt %d: batch size %d. %s", live.number, live.planned.batch_size, live.planned.why)
-        kept, value = _run_attempt(run, live, fn)
+        try:
+            kept, value = _run_attempt(run, live, fn)
+        finally:
+            run.call_again(fn)
         if kept:
             return value  # type: ignore[return-value]
     raise AssertionError("the last attempt of a plan is never followed")

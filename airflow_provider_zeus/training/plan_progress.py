@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import mmap
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -162,7 +163,13 @@ class PlanProgress:
         if self.plan.rehearsal is not None:
             if self.ranks.several:  # one process that ended would leave the others waiting
                 raise RehearsalOver(f"{self.ranks.size} processes train together")
-            kind = partial(RehearsedAttempt, rehearsal=self.plan.rehearsal, may_begin_again=not loop_only)
+            kind = partial(
+                RehearsedAttempt,
+                rehearsal=self.plan.rehearsal,
+                may_begin_again=not loop_only,
+                first=self.live if isinstance(self.live, RehearsedAttempt) else None,
+                trackers=self.trackers,
+            )
         elif self.ranks.several:
             kind = partial(DistributedAttempt, ranks=self.ranks)
         offset_s, now_s = self._clock_offset_s, self.device.now_s
@@ -196,8 +203,31 @@ class PlanProgress:
         observation = replace(live.snapshot, learning_rate=self.learning_rate)
         observation = replace(observation, out_of_memory=out_of_memory, returned=returned)
         self._send("end", live, state=state, reason=reason, observation=observation)
-        if state.conclusive and self.killed is None:
+        if state.conclusive and self.killed is None and self.plan.rehearsal is None:
             self.trackers.write(live, state, observation, self.job.parsed_target.metric)
+
+    def call_again(self, fn: Callable[[], object]) -> None:
+        """In a rehearsal, where it leaves a doubt: call the training function again, as the next attempt would.
+
+        The call ends at its first optimizer step.
+        """
+        first, over = self.live, sys.exc_info()[1]
+        if self.forked or not isinstance(first, RehearsedAttempt) or not isinstance(over, RehearsalOver | None):
+            return
+        if first.leaves_doubt:
+            plan, (planned,), sizes = (
+                self.plan,
+                self.plan.attempts,
+                (self.job.default_batch_size, *self.job.batch_sizes),
+            )
+            other = next((size for size in sizes if size != planned.batch_size), planned.batch_size)
+            first_attempt, folder, self._folder = plan.first_attempt + 1, self._folder, None
+            self.plan = replace(plan, attempts=(replace(planned, batch_size=other),), first_attempt=first_attempt)
+            again = self.begin(0)
+            with suppress(BaseException):
+                fn()
+            again.stop()
+            self.live, self.plan, self._folder = first, plan, folder
 
     def end_roughly(self, state: State, *, kept: bool) -> None:
         """Write the end of the present attempt once more, after that has failed: with its sums so far and no more."""
