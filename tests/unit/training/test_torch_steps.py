@@ -59,6 +59,25 @@ def over(data: Any = DATA, **options: Any) -> Loop:
     return one_epoch
 
 
+class Endless:
+    """A batch sampler that never ends: a loader keeps its workers by it, as timm's and YOLO's."""
+
+    def __init__(self, batches: Any) -> None:
+        self.sampler = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            yield from self.sampler
+
+
+def one_iterator(run: ZeusRun, net: Net) -> None:
+    if "batches" not in net.kept:
+        whole = BatchSampler(RandomSampler(DATA), run.batch_size, drop_last=False)
+        net.kept["batches"] = iter(DataLoader(DATA, batch_sampler=Endless(whole), num_workers=1))
+    for x, y in itertools.islice(net.kept["batches"], 13):
+        net.fit(x, y)
+
+
 def validated(run: ZeusRun, net: Net) -> None:
     """A validation of larger batches in between, left by ``break``, and one behind the epoch."""
     valid = net.kept.setdefault("valid", DataLoader(DATA, batch_size=64, num_workers=1, persistent_workers=True))
@@ -76,10 +95,10 @@ def accumulated(run: ZeusRun, net: Net) -> None:
 
 
 def scaled(run: ZeusRun, net: Net) -> None:
-    """Mixed precision: the first steps overflow, and the scaler leaves them out."""
+    """Mixed precision: the first step overflows, and the scaler leaves it out."""
     scaler = net.kept.setdefault("scaler", torch.amp.GradScaler("cpu", init_scale=2.0**127, backoff_factor=2.0**-60))
     for x, y in DataLoader(DATA, batch_size=run.batch_size):
-        scaler.scale(torch.nn.functional.mse_loss(net.model(x), y)).backward()
+        scaler.scale(1000 * torch.nn.functional.mse_loss(net.model(x), y)).backward()
         scaler.step(net.optimizer)
         scaler.update()
         net.optimizer.zero_grad()
@@ -181,8 +200,8 @@ LOOPS: dict[str, Loop] = {
     "batch sampler": over(batch_sampler=BatchSampler(RandomSampler(DATA), B, drop_last=False), batch_size=1),
     "whole batches": over(sampler=BatchSampler(RandomSampler(DATA), B, drop_last=False), batch_size=None),
 } | {f.__name__: f for f in (
-    validated, accumulated, scaled, adversarial, endless, drawn_anew, in_advance, accelerated, side_by_side, looked_at,
-    told, told_rarely, own_hook,
+    one_iterator, validated, accumulated, scaled, adversarial, endless, drawn_anew, in_advance, accelerated,
+    side_by_side, looked_at, told, told_rarely, own_hook,
 )}  # fmt: skip
 
 
