@@ -51,6 +51,7 @@ class RehearsedAttempt(LiveAttempt):
         self._enough_s = float("inf")  # time at which the loop is left
         self._left = False
         self._asked = self._asked_after = False  # for an epoch; after the report
+        self._own_loop = False  # see :class:`.RehearsalResult`
         self._after, self._passed_after = "", False  # see :class:`.RehearsalResult`; whether a pass began after it
         self._unlearned, self._told_in_pass, self._learned = 0, 0, False  # see there; of a pass of run.data_loader()
         self._fixed: int | None = None  # see there
@@ -111,6 +112,7 @@ class RehearsedAttempt(LiveAttempt):
 
     def report(self, target: Target, metrics: Mapping[str, Any]) -> None:
         """End the epoch."""
+        self._own_loop = not self._asked
         if not self.reported_names.isdisjoint(metrics):
             self._goes_on("report")
         super().report(target, metrics)
@@ -173,7 +175,7 @@ class RehearsedAttempt(LiveAttempt):
             metric=self._metric,
             names=tuple(sorted(self.reported_names)[:10]),
             older=watch.older,
-            own_loop=self.epochs_done > 0 and not self._asked,
+            own_loop=self._own_loop,
             after=self._after,
             unlearned=self._unlearned if watch.optimizer_steps else 0,
             dropping=watch.dropping,
