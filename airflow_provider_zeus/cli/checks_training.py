@@ -9,7 +9,7 @@ from airflow_provider_zeus.cli.rehearsal import Outcome
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED
 from airflow_provider_zeus.model.trial import TELL_STEPS
 from airflow_provider_zeus.training.attempt_checks import is_close
-from airflow_provider_zeus.training.rehearsal import STEPS
+from airflow_provider_zeus.training.torch_watch import STEPS
 
 
 def of_training(
@@ -51,7 +51,7 @@ def training(outcome: Outcome, *, made_up: str = "", timeout_s: float) -> Findin
         return undecided("training", f"it seems to need a GPU, which it was not shown: {ended.error}", remedy)
     if ended.kind == "run":
         remedy = "take what it needs as an argument of the function, and check that in a notebook"
-        return undecided("training", f"it calls get_current_context(), which only a run has: {ended.error}", remedy)
+        return undecided("training", f"it needs what only a run has: {ended.error}", remedy)
     if made_up:
         remedy = "if that is the reason, check the function with real values in a notebook: docs/cli.md"
         return warning("training", f"it failed with {ended.error}; it was given a made-up {made_up}", remedy)

@@ -182,7 +182,7 @@ def _sizing(next_index: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @wraps(next_index)
     def sized(iterator: Any) -> Any:
         index = next_index(iterator)
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # nothing of this may fail a training
             held, number = _sizes.setdefault(iterator, {}), getattr(iterator, "_send_idx", 0)
             held.pop(number, None)
             if iterator._auto_collation or isinstance(index, list):
