@@ -6,6 +6,7 @@ Each training runs two steps on the CPU. No trial is opened, no power limit set,
 from __future__ import annotations
 
 import os
+import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Any
 from airflow_provider_zeus.cli import checks_dag, checks_host, doctor
 from airflow_provider_zeus.cli.checks_dag import NotHereError, ZeusTask
 from airflow_provider_zeus.cli.checks_training import of_command, of_training
+from airflow_provider_zeus.cli.dag_file import import_dag
 from airflow_provider_zeus.cli.finding import Finding, error, lines, ok, show, undecided
 from airflow_provider_zeus.cli.rehearsal import TIMEOUT_S, Stage, Start
 from airflow_provider_zeus.cli.shell import command, stdout_kept_clean
@@ -29,6 +31,7 @@ from airflow_provider_zeus.operators.train import ZeusTrainOperator, check_funct
 from airflow_provider_zeus.operators.trial import ZeusAskOperator
 from airflow_provider_zeus.power.factory import open_device
 from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID
 from airflow_provider_zeus.training.protocol.plan import Plan
 
@@ -63,8 +66,8 @@ def check(
 ) -> Findings:
     """Check a training before its first run, for instance in a notebook; return the findings, which print themselves.
 
-    ``train(run, *args, **kwargs)`` is called once, in a fork of this process, on the CPU: two steps at another batch
-    size than the default, one report, and its end. What it saves there, it saves.
+    ``train(run, *args, **kwargs)`` is called in a fork of this process, on the CPU: two steps at another batch size
+    than the default, one report, and its end; again, where that leaves a doubt. What it saves there, it saves.
 
     :param timeout_s: after which it is stopped [s].
     :param gpu: let it see this host's GPUs; no power limit is set.
@@ -78,11 +81,11 @@ def check(
     stage = Stage(timeout_s=timeout_s, gpu=gpu, to_report=to_report)
     outcome = stage.function(job, lambda run: train(run, *args, **kwargs))
     shown = of_training(outcome, timeout_s=timeout_s, to_report=to_report)
-    return Findings([*shown, *_of_host(zeus_conn_id, is_worker=False), *_of_job(job)])
+    return Findings([*shown, *checks_dag.of_deadline(job), *_of_host(zeus_conn_id, is_worker=False), *_of_job(job)])
 
 
 def _of_dag(dag_id: str, file: str | None, task_id: str | None, stage: Stage) -> Iterator[Finding]:
-    dag, finding = checks_dag.import_dag(dag_id, file)
+    dag, finding = import_dag(dag_id, file, timeout_s=stage.timeout_s)
     yield finding
     if dag is None:
         return
@@ -94,12 +97,13 @@ def _of_dag(dag_id: str, file: str | None, task_id: str | None, stage: Stage) ->
         yield error("tasks", f"{dag_id} has {problem}", f"its Zeus tasks are: {names}; use @task.zeus(JOB)")
         return
     for task in chosen:
-        for found in _of_task(task, dag, stage):
+        job = task.job(dag)
+        for found in (*_of_task(task, dag, stage), *(checks_dag.of_schedule(task, job, dag) if job else ())):
             yield replace(found, check=f"{task.task_id}: {found.check.removeprefix(f'{task.task_id}: ')}")
     yield from checks_dag.of_definition(tasks, dag)
     for conn_id in dict.fromkeys(task.conn_id for task in chosen):
         yield from _of_host(conn_id)
-    jobs = filter(None, (task.job() for task in chosen))
+    jobs = filter(None, (task.job(dag) for task in chosen))
     yield from dict.fromkeys(found for job in jobs for found in _of_job(job))
 
 
@@ -112,11 +116,19 @@ def _of_task(task: ZeusTask, dag: Any, stage: Stage) -> Iterator[Finding]:
     try:
         operator, context = checks_dag.rendered(task.task, dag, {})
         job = ZeusJob.from_dict(operator.job).check(rendered=True)
-        if isinstance(operator, ZeusTrainOperator):
+        if not job.chooses_size:
+            yield ok("training", "it is measured as it is, so it is not tried here; nothing is set or chosen")
+        elif isinstance(operator, ZeusTrainOperator):
             job_part(operator.job_id_by, operator.arguments())
             made_up = checks_dag.made_up(task.task, operator)
             outcome = stage.function(job, lambda run: operator.call(run, context))  # type: ignore[arg-type]
-            yield from of_training(outcome, made_up=made_up, timeout_s=stage.timeout_s, to_report=stage.to_report)
+            yield from of_training(
+                outcome,
+                made_up=made_up,
+                readers=task.readers(dag),
+                timeout_s=stage.timeout_s,
+                to_report=stage.to_report,
+            )
         elif isinstance(operator, ZeusCommandOperator):
             job_part(operator.job_id_by, {"cwd": operator.cwd, **(operator.env or {})})
             yield from _of_command(job, operator.started_as(context), stage)
@@ -189,11 +201,16 @@ def _of_host(conn_id: str, *, is_worker: bool = True) -> Iterator[Finding]:
 
 
 def _of_job(job: ZeusJob) -> Iterator[Finding]:
-    """What the job needs of this host: Connections of its signals, a power limit that can be set."""
+    """What the job needs of this host: prices of its budgets, Connections of its signals, a device, a power limit."""
+    prices = in_force()
+    for problem in (prices.allowance(budget, time.time()) for budget in job.budgets):
+        if isinstance(problem, str):
+            what, _, remedy = problem.partition(": ")
+            yield error("budget", f"{what} is ignored", remedy)
     for signal in dict.fromkeys(filter(None, (job.follow, job.start_signal))):
         yield checks_host.signal(signal)
-    if job.mode not in ("optimize", "observe"):
-        yield ok("power limit", f"mode={job.mode!r} sets none")
+    if job.mode == "off":
+        yield ok("power limit", "mode='off' measures nothing")
         return
     config = ZeusConfig.read()
     with TemporaryDirectory(prefix="zeus-check-") as folder:  # of the state of a simulated GPU
@@ -206,9 +223,17 @@ def _of_job(job: ZeusJob) -> Iterator[Finding]:
                 power_socket=config.power_socket,
                 gpus=job.gpus,
             )
-            try:
-                yield checks_host.limits_of(job, device, config.power_socket)
-            finally:
-                device.close()
+        except ZeusError as problem:
+            yield error("device", f"on this host: {problem}", "check it where the task trains, or use device='auto'")
+            return
+        try:
+            sets = job.mode in ("optimize", "observe")
+            yield (
+                checks_host.limits_of(job, device, config.power_socket)
+                if sets
+                else ok("power limit", f"mode={job.mode!r} sets none")
+            )
         except ZeusError as problem:
             yield error("power limit", str(problem))
+        finally:
+            device.close()

@@ -4,20 +4,21 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
-import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
-from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.deadline import deadline_of
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.job_checks import is_deferred
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
 from airflow_provider_zeus.operators.trial import ZeusAskOperator
@@ -54,20 +55,41 @@ class ZeusTask:
     @property
     def upstream(self) -> list[str]:
         """Tasks whose XComs it needs, the setup of a ``ZeusTrial`` left out."""
-        from airflow.sdk import XComArg
+        return sorted(_needs(self.task))
 
-        fields = [self.arguments.get(name) for name in self.task.template_fields]
-        found = {operator.task_id for operator, _ in XComArg.iter_xcom_references(fields)}
-        if self.task.is_mapped:
-            found |= {operator.task_id for operator in self.task.iter_mapped_dependencies()}
-        return sorted(found)
+    def readers(self, dag: Any) -> list[str]:
+        """Tasks that need its value."""
+        return sorted(each.task_id for each in dag.tasks if self.task.task_id in _needs(each))
 
-    def job(self) -> ZeusJob | None:
-        """The job as the author wrote it; None where it is known only in a run."""
-        try:
-            return ZeusJob.from_dict(self.arguments["job"]).check(rendered=True)
-        except (JobSpecError, KeyError):
-            return None
+    def written(self, name: str) -> Any:
+        """A field of its job as the author wrote it; None where it is not there, or each instance has a job."""
+        job = self.arguments.get("job")
+        return job.get(name) if isinstance(job, Mapping) else None
+
+    @property
+    def has_own_ids(self) -> bool:
+        """Whether the instances of a mapped task have jobs of their own: a job, or a ``job_id``, for each."""
+        return "job" not in self.arguments or "{{" in str(self.written("job_id"))
+
+    def job(self, dag: Any, days: int = 0) -> ZeusJob | None:
+        """The job as a made-up run has it, so many days from now; None where a real run alone knows it.
+
+        Of a mapped task that of its first instance.
+        """
+        for read in (lambda: self.arguments["job"], lambda: rendered(self.task, dag, {}, days=days)[0].job):
+            with suppress(Exception):  # there is none, or has templates; of a template
+                return ZeusJob.from_dict(read()).check(rendered=True)
+        return None
+
+
+def _needs(task: Any) -> set[str]:
+    """The tasks whose XComs a task is given."""
+    from airflow.sdk import XComArg
+
+    partial_fields = getattr(task, "partial_kwargs", None)
+    given = vars(task) if partial_fields is None else partial_fields
+    found = {each.task_id for each, _ in XComArg.iter_xcom_references([given.get(f) for f in task.template_fields])}
+    return found | ({each.task_id for each in task.iter_mapped_dependencies()} if task.is_mapped else set())
 
 
 def zeus_tasks(dag: Any) -> list[ZeusTask]:
@@ -77,16 +99,18 @@ def zeus_tasks(dag: Any) -> list[ZeusTask]:
     return [ZeusTask(task) for task, kind in kinds if isinstance(kind, type) and issubclass(kind, ours)]
 
 
-def rendered(task: Any, dag: Any, xcoms: Mapping[tuple[str, str], Any]) -> tuple[Any, dict[str, Any]]:
+def rendered(task: Any, dag: Any, xcoms: Mapping[tuple[str, str], Any], *, days: int = 0) -> tuple[Any, dict[str, Any]]:
     """A task with its templates rendered, the first instance of a mapped one, and the context of a made-up run.
 
     ``dag.test()`` would write a DAG run and its XComs into Airflow's database, and run the other tasks.
 
     :param xcoms: known ones, by task id and key.
+    :param days: from now to the date of the run.
 
     Raises NotHereError for any other XCom, and what a template raises.
     """
-    now, copy = datetime.now(UTC).replace(microsecond=0), task.prepare_for_execution()
+    now = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
+    copy = task.prepare_for_execution()
     run_id = f"check__{now.isoformat()}"
 
     def pull(task_ids: Any = None, key: str = "return_value", **_: Any) -> Any:
@@ -104,7 +128,7 @@ def rendered(task: Any, dag: Any, xcoms: Mapping[tuple[str, str], Any]) -> tuple
     )  # fmt: skip
     dag_run = SimpleNamespace(run_type="manual", run_after=now, run_id=run_id, conf={}, logical_date=now)
     context = {
-        "conn": None, "dag": dag, "dag_run": dag_run, "ti": ti, "task_instance": ti, "task": copy, "run_id": run_id,
+        **_looked_up(), "dag": dag, "dag_run": dag_run, "ti": ti, "task_instance": ti, "task": copy, "run_id": run_id,
         "logical_date": now, "data_interval_start": now - timedelta(days=1), "data_interval_end": now,
         "ds": f"{now:%Y-%m-%d}", "ds_nodash": f"{now:%Y%m%d}", "ts": now.isoformat(),
         "ts_nodash": f"{now:%Y%m%dT%H%M%S}", "partition_key": None, "test_mode": True,
@@ -112,6 +136,22 @@ def rendered(task: Any, dag: Any, xcoms: Mapping[tuple[str, str], Any]) -> tuple
     }  # fmt: skip
     copy.render_template_fields(context)
     return context["task"], context
+
+
+def _looked_up() -> dict[str, Any]:
+    """What templates read by itself: ``var.value.x``, ``var.json.x``, ``conn.x``, ``macros.x``."""
+    from airflow.sdk import BaseHook, Variable, macros
+
+    class Look:
+        def __init__(self, get: Callable[..., Any]) -> None:
+            self.get = get
+
+        def __getattr__(self, name: str) -> Any:
+            return self.get(name)
+
+    parsed = Look(partial(Variable.get, deserialize_json=True))
+    found = {"var": SimpleNamespace(value=Look(Variable.get), json=parsed), "conn": Look(BaseHook.get_connection)}
+    return {**found, "macros": macros}
 
 
 def is_mapped(task: Any) -> bool:
@@ -136,7 +176,7 @@ def of_definition(tasks: Sequence[ZeusTask], dag: Any) -> Iterator[Finding]:
     """Which tasks of a DAG share one job, and which mapped ones share theirs among their instances."""
     by_id: dict[str, list[tuple[ZeusTask, ZeusJob]]] = {}
     for each in tasks:
-        if (job := each.job()) is not None:
+        if (job := each.job(dag)) is not None:
             by_id.setdefault(job.job_id or f"{dag.dag_id}.{each.task_id}", []).append((each, job))
     for job_id, group in by_id.items():
         what = f"{' and '.join(each.task_id for each, _ in group)} share the job {job_id}"
@@ -146,12 +186,46 @@ def of_definition(tasks: Sequence[ZeusTask], dag: Any) -> Iterator[Finding]:
         elif len(group) > 1:
             yield ok("job ids", f"{what}, with the same batch sizes and target")
     for each in tasks:
-        if is_mapped(each.task) and each.arguments.get("job_id_by") is None:
+        if is_mapped(each.task) and each.arguments.get("job_id_by") is None and not each.has_own_ids:
             yield warning(
                 f"{each.task_id}: mapped",
                 "its map indexes share one job: Zeus learns from all of them as from one training",
                 'if each has its own data or model, name the mapped argument: job_id_by="region"',
             )
+
+
+def of_schedule(task: ZeusTask, job: ZeusJob, dag: Any) -> Iterator[Finding]:
+    """Whether runs that teach come, each with the name of its own data, and may end in time."""
+    timetable = dag.timetable
+    by_assets = ["asset_triggered"] if getattr(timetable, "asset_condition", None) else []
+    by_time = timetable.can_be_scheduled and (not by_assets or hasattr(timetable, "timetable"))
+    given = [*by_assets, *(["scheduled"] if by_time else [])] or ["manual"]
+    if not {*given, "manual", *(["backfill"] if by_time else []), "test"}.intersection(job.learn_from) - {"test"}:
+        what = (
+            f"no run of this DAG is {' or '.join(job.learn_from)}, so none teaches: its schedule gives {given[0]} runs"
+        )
+        yield error("learn_from", what, f"add {' and '.join(map(repr, given))}, or leave learn_from out")
+    elif not {*given}.intersection(job.learn_from):
+        what = f"{' and '.join(given)} runs, which its schedule gives, teach nothing"
+        yield warning("learn_from", what, f"add {' and '.join(map(repr, given))}, or leave learn_from out")
+    later = task.job(dag, days=400)
+    by_hand = re.search(r"\b(params|conf|partition_key|map_index|var)\b", str(task.written("data_slice")))
+    if job.data_slice is not None and later is not None and later.data_slice == job.data_slice and not by_hand:
+        what = f"it is {job.data_slice!r} in each run, so all runs count as trained on the same data"
+        remedy = 'name the data of a run, as data_slice="{{ ds }}", or leave it out'
+        yield warning("data_slice", what, f"{remedy}; a job whose data never change needs none")
+    yield from of_deadline(job, dag.timezone, slack_s=2 * 86_400.0 if is_deferred(task.written("finish_by")) else 0.0)
+
+
+def of_deadline(job: ZeusJob, zone: tzinfo = UTC, *, slack_s: float = 0.0) -> Iterator[Finding]:
+    """Whether the deadline of a job is a date that is over, for so many seconds."""
+    now = datetime.now(UTC)
+    if (
+        isinstance(job.finish_by, str)
+        and deadline_of(job.finish_by, now, zone).timestamp() <= now.timestamp() - slack_s
+    ):
+        what = f"{job.finish_by} is past, so each run counts as late and trains at full power"
+        yield error("finish_by", what, 'give a time of day, as "06:00", or timedelta(hours=8): they move with each run')
 
 
 def of_trial(setup: Any, inner: Any) -> Iterator[Finding]:
@@ -178,32 +252,3 @@ def of_trial(setup: Any, inner: Any) -> Iterator[Finding]:
     else:
         what = f"nothing says how the result of this {kind} comes back: ZEUS_XCOM is not set"
         yield warning(check, what, f"{BRING_BACK}, or use ZeusTrial(result_path=...)")
-
-
-def import_dag(dag_id: str, file: str | None) -> tuple[Any, Finding]:
-    """The DAG of a file or of the DAG bundles, None where there is none; and what its import showed."""
-    from airflow_provider_zeus.airflow_compat import BundleDagBag, DagBundlesManager
-
-    def folders() -> Iterator[tuple[Path, str]]:
-        if file is not None:
-            yield Path(file).resolve().parent, "check"
-            return
-        for bundle in DagBundlesManager().get_all_dag_bundles():
-            bundle.initialize()
-            yield bundle.path, bundle.name
-
-    problems: dict[str, str] = {}
-    ids: list[str] = []
-    for folder, name in folders():
-        bag = BundleDagBag(dag_folder=file or folder, bundle_path=folder, bundle_name=name)
-        problems |= bag.import_errors
-        ids += bag.dags
-        if dag_id in bag.dags:
-            return bag.dags[dag_id], ok("import", f"{dag_id} in {bag.dags[dag_id].fileloc}")
-    if problems:
-        texts = [f"{os.path.basename(path)}: {text.strip().splitlines()[-1]}" for path, text in problems.items()]
-        what = f"{dag_id} is in no file that can be imported; {'; '.join(texts[:3])}"
-        return None, error("import", what, "correct it")
-    near = difflib.get_close_matches(dag_id, ids, cutoff=0.5) or sorted(ids)[:10]
-    remedy = f"did you mean {', '.join(near)}" if near else "name the file that defines it by --file"
-    return None, error("import", f"there is no DAG {dag_id}", remedy)

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from airflow_provider_zeus.cli.finding import Finding, error, ok, undecided, warning
 from airflow_provider_zeus.cli.rehearsal import Outcome
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED
 from airflow_provider_zeus.model.trial import TELL_STEPS
 from airflow_provider_zeus.training.attempt_checks import is_close
-from airflow_provider_zeus.training.rehearsal import STEPS
+from airflow_provider_zeus.training.torch_watch import STEPS
 
 
-def of_training(outcome: Outcome, *, made_up: str = "", timeout_s: float, to_report: bool = False) -> Iterator[Finding]:
+def of_training(
+    outcome: Outcome, *, made_up: str = "", readers: Sequence[str] = (), timeout_s: float, to_report: bool = False
+) -> Iterator[Finding]:
     """Findings of a training that has the run handle.
 
     :param made_up: what it was given that a real run gets otherwise, such as a date; its errors may be due to that.
+    :param readers: tasks that need its value.
     """
     yield training(outcome, made_up=made_up, timeout_s=timeout_s)
     yield steps(outcome)
     yield batch_size(outcome)
     yield metric(outcome)
-    yield value(outcome, to_report=to_report)
+    yield value(outcome, readers=readers, to_report=to_report)
     yield model(outcome)
+    yield from epochs(outcome)
+    yield from data(outcome)
+    yield from trackers(outcome)
 
 
 def training(outcome: Outcome, *, made_up: str = "", timeout_s: float) -> Finding:
@@ -37,7 +43,7 @@ def training(outcome: Outcome, *, made_up: str = "", timeout_s: float) -> Findin
     if ended.kind == "cut" or ended.error is None:
         return ok("training", f"ran at batch size {size}" + (f", and was left: {ended.error}" if ended.error else ""))
     if ended.kind == "report":
-        return error("training", f"batch size {size}: it ended by a wrong report", "see the metric")
+        return error("training", f"batch size {size}: it ended by a wrong report", "see its epochs and its metric")
     if ended.kind == "zeus":
         return error("training", f"batch size {size}: {ended.error}")
     if ended.kind == "gpu":
@@ -45,7 +51,7 @@ def training(outcome: Outcome, *, made_up: str = "", timeout_s: float) -> Findin
         return undecided("training", f"it seems to need a GPU, which it was not shown: {ended.error}", remedy)
     if ended.kind == "run":
         remedy = "take what it needs as an argument of the function, and check that in a notebook"
-        return undecided("training", f"it calls get_current_context(), which only a run has: {ended.error}", remedy)
+        return undecided("training", f"it needs what only a run has: {ended.error}", remedy)
     if made_up:
         remedy = "if that is the reason, check the function with real values in a notebook: docs/cli.md"
         return warning("training", f"it failed with {ended.error}; it was given a made-up {made_up}", remedy)
@@ -53,14 +59,18 @@ def training(outcome: Outcome, *, made_up: str = "", timeout_s: float) -> Findin
 
 
 def steps(outcome: Outcome) -> Finding:
-    """Whether steps are told."""
+    """Whether steps are told, or seen in torch."""
     seen = outcome.seen
     if seen is None:
         return undecided("steps", "no attempt began")
     if seen.told:
         return ok("steps", f"{len(seen.told)} told, of {seen.told[0]} samples")
+    if seen.shown:
+        return ok("steps", f"{len(seen.shown)} seen in torch, of {seen.shown[0]} samples: none has to be told")
     if seen.optimizer_steps:
-        return error("steps", f"torch made {seen.optimizer_steps} optimizer steps, and none was told", TELL_STEPS)
+        return error(
+            "steps", f"torch made {seen.optimizer_steps} optimizer steps, none told and of unknown size", TELL_STEPS
+        )
     if outcome.metric is not None:
         return error("steps", "an epoch was reported, and no step was told", TELL_STEPS)
     return undecided("steps", "it ended before its first step")
@@ -70,7 +80,8 @@ def batch_size(outcome: Outcome) -> Finding:
     """Whether the steps are of the batch size that was asked for."""
     seen, planned = outcome.seen, outcome.plan.attempts[0].batch_size
     remedy = "build the loader by run.data_loader(data), or with run.batch_size"
-    if seen is None or not (seen.told or seen.sizes):
+    told = () if seen is None else seen.told or seen.shown
+    if seen is None or not (told or seen.sizes):
         return undecided("batch size", "no step showed its size")
     drawn = {size for sizes in seen.sizes for size in sizes if size}
     if any(is_close(size, planned) for size in drawn):
@@ -82,47 +93,61 @@ def batch_size(outcome: Outcome) -> Finding:
     if drawn:
         what = f"{max(drawn)} samples are drawn for each optimizer step, and not the {planned} that was asked for"
         return error("batch size", what, f"{remedy}; where gradients are accumulated, the parts must add up to it")
-    if any(is_close(size, planned) for size in seen.told):
+    fixed, job = seen.fixed, outcome.plan.job
+    if fixed in (job.default_batch_size, *job.batch_sizes) and not is_close(fixed, planned):
+        what = (
+            f"the model is given {fixed} samples at once, whatever the batch size, and not the {planned} that were told"
+        )
+        return error("batch size", what, remedy)
+    if any(is_close(size, planned) for size in told):
         return ok("batch size", f"{planned} is used, as far as its steps tell it")
-    parts = sum(seen.told) / seen.optimizer_steps if seen.optimizer_steps else 0.0
+    parts = sum(told) / seen.optimizer_steps if seen.optimizer_steps else 0.0
     if is_close(parts, planned):
         return ok("batch size", f"{planned} is used, in parts")
-    if len(seen.told) < STEPS or len(set(seen.told[:STEPS])) > 1:
-        return undecided("batch size", f"too few steps to tell it, or steps that vary: {seen.told[:STEPS]}")
-    what = f"its steps have {seen.told[0]} samples, and not the {planned} that was asked for"
+    if len(told) < STEPS or len(set(told[:STEPS])) > 1:
+        return undecided("batch size", f"too few steps to tell it, or steps that vary: {told[:STEPS]}")
+    what = f"its steps have {told[0]} samples, and not the {planned} that was asked for"
     return error("batch size", what, remedy)
 
 
 def metric(outcome: Outcome) -> Finding:
-    """Whether the target's metric comes, in the target's unit."""
+    """Whether the target's metric comes, in the target's unit and direction."""
     target, ended, found = outcome.plan.job.parsed_target, outcome.ended, outcome.metric
-    if ended is not None and ended.kind == "report":
+    turned = target.turned
+    if ended is not None and ended.kind == "report" and found is None:
+        names = [name for name in (outcome.seen.names if outcome.seen else ()) if name != target.metric]
         remedy = f"call run.report({target.metric}=value) at the end of each epoch, inside `for epoch in run.epochs()`"
+        if names:
+            remedy += f"; or name {' or '.join(names[:3])} in the job's target, if that is what is meant"
         own_loop = "run.report" in str(ended.error)  # else a framework's, and its error has the remedy
         return error("metric", str(ended.error), remedy if own_loop else None)
-    if found is None:
+    if found is None and not turned:
         return undecided("metric", f"it ended before its first report of {target.metric}")
+    if found is None:
+        return warning("metric", f"it ended before its first report, and {turned}", f'write "{target.other_way}"')
     if doubt := target.doubt(found):
         return error("metric", doubt, "report it in the unit of the target, or change the target")
-    if target.value is not None and target.reached(found):
-        what = f"{target.metric} {found:g} reaches the target ({target} {target.value:g}) after its first steps"
-        return warning("metric", what, "if that is not meant, set a target that only a trained model reaches")
-    return ok("metric", f"{target.metric} comes: {found:g} after its first steps")
+    if target.value is None or not target.reached(found):
+        return ok("metric", f"{target.metric} comes: {found:g} after its first steps")
+    what = f"{target.metric} {found:g} reaches the target ({target} {target.value:g}) after its first steps"
+    if turned:
+        return error("metric", f"{what}, and {turned}", f'write "{target.other_way}"')
+    remedy = f'if that is not meant, set a target that only a trained model reaches; or is "{target.other_way}" meant'
+    return warning("metric", what, remedy)
 
 
-def value(outcome: Outcome, *, to_report: bool = False) -> Finding:
+def value(outcome: Outcome, *, readers: Sequence[str] = (), to_report: bool = False) -> Finding:
     """Whether the function's value comes back."""
     ended = outcome.ended
     if to_report:
         return undecided("value", "it was ended at its first report, as was asked for")
     if ended is None or ended.error is not None:
         return undecided("value", "the function did not come to its end")
+    if ended.none and readers:
+        what = f"the function returns None, and {', '.join(readers)} {'need' if readers[1:] else 'needs'} its value"
+        return warning("value", what, "return what is needed there, such as the path of the model")
     if ended.none:
-        return warning(
-            "value",
-            "the function returns None: the next task and run.previous get nothing",
-            "return what they need, such as the path of the model; ignore this where nothing is needed",
-        )
+        return ok("value", "it returns nothing, so run.previous of the next run is None")
     if ended.not_xcom:
         return error(
             "value", f"Airflow cannot keep it as XCom: {ended.not_xcom}", "save the model, and return its path"
@@ -142,9 +167,58 @@ def model(outcome: Outcome) -> Finding:
             "model",
             f"{seen.older} of the weights that it trains were there before the function was called: a second attempt "
             "goes on from the first one's",
-            "build model and optimizer inside the function",
+            "build model and optimizer inside the function, and keep them in no cache, global variable or class",
         )
     return ok("model", "it is built inside the function")
+
+
+def epochs(outcome: Outcome) -> Iterator[Finding]:
+    """A loop of its own in place of ``run.epochs()``; a report that is not at the end of an epoch."""
+    seen, name = outcome.seen, outcome.plan.job.parsed_target.metric
+    if seen is None or seen.metric is None:
+        return
+    if seen.own_loop:
+        what = "it reports epochs of a loop of its own: Zeus can neither end it at the target nor count its epochs"
+        yield error("epochs", what, "write `for epoch in run.epochs():` in place of that loop, such as range(...)")
+        return
+    how = {
+        "step": "it trains on with the same pass over the data after its report, before the next epoch is asked for",
+        "pass": "another pass over the data follows its report, before the next epoch is asked for",
+        "report": "it reports the same metric twice in one epoch",
+    }
+    remedies = {
+        "step": f"call run.report({name}=value) once, after the loop over the batches and not within it",
+        "pass": "leave out the loop within `for epoch in run.epochs():`, which repeats the pass by itself",
+        "report": f"call run.report({name}=value) once in each epoch, with all metrics; give others names of their own",
+    }
+    if seen.after in how:
+        yield error("epochs", how[seen.after], remedies[seen.after])
+
+
+def data(outcome: Outcome) -> Iterator[Finding]:
+    """Validation data that count as training; batch sizes of the job that leave no batch of the data."""
+    seen, planned = outcome.seen, outcome.plan.attempts[0].batch_size
+    if seen is None:
+        return
+    if seen.unlearned:
+        what = f"{seen.unlearned} steps of run.data_loader() were told in a pass in which torch made no optimizer step"
+        remedy = "give it the training data alone, and the validation data to a DataLoader of their own"
+        yield error("validation", f"{what}: validation counts as training", remedy)
+    if seen.dropping is not None and seen.dropping[1] <= planned:  # smaller: gradients are accumulated
+        samples, size = seen.dropping
+        too_large = [each for each in sorted(outcome.plan.job.batch_sizes) if each * size > samples * planned]
+        if too_large:
+            what = f"with drop_last its {samples} samples leave no batch of {', '.join(map(str, too_large))}"
+            yield error("drop_last", what, "leave drop_last out, or take these out of the job's batch_sizes")
+
+
+def trackers(outcome: Outcome) -> Iterator[Finding]:
+    """Trackers of ``log_to`` in which the training has no run open."""
+    seen = outcome.seen
+    for name in outcome.plan.job.log_to if seen is not None and seen.metric is not None else ():
+        if seen is not None and name not in seen.open_runs:
+            what = f"no run of {name} was open at its report, so nothing is written there"
+            yield warning("log_to", what, f"open one around its loop, as `with {name}.start_run():`")
 
 
 def of_command(outcome: Outcome, *, names_zeus: bool, timeout_s: float) -> Iterator[Finding]:
@@ -171,6 +245,9 @@ def of_command(outcome: Outcome, *, names_zeus: bool, timeout_s: float) -> Itera
         )
     else:
         yield training(outcome, timeout_s=timeout_s)
+    for name in outcome.plan.job.log_to:
+        remedy = "train by ZeusRun.from_env().train(fn), with an open run, or leave log_to out"
+        yield warning("log_to", f"a command without ZeusRun has no run of {name} that Zeus could find", remedy)
     if names_zeus:
         yield undecided("batch size", "a command without ZeusRun is believed to use ZEUS_BATCH_SIZE")
     else:

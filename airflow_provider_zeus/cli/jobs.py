@@ -52,7 +52,7 @@ def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[
         "trials": str(len(log)),
         "recurrences": str(_recurrences(log)),
         "last state": last.state.value if last else "-",
-        "batch size": str(last.batch_size) if last else "-",
+        "batch size": "-" if last is None or last.batch_size is None else str(last.batch_size),
         "cost": cost_text(last) if last else "-",
         "source": (last.observation.energy_source or "none") if last else "-",
         "settings": ", ".join(f"{name}={json.dumps(value)}" for name, value in settings.items()) or "-",

@@ -18,10 +18,11 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, State, newest_here
 from airflow_provider_zeus.operators.config import next_of
 from airflow_provider_zeus.operators.waiting import durations, trials_for_durations, window
+from airflow_provider_zeus.optimizer.policy import measured
 from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.job_remarks import of_ended
-from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, upcoming
+from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, next_rung, upcoming
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.signals.reading import ReadOnlyKeeper, planned_start
@@ -37,6 +38,11 @@ def plan(args: Namespace) -> None:
     """Show what the next run of a job would do, as its log stands."""
     with opened(args) as store:
         job_id = known(store, args.job)
+        trials = store.trials(job_id, last=1)
+        job = newest_here(trials).job if trials else None
+        if job is not None and not job.chooses_size:
+            _measured(args, job, job_id, trials[-1].origin.dag_id)
+            return
         found, figures, job = _next_run(store, job_id)
         starts = _scheduled(figures["dag_id"])
         wait = may_wait(job, starts, store, job_id, now_s=time.time())
@@ -57,6 +63,21 @@ def plan(args: Namespace) -> None:
     if figures["remarks"]:
         lines["newest run"] = " ".join(figures["remarks"])
     for name, text in lines.items():
+        say(f"{name:<11} {text}")
+
+
+def _measured(args: Namespace, job: ZeusJob, job_id: str, dag_id: str) -> None:
+    """The plan of a job that chooses no batch size."""
+    why = measured(job).attempts[0].why
+    starts = _scheduled(dag_id)
+    if print_data({"job": job_id, "starts": starts and starts.isoformat(), "attempts": [], "why": why}, args.output):
+        return
+    when = (
+        "not known: no schedule, paused, or not in this Airflow's database"
+        if starts is None
+        else f"{starts:%Y-%m-%d %H:%M %Z}"
+    )
+    for name, text in (("job", job_id), ("starts", when), ("why", why), ("to save", next_rung(job))):
         say(f"{name:<11} {text}")
 
 

@@ -143,7 +143,7 @@ def _check_sizes(place: str, trial: Trial) -> None:
     for name, value in (("number", trial.number), ("told_seq", trial.told_seq)):
         if value == 0:
             refuse(place, name, value, "the first one is 1", AGAIN)
-    if trial.batch_size > MOST_NUMBER:
+    if trial.batch_size is not None and trial.batch_size > MOST_NUMBER:
         refuse(place, "batch_size", trial.batch_size, f"above {MOST_NUMBER}", AGAIN)
     texts = {f.name: getattr(trial.origin, f.name) for f in fields(Origin)}
     for name, text in {**texts, "job_id": trial.job_id, "ti_id": trial.key.ti_id, "reason": trial.reason}.items():

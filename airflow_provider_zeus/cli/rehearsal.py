@@ -80,10 +80,21 @@ class Stage:
     to_report: bool = False
 
     def function(self, job: ZeusJob, call: Callable[[ZeusRun], Any]) -> Outcome:
-        """Call a training function with a run handle, in a fork of this process."""
+        """Call a training function with a run handle, in a fork of this process.
+
+        Where its epoch was cut, and ended without a report, it is called again for a whole epoch: its report may come
+        with the last batch.
+        """
+        cut = self._called(job, call)
+        if cut.ended is None or cut.ended.kind != "report" or cut.metric is not None or not (cut.seen and cut.seen.cut):
+            return cut
+        whole = self._called(job, call, whole=True)
+        return cut if whole.metric is None else whole
+
+    def _called(self, job: ZeusJob, call: Callable[[ZeusRun], Any], *, whole: bool = False) -> Outcome:
         with TemporaryDirectory(prefix="zeus-check-", ignore_cleanup_errors=True) as name:
             folder = Path(name)
-            plan = self.plan(job, folder)
+            plan = self.plan(job, folder, whole=whole)
             with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of a fork beside threads
                 child = os.fork()
             if not child:
@@ -123,7 +134,7 @@ class Stage:
             ended = None if status is None else _end_of(status, [*output])
             return replace(_outcome(folder, plan, ended), last_output=child.last_line)
 
-    def plan(self, job: ZeusJob, folder: Path) -> Plan:
+    def plan(self, job: ZeusJob, folder: Path, *, whole: bool = False) -> Plan:
         """The plan of a rehearsal. It measures nothing, and a model below its target is no error.
 
         Its batch size is not the default, which a loop may have by accident; the next smaller one needs no memory.
@@ -144,7 +155,7 @@ class Stage:
             heartbeat_s=3600.0,
             state_dir=str(folder),
             attempt_root=str(folder),
-            rehearsal=Rehearsal(path=str(folder / "seen.json"), to_report=self.to_report),
+            rehearsal=Rehearsal(path=str(folder / "seen.json"), to_report=self.to_report, whole=whole),
         )
 
 
@@ -189,7 +200,8 @@ def _kind(error: BaseException) -> str:
     if isinstance(error, ZeusError):
         return "report" if isinstance(error, ReportError) else "zeus"
     text = error_text(error)
-    return "run" if "no context was found" in text else "gpu" if _NEEDS_GPU.search(text) else ""
+    of_run = "no context was found" in text or type(error).__name__ == "NotHereError"  # of an XCom
+    return "run" if of_run else "gpu" if _NEEDS_GPU.search(text) else ""
 
 
 def _not_xcom(value: Any) -> str | None:

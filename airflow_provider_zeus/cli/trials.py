@@ -44,7 +44,7 @@ def _cells(trial: Trial, *, why: bool, mapped: bool) -> dict[str, str]:
         "run": trial.origin.run_id or "-",
         **({"map index": "-" if trial.origin.map_index < 0 else str(trial.origin.map_index)} if mapped else {}),
         "slice": trial.origin.data_slice or "-",
-        "batch size": str(trial.batch_size),
+        "batch size": "-" if trial.batch_size is None else str(trial.batch_size),
         "phase": trial.planned.phase.value,
         "state": trial.state.value
         + " (untaught)" * (seen.bypassed is not None)

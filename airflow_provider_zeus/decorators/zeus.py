@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
 
-from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.operators.train import RUN, ZeusTrainOperator, check_function, run_position
+from airflow_provider_zeus.operators.train import RUN, ZeusTrainOperator, as_job, check_function, run_position
 
 
 class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
@@ -22,15 +22,20 @@ class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
     def __init__(
         self,
         *,
-        job: ZeusJob | Mapping[str, Any],
+        job: ZeusJob | Mapping[str, Any] | None = None,
         python_callable: Callable[..., Any],
         op_args: Collection[Any] | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
+        mode: str | None = None,
         **kwargs: Any,
     ) -> None:
         args, keywords = list(op_args or ()), dict(op_kwargs or {})
-        position = run_position(check_function(python_callable))
-        if position < len(args):  # a place for ``run``: the author calls the function with the other arguments only
+        chooses = as_job(job, mode).chooses_size
+        check_function(python_callable, hands_run=chooses)
+        position = run_position(python_callable)
+        if not chooses and (job is None or RUN not in inspect.signature(python_callable).parameters):
+            pass  # called with the author's arguments alone
+        elif position < len(args):  # a place for ``run``: the author calls the function with the other arguments only
             args.insert(position, None)
         else:
             keywords = {RUN: None, **keywords}
@@ -39,6 +44,7 @@ class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
             python_callable=python_callable,
             op_args=args,
             op_kwargs=keywords,
+            mode=mode,
             **kwargs,
         )
 
@@ -48,19 +54,20 @@ class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
 
 
 def zeus_task(
-    job: ZeusJob | Mapping[str, Any] | None = None,
+    job: ZeusJob | Mapping[str, Any] | Callable[..., Any] | None = None,
     python_callable: Callable[..., Any] | None = None,
     multiple_outputs: bool | None = None,
     **kwargs: Any,
 ) -> TaskDecorator:
-    """Train the decorated function within the Zeus loop of ``job``.
+    """Measure what the decorated function takes; with a job, train it within the Zeus loop.
 
-    The function gets the run handle as ``run``, and Airflow context keys by the names of its parameters; call it with
-    its other arguments. ``kwargs`` go to the operator, such as ``job_id_by="region"``: one job for each mapped
-    value of this argument. Raises JobSpecError without a job, as in a bare ``@task.zeus``.
+    A bare ``@task.zeus`` leaves the function as it is; ``@task.zeus(mode="optimize")`` tunes the power limit of its
+    torch training, too. With a job that names batch sizes it gets the run handle as
+    ``run``. It gets Airflow context keys by the names of its parameters; call it with its other arguments. ``kwargs``
+    go to the operator, such as ``job_id_by="region"``: one job for each mapped value of this argument.
     """
-    if callable(job) or job is None:
-        raise JobSpecError.of("@task.zeus", job, "has no job", "write @task.zeus(ZeusJob(...))")
+    if callable(job):
+        job, python_callable = None, job
     return task_decorator_factory(
         python_callable=python_callable,
         multiple_outputs=multiple_outputs,

@@ -47,10 +47,11 @@ class Weights(NamedTuple):
     def of(cls, job: ZeusJob, device: DeviceInfo | None) -> Weights:
         """Weights of a job on a device; the job's ``max_power_w`` takes precedence over the device's."""
         max_power_w = job.max_power_w or (device.max_power_w if device else None)
-        if device is None or device.energy_source is None or (max_power_w is None and job.eta < 1):
+        eta = job.eta if job.chooses_size or job.mode != "measure" else 1.0  # where nothing is chosen, energy counts
+        if device is None or device.energy_source is None or (max_power_w is None and eta < 1):
             return cls(0.0, 1.0, time_alone=True, objective="time")
         objective, slowdown = job.power_objective, job.max_slowdown
-        return cls(job.eta, max_power_w or 1.0, objective=objective, slowdown=slowdown)  # at eta 1 MAXPOWER is unused
+        return cls(eta, max_power_w or 1.0, objective=objective, slowdown=slowdown)  # at eta 1 MAXPOWER is unused
 
     def hurried(self) -> Weights:
         """The weights where time alone decides."""

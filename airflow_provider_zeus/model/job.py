@@ -14,10 +14,16 @@ from airflow_provider_zeus.model.budget import Budget
 from airflow_provider_zeus.model.job_checks import JobField, bad, is_deferred
 from airflow_provider_zeus.model.target import Target
 
+CHOICE = ("batch_sizes", "default_batch_size", "target", "max_epochs")  # what a job names that chooses batch sizes
+
 
 @dataclass(frozen=True, kw_only=True)
 class ZeusJob:
     """A recurring training and how to weigh its energy against its time.
+
+    Without ``batch_sizes``, ``default_batch_size``, ``target`` and ``max_epochs`` no batch size is chosen: its runs
+    train as they are. With ``mode="measure"`` they are measured alone; else their power limit is tuned, too, by the
+    optimizer steps that torch tells.
 
     Every field may be a template string or an XComArg. Literals are checked at DAG parse, rendered values before the
     store is asked, by the same checks. Raises JobSpecError that names field, value and remedy.
@@ -81,10 +87,11 @@ class ZeusJob:
     :param seed: mixed into the seed of each decision.
     """
 
-    batch_sizes: kinds.BatchSizes
-    default_batch_size: kinds.OneOrMore
-    target: kinds.TargetText
-    max_epochs: kinds.MaxEpochs = None  # required; None, so that a missing value raises JobSpecError like any other
+    # These four go together (``chooses_size``); a missing value raises JobSpecError like any other wrong one.
+    batch_sizes: kinds.BatchSizes = ()
+    default_batch_size: kinds.OneOrMore = None  # type: ignore[assignment]
+    target: kinds.TargetText = None  # type: ignore[assignment]
+    max_epochs: kinds.MaxEpochs = None
     eta: kinds.Eta = 0.5
     beta: kinds.Beta = 2.0
     policy: kinds.Policy = "knowledge_gradient"
@@ -130,14 +137,16 @@ class ZeusJob:
 
     def check(self, *, rendered: bool = False) -> Self:
         """Check every literal and return self. Raises JobSpecError; with ``rendered`` for a remaining template too."""
+        self._check_measured()
         for name, field in _fields().items():
             value = getattr(self, name)
             if not is_deferred(value):
-                field.check(name, value)
+                if self.chooses_size or name not in CHOICE:
+                    field.check(name, value)
             elif rendered:
                 remedy = "use it in a templated field of the operator"
                 raise bad(name, value, "a template that was not rendered", remedy)
-        if not is_deferred(self.batch_sizes):
+        if self.chooses_size and not is_deferred(self.batch_sizes):
             default, sizes, window = self.default_batch_size, self.batch_sizes, self.window
             if not is_deferred(default) and default not in sizes:
                 remedy = "add it there or choose one of them"
@@ -150,6 +159,25 @@ class ZeusJob:
             remedy = 'name a signal: start_signal="carbon" or "price"'
             raise bad("start_within", self.start_within, "needs a signal that says when a start is cheap", remedy)
         return self
+
+    @property
+    def chooses_size(self) -> bool:
+        """Whether a batch size is chosen for its runs; else they are measured as they are."""
+        given = (getattr(self, name) for name in CHOICE)
+        return any(value is not None and not (isinstance(value, list | tuple) and not value) for value in given)
+
+    def _check_measured(self) -> None:
+        """Raise JobSpecError where a job without batch sizes asks for what needs one."""
+        if self.chooses_size:
+            return
+        if self.mode == "off":
+            remedy = f"name {', '.join(CHOICE)}; or measure the runs as they are: mode='measure'"
+            raise bad("batch_sizes", None, "is missing", remedy)
+        for name in ("expected_runs", "retrain_every", "finish_by", "start_within", "max_slowdown", "follow"):
+            if (value := getattr(self, name)) is not None:
+                raise bad(name, value, "needs a job that chooses batch sizes", f"name {', '.join(CHOICE)} too")
+        if self.require_target is True:
+            raise bad("require_target", True, "needs a target", f"name {', '.join(CHOICE)} too")
 
     @property
     def notifiers(self) -> tuple[Callable[[Any], Any], ...]:
@@ -191,9 +219,6 @@ class ZeusJob:
         for name in spec:
             if name not in known:
                 raise bad(name, spec[name], "no such field of a job", f"use one of {', '.join(sorted(known))}")
-        for name in ("batch_sizes", "default_batch_size", "target"):
-            if name not in spec:
-                raise bad(name, None, "is missing", "every job needs it")
         return cls(**{name: known[name].read(value) for name, value in spec.items()})
 
 

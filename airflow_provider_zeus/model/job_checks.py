@@ -65,9 +65,12 @@ class JobField:
         try:
             refusal = self.rule(value)
         except JobSpecError as error:  # of a target, a budget or a deadline
+            if value is None:
+                raise bad(name, None, "is missing", "a job that chooses batch sizes needs it") from None
             raise JobSpecError(f"ZeusJob.{error}") from None
         if refusal is not None:
-            raise bad(name, value, "is missing" if value is None else refusal[0], refusal[1])
+            missing = value is None or value == ()
+            raise bad(name, None if missing else value, "is missing" if missing else refusal[0], refusal[1])
 
     def read(self, value: Any) -> Any:
         """A rendered template is text: convert it to the field's type, or return it unchanged where that fails."""

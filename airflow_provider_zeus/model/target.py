@@ -15,6 +15,11 @@ _FORM = re.compile(r"\s*(?P<metric>[A-Za-z_][\w./-]*)\s*(?P<op>>=|<=)\s*(?P<valu
 _SHARES = re.compile(  # metrics that are shares, by name: val_accuracy, f1_macro, F1Score, mIoU, mAP50
     r"(?!.*loss).*(?<![a-z])(accuracy|acc|f1|auc|auroc|precision|recall|m?iou|map)(score)?(?![a-z])"
 )
+_RISING = frozenset(("r2", "bleu", "rouge", "ndcg", "mrr", "psnr", "ssim", "reward"))  # words of a metric's name
+_FALLING = frozenset(
+    ("loss", "error", "errors", "err", "rmse", "mse", "mae", "mape", "nll", "perplexity", "ppl", "wer")
+)
+_NEGATED = frozenset(("neg", "negative", "minus"))
 _SLACK = 1e-6  # a share may exceed 1 by so much: sums of many terms are not exact
 _REMEDY = 'write it as "accuracy >= 0.84" or "rmse <= 1.5", or "rmse <= runtime" and call run.set_target()'
 
@@ -80,6 +85,29 @@ class Target:
             )
         return metric >= self.value if self.higher_is_better else metric <= self.value
 
+    @property
+    def turned(self) -> str:
+        """Why the direction looks like the wrong one, by the metric's name; empty where it does not."""
+        falls = bool(_FALLING & self._words) and not _NEGATED & self._words
+        rises = not falls and bool(_RISING & self._words or _SHARES.match(self._spaced))
+        if (falls and self.higher_is_better) or (rises and not self.higher_is_better):
+            return f"{self.metric} is to {'fall' if falls else 'rise'} by training, while {self} waits for the opposite"
+        return ""
+
+    @property
+    def other_way(self) -> str:
+        """This target in the other direction, as a job states it."""
+        value = "runtime" if self.value is None else f"{self.value:g}{' %' if self.per_cent else ''}"
+        return f"{replace(self, higher_is_better=not self.higher_is_better)} {value}"
+
+    @property
+    def _words(self) -> frozenset[str]:
+        return frozenset(re.split(r"[^a-z0-9]+", self._spaced))
+
+    @property
+    def _spaced(self) -> str:
+        return re.sub(r"(?<=[a-z])(?=[A-Z][a-z]{2})", "_", self.metric).lower()  # valAccuracy
+
     def misread(self, metric: float) -> str:
         """Why a metric is in another unit than the target for sure, with the remedy; empty where it may be in its unit.
 
@@ -87,8 +115,7 @@ class Target:
         or suffix (``val_accuracy``, ``f1_macro``). Where the target says that it is in per cent, it is at most 100.
         Other errors in per cent may be more (word error rate), and so may growth.
         """
-        words = re.sub(r"(?<=[a-z])(?=[A-Z][a-z]{2})", "_", self.metric)  # valAccuracy
-        named = _SHARES.match(words.lower()) is not None
+        named = _SHARES.match(self._spaced) is not None
         whole, value = 100.0 if self.per_cent else 1.0, self.value or 0.0
         is_share = 0 < value <= whole and (named or (self.per_cent and self.higher_is_better))
         most = whole if is_share else math.inf
@@ -103,11 +130,12 @@ class Target:
     def doubt(self, metric: float) -> str:
         """What looks wrong where one of target and metric is a share and the other one per cent; else empty.
 
-        Only of targets that are lower bounds, or say that they are in per cent: a loss above 1 is nothing unusual.
+        Only of targets that are lower bounds, are on an error rate, or say that they are in per cent: a loss above 1 is
+        nothing unusual.
         """
-        value = self.value or 0.0
-        share = self.higher_is_better and 0 < value <= 1 < metric <= 100
-        per_cent = (self.higher_is_better or self.per_cent) and 0 < metric <= 1 < value <= 100
+        value, is_rate = self.value or 0.0, "rate" in self._words and not self._words.isdisjoint(("error", "err"))
+        share = (self.higher_is_better or is_rate) and 0 < value <= 1 < metric <= 100
+        per_cent = (self.higher_is_better or self.per_cent or is_rate) and 0 < metric <= 1 < value <= 100
         if not (share or per_cent):
             return ""
         kinds = ("a share", "per cent") if value <= 1 else ("per cent", "a share")

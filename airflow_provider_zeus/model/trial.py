@@ -22,6 +22,7 @@ class State(StrEnum):
 
     RUNNING = "running"
     CONVERGED = "converged"  # reached its target
+    DONE = "done"  # measured alone, and ended without an error; teaches nothing
     GIVEN_UP = "given_up"  # exploratory, stopped at its bound
     EXHAUSTED = "exhausted"  # ended below its target: max_epochs done, or its loop was left
     NO_METRIC = "no_metric"  # ended well and reported no metric: whether it reached its target is not known
@@ -58,7 +59,12 @@ class State(StrEnum):
     @property
     def teaches(self) -> bool:
         """Whether anything is learnt from the trial, if only its energy and time."""
-        return self not in (State.RUNNING, State.NO_DATA, State.NOT_NEEDED)
+        return self not in (State.RUNNING, State.DONE, State.NO_DATA, State.NOT_NEEDED)
+
+    @property
+    def worked(self) -> bool:
+        """Whether its energy and time tell what a run takes."""
+        return self.teaches or self is State.DONE
 
     @property
     def awaits_result(self) -> bool:
@@ -77,6 +83,7 @@ class Phase(StrEnum):
     PINNED = "pinned"  # a live setting fixes the batch size
     FALLBACK = "fallback"  # the store cannot be reached: default or last-known batch size
     IMPORTED = "imported"  # a training from before Zeus, as a file tells it: no attempt of a decision
+    MEASURED = "measured"  # no batch size is chosen: the task runs as it is, and what it takes is measured
 
     @property
     def exploring(self) -> bool:
@@ -117,7 +124,7 @@ class DeviceInfo:
     model: str
     count: int = 1
     max_power_w: float | None = None  # MAXPOWER of Eq. 2, summed over the GPUs used
-    energy_source: str | None = None  # nvml_counter | nvml_poll | rapl | estimate | simulated
+    energy_source: str | None = None  # nvml_counter | nvml_poll | rapl | rapl_share | estimate | simulated
 
     @property
     def where(self) -> Where:
@@ -127,7 +134,11 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSample:
-    """Steady-state training at one power limit, as sums: samples of one limit may be added."""
+    """Steady-state training at one power limit, as sums: samples of one limit may be added.
+
+    Of a run without a batch size the samples are its optimizer steps, and ``batch_size`` is the kind of step
+    (``Observation.step_kind``).
+    """
 
     batch_size: int
     limit_w: float
@@ -203,10 +214,10 @@ LOST = "retried, result lost"  # reason of a try that another one followed, and 
 NO_RESULT = "no result"  # reason of a trial whose training left nothing
 LIMIT = "power_limit"  # key of ``Observation.reasons``: a power limit was to be set and is not in force
 TELL_METRIC = (  # the remedy
-    "a command prints it as JSON on the last line of its output; any training may call run.report() under "
-    "ZeusRun.from_env()"
+    "a command of ZeusCommandOperator prints it as JSON on the last line of its output; any other training calls "
+    "run.report() under ZeusRun.from_env()"
 )
-TELL_STEPS = "use run.data_loader(data), or call run.step(samples) after each optimizer step"  # the remedy
+TELL_STEPS = "use run.data_loader(data), or batches of run.batch_size with run.step(samples) after each optimizer step"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +251,7 @@ class Observation:
     limit_found_w: wire.Watts | None = None
     learning_rate: wire.AnyNumber | None = None
     start_id: wire.StartId | None = None  # start of the plan that observed it: two starts are two observations
+    step_kind: wire.Ordinal | None = None  # of a run without a batch size: which kind of step its profile is of
     gpu_busy: wire.Share | None = None  # share of the time in which the GPU worked, 0 to 1; the mean of several GPUs
     epoch_metrics: tuple[wire.AnyNumber, ...] | None = None  # the metric of each of the first 1000 epochs
     out_of_memory: bool = False  # in the first attempt of a process: the batch size does not fit
@@ -285,9 +297,12 @@ class Previous:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedAttempt:
-    """One planned attempt. Without bounds (the incumbent) it is not stopped before ``max_epochs``."""
+    """One planned attempt. Without bounds (the incumbent) it is not stopped before ``max_epochs``.
 
-    batch_size: int
+    Where the task is measured alone (``Phase.MEASURED``) it has no batch size.
+    """
+
+    batch_size: wire.Size
     phase: Phase
     why: str
     bound_epochs: wire.Amount | None = None
@@ -359,8 +374,8 @@ class Trial:
         return (o.dag_id, o.run_id, o.task_id, str(o.map_index)) if o.run_id else (self.key.ti_id,)
 
     @property
-    def batch_size(self) -> int:
-        """Batch size of this trial."""
+    def batch_size(self) -> wire.Size:
+        """Batch size of this trial; None where the task was measured alone."""
         return self.planned.batch_size
 
 

@@ -18,7 +18,18 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cache, partial
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NoReturn,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 E = TypeVar("E", bound=StrEnum)
 T = TypeVar("T")
@@ -69,6 +80,12 @@ class Text:
     exact: bool = False
 
 
+# A batch size. None in a run that was measured alone. The type does not say so: such a run never reaches what decides,
+# trains or compares (``choose``, ``learn`` and ``as_dataset`` leave it out), and the pages ask for its phase.
+if TYPE_CHECKING:
+    Size = int
+else:
+    Size = int | None
 Amount = Annotated[float, Figure(low=0)]
 Joules = Annotated[float, Figure(low=0)]
 Seconds = Annotated[float, Figure(low=0)]

@@ -61,10 +61,11 @@ def ask(
         if request.job.strict or (isinstance(failed, ZeusError) and not isinstance(failed, StoreError)):
             raise
         error = failed if isinstance(failed, StoreError) else StoreError(f"It failed ({type(failed).__name__}).")
+        default = f"trains at the default batch size {request.job.default_batch_size}"
         log.error(
-            "Zeus has no store: %s This run trains at the default batch size %d; its cost is kept and stored later.",
+            "Zeus has no store: %s This run %s; its cost is kept and stored later.",
             error,
-            request.job.default_batch_size,
+            default if request.job.chooses_size else "begins all the same",
             exc_info=error is not failed,
         )
         return None, AskAnswer(trial=default_trial(request, error)), reopen
@@ -156,9 +157,8 @@ def default_trial(request: AskRequest, error: StoreError) -> Trial:
     reason = str(error) if isinstance(error, UndefinedConnectionError) else "The store could not be asked."
     live = read_settings(within(AirflowVariables().get, SETTINGS_S), request.job_id, request.job.batch_sizes) or {}
     job = request.job.with_settings(live)  # the job version that the result will belong to
-    decision = fallback(
-        job, why=f"{reason} This run takes {job.default_batch_size}, the default.", finish_by_s=request.finish_by_s
-    )
+    takes = f" This run takes {job.default_batch_size}, the default." if job.chooses_size else ""
+    decision = fallback(job, why=f"{reason}{takes}", finish_by_s=request.finish_by_s)
     return Trial(
         job_id=request.job_id,
         number=0,

@@ -17,6 +17,7 @@ from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import is_deferred
 from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, job_part
+from airflow_provider_zeus.operators.train import as_job
 from airflow_provider_zeus.training.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class ZeusCommandOperator(ReportsCost, StartsLater, BaseOperator):
     that is waited for and cancelled with its task (docs/how-to/slurm.md). Pushes XComs ``zeus_decision`` and
     ``zeus_cost``. Raises AirflowException when the command fails, BelowTargetError where the job requires its target.
 
-    :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs.
+    :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs. Default: the command runs as it is,
+        without ``ZEUS_BATCH_SIZE`` and a plan, and what the task takes is measured.
     :param command: a list of arguments, or a text for ``bash -c``; templated. A text whose template holds user input
         (``dag_run.conf``, ``params``) is a shell injection: use a list there.
     :param env: variables to add, templated; all of them reach the command.
@@ -58,7 +60,7 @@ class ZeusCommandOperator(ReportsCost, StartsLater, BaseOperator):
     def __init__(
         self,
         *,
-        job: ZeusJob | Mapping[str, Any],
+        job: ZeusJob | Mapping[str, Any] | None = None,
         command: str | Sequence[str],
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
@@ -69,7 +71,7 @@ class ZeusCommandOperator(ReportsCost, StartsLater, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        job = job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)
+        job = as_job(job)
         self.job, self.notify = job.to_dict(), (*job.notifiers, *notify)
         if not isinstance(inherit_env, bool | None):
             raise JobSpecError.of(
@@ -95,6 +97,7 @@ class ZeusCommandOperator(ReportsCost, StartsLater, BaseOperator):
 
     def train_now(self, context: Context) -> str:
         """Ask the store, run the command once or once per attempt, report; return the last line of its output."""
+        from airflow_provider_zeus.operators.measured import measured, run_command
         from airflow_provider_zeus.operators.recurrence import Recurrence
         from airflow_provider_zeus.operators.supervise import supervise
         from airflow_provider_zeus.training.process import slurm
@@ -114,6 +117,8 @@ class ZeusCommandOperator(ReportsCost, StartsLater, BaseOperator):
         if to_slurm:
             command = [sys.executable, "-I", "-S", slurm.__file__, *command]
         try:
+            if not job.chooses_size:
+                return measured(recurrence, lambda _: run_command(command, environ, cwd))
             return supervise(recurrence, command, environ, cwd)
         except BaseException as error:
             recurrence.reporter.never_trained(error)

@@ -71,12 +71,11 @@ class ZeusConfig:
         """The job as ``[zeus] enabled`` has it: switched off it sets no limit, and follows and waits for nothing."""
         if self.enabled == ON:
             return job
-        what = "is" if self.enabled == MEASURE else "nothing is"
-        log.info(
-            "Zeus is switched off ([zeus] enabled = %s): batch size %d, the default, at the power limit that is found; "
-            "%s measured.",
-            *(self.enabled, job.default_batch_size, what),
-        )
+        if job.chooses_size or self.enabled == OFF:
+            size = f"batch size {job.default_batch_size}, the default, " if job.chooses_size else "this run is "
+            what = "is" if self.enabled == MEASURE else "nothing is"
+            text = "Zeus is switched off ([zeus] enabled = %s): %sat the power limit that is found; %s measured."
+            log.info(text, self.enabled, size, what)
         job = replace(job, mode="measure", follow=None, start_within=None, start_signal=None)
         return job if self.enabled == MEASURE else replace(job, device="none", log_to=())
 

@@ -86,8 +86,8 @@ class Recurrence:
         if elsewhere:
             check_shared_root(config)
         signal = followed(job) if job.strict else None  # without its signal a strict job opens no trial
-        device = device_for(job, config, elsewhere=elsewhere)
-        asked_for = None if elsewhere else device.info
+        device = device_for(job, config, elsewhere=elsewhere or not job.chooses_size)
+        asked_for = None if elsewhere or not job.chooses_size else device.info
         request = ask_request(job, context, asked_for, lease_s=config.lease_s, part=part, pinned_by=config.pinned_by)
         overlap_possible = context["task"].max_active_tis_per_dag != 1
         begun_s = time.monotonic()
@@ -102,7 +102,7 @@ class Recurrence:
             reopen=reopen,
         )
         try:
-            if part is None:
+            if part is None and job.chooses_size:
                 say_shared(asked)
             reporter.prices = HourPrices(
                 began_s=asked.trial.opened_at or time.time(),
@@ -132,6 +132,8 @@ class Recurrence:
 
 def device_for(job: ZeusJob, config: ZeusConfig, *, elsewhere: bool) -> Device:
     """The device that the job is decided for, open; the log says where it measures nothing, or what is simulated.
+
+    Of a job that chooses no batch size none is opened: what measures it also finds its GPUs.
 
     Raises JobSpecError: it is not known, or one of the job's power limits is out of its range.
     """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_zeus.operators.recurrence import Recurrence
     from airflow_provider_zeus.training.run import ZeusRun
+    from airflow_provider_zeus.training.step_handle import StepHandle
+    from airflow_provider_zeus.training.step_tuner import StepTuner
 
 RUN = "run"  # the function's parameter for the run handle
 
@@ -29,13 +33,17 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
 
     The function gets the run handle as ``run``, and Airflow context keys by the names of its other parameters. It is
     called once per attempt, so build model and optimizer inside it. The task's value is what the call whose model is
-    kept returns. Pushes XComs ``zeus_decision`` and ``zeus_cost``. Raises what the function raises, BelowTargetError
+    kept returns. Without a job, or with one that names no batch sizes, the function is called once, as it is, without a
+    run handle, and what the task takes is measured.
+
+    Pushes XComs ``zeus_decision`` and ``zeus_cost``. Raises what the function raises, BelowTargetError
     where the job requires its target.
 
-    :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs.
-    :param python_callable: the training function, with a parameter ``run``.
+    :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs. Default: the task is measured alone.
+    :param python_callable: the training function, with a parameter ``run`` where the job chooses batch sizes.
     :param op_args: positional arguments, templated.
     :param op_kwargs: keyword arguments, templated.
+    :param mode: without a job: ``"measure"``, the default, or ``"optimize"``, which tunes the power limit, too.
     :param job_id_by: a mapped argument of the function, for one job for each of its values: the value ends the job's
         id. Its values are texts or numbers. Default: all map indexes share one job.
     :param notify: notifiers for the job's events, besides those of the job and of ``[zeus] notifiers``.
@@ -51,19 +59,21 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
     def __init__(
         self,
         *,
-        job: ZeusJob | Mapping[str, Any],
+        job: ZeusJob | Mapping[str, Any] | None = None,
         python_callable: Callable[..., Any],
         op_args: Collection[Any] | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
+        mode: str | None = None,
         job_id_by: str | None = None,
         notify: Sequence[Callable[[Any], Any]] = (),
         zeus_conn_id: str = "zeus_default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        job = job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)
+        self.hands_run = job is not None  # a run handle is passed only where a job is given
+        job = as_job(job, mode)
         self.job, self.notify = job.to_dict(), (*job.notifiers, *notify)
-        self.python_callable = check_function(python_callable)
+        self.python_callable = check_function(python_callable, hands_run=job.chooses_size)
         self.op_args = op_args or ()
         self.op_kwargs = op_kwargs or {}
         self.job_id_by = check_argument(self.python_callable, job_id_by)
@@ -78,32 +88,45 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
 
     def train_now(self, context: Context) -> Any:
         """Ask the store, train, report."""
+        from airflow_provider_zeus.operators.measured import measured
         from airflow_provider_zeus.operators.recurrence import Recurrence
 
         job, part = ZeusJob.from_dict(self.job), job_part(self.job_id_by, self.arguments())
         self._recurrence = recurrence = Recurrence.open(
             job, context, conn_id=self.zeus_conn_id, part=part, waited_since_s=self.waited_since_s
         )
+        began_in = os.getpid()
         try:
-            self._run = recurrence.run()
-        except BaseException as error:
-            recurrence.reporter.never_trained(error)
-            recurrence.close_device()
-            raise
-        try:
+            if not job.chooses_size:
+                return measured(recurrence, lambda tuner: self.call(self._handle(tuner), context))
+            try:
+                self._run = recurrence.run()
+            except BaseException as error:
+                recurrence.reporter.never_trained(error)
+                recurrence.close_device()
+                raise
             return self._run.train(lambda run: self.call(run, context))
         finally:
             with outlived("report what this run cost"):
-                if not self._run.forked:
+                if os.getpid() == began_in:  # not in a child that the function forked
                     self.report_cost(context, recurrence.reporter, recurrence.opened, recurrence.decision)
+
+    def _handle(self, tuner: StepTuner | None) -> StepHandle | None:
+        """What the function gets as ``run`` where no batch size is chosen; None: it stays as it is."""
+        from airflow_provider_zeus.training.step_handle import StepHandle
+
+        named = RUN in inspect.signature(self.python_callable).parameters
+        return StepHandle(tuner) if self.hands_run and named else None
 
     def on_kill(self) -> None:
         """Stop the training: raise TrainingKilled out of ``execute``, which Airflow itself does not interrupt."""
         from airflow_provider_zeus.training.interrupts import TrainingKilled
 
-        if self._recurrence is None or self._run is None:
+        if self._recurrence is None:
             raise TrainingKilled("Airflow stopped the task before it trained")
         self._recurrence.reporter.hurry()
+        if self._run is None:
+            raise TrainingKilled("Airflow stopped the task")
         self._run.kill("Airflow stopped the task")
 
     def arguments(self) -> dict[str, Any]:
@@ -111,9 +134,12 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
         found = {**dict(zip(positional(self.python_callable), self.op_args, strict=False)), **self.op_kwargs}
         return {name: value for name, value in found.items() if name != RUN}
 
-    def call(self, run: ZeusRun, context: Context) -> Any:
-        """Call the function once, with the run handle and the context keys that it asks for."""
+    def call(self, run: ZeusRun | StepHandle | None, context: Context) -> Any:
+        """Call the function once, with the run handle, if any, and the context keys that it asks for."""
         args, kwargs = list(self.op_args), {**self.op_kwargs}
+        if run is None:
+            value = self.python_callable(*args, **determine_kwargs(self.python_callable, args, {**context, **kwargs}))
+            return asyncio.run(value) if inspect.iscoroutine(value) else value
         position = run_position(self.python_callable)
         if position < len(args):
             args[position] = run
@@ -126,11 +152,25 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
         return self.python_callable(*args, **determine_kwargs(self.python_callable, args, known))
 
 
-def check_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the training function. Raises JobSpecError: not callable, async, a generator, no parameter ``run``."""
+def as_job(job: ZeusJob | Mapping[str, Any] | None, mode: str | None = None) -> ZeusJob:
+    """The job that an operator got; without one, the job that leaves its runs as they are. Raises JobSpecError."""
+    if job is None:
+        return ZeusJob(mode=mode or "measure")
+    if mode is not None:
+        raise JobSpecError.of("mode", mode, "given beside a job", "set it in the job: ZeusJob(mode=...)")
+    return job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)
+
+
+def check_function(function: Callable[..., Any], *, hands_run: bool = True) -> Callable[..., Any]:
+    """Return the training function. Raises JobSpecError: not callable; async, a generator, no parameter ``run``.
+
+    :param hands_run: whether it gets the run handle; one that does not may be async, and needs no such parameter.
+    """
     name = getattr(function, "__qualname__", repr(function))
     if not callable(function):
         raise JobSpecError.of("python_callable", function, "not a function", "give the training function itself")
+    if not hands_run:
+        return function
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise JobSpecError.of(
             "python_callable", name, "async functions and generators cannot be trained", "use a plain function"

@@ -38,6 +38,10 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     job, n = belief.job, trial.number
     if trial.state is State.RUNNING or not _same_version(trial, job):
         return belief
+    if trial.planned.phase is Phase.MEASURED:  # without a batch size
+        where, known = trial.observation.where, belief.device
+        newest = where is not None and (known is None or n > known[0])
+        return belief.changed({"device": (n, where, trial.observation.max_power_w)} if newest else {})
     counted = _counted(belief, trial)
     if not trial.state.teaches:
         return belief.changed(counted) if counted else belief

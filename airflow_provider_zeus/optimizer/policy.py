@@ -37,11 +37,21 @@ def fallback(
     job: ZeusJob, batch_size: int | None = None, *, why: str, seed: int = 0, finish_by_s: float | None = None
 ) -> Decision:
     """The decision where the log cannot be read: ``batch_size`` (default: the job's) without a bound."""
+    if not job.chooses_size:
+        return measured(job, seed, why=why)
     b = job.default_batch_size if batch_size is None else batch_size
     bound = finish_by_s is not None or job.max_slowdown is not None
     in_time = InTime(finish_by_s=finish_by_s, slowdown=job.max_slowdown) if bound else None
     attempt = PlannedAttempt(batch_size=b, phase=Phase.FALLBACK, why=why, in_time=in_time)
     return Decision(attempts=(attempt,), seed=seed, policy=job.policy, stand_in=_smaller(job, b))
+
+
+def measured(job: ZeusJob, seed: int = 0, *, why: str = "") -> Decision:
+    """The decision of a job that names no batch sizes."""
+    tuned = "; its power limit is tuned by its optimizer steps" if job.mode != "measure" else ""
+    why = why or f"No batch size is chosen: the task runs as it is, and is measured{tuned}."
+    attempt = PlannedAttempt(batch_size=None, phase=Phase.MEASURED, why=why)  # type: ignore[arg-type]
+    return Decision(attempts=(attempt,), seed=seed, policy="none")
 
 
 @own_arithmetic()
@@ -77,6 +87,8 @@ def choose(
         not use it to choose a batch size; its power limit is chosen by it.
     :param now_s: the present time, of the same clock.
     """
+    if not job.chooses_size:
+        return measured(job, seed)
     times, bound = None, finish_by_s is not None or job.max_slowdown is not None
     if bound:
         from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes, in_time

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -152,6 +153,48 @@ def _most_w(package: Path) -> float | None:
     return None
 
 
+class RaplShareDevice(Device):
+    """The share of the processors' energy that falls to this process and its descendants: an estimate.
+
+    It is their share of the processor time that all processes of the host took between two readings.
+
+    :param counters: of the whole host.
+    :param task_s: processor time of this process and its descendants [s]. :param host_s: of all processes [s].
+    """
+
+    def __init__(
+        self,
+        counters: Device,
+        task_s: Callable[[], float] | None = None,
+        host_s: Callable[[], float | None] | None = None,
+    ) -> None:
+        super().__init__(replace(counters.info, energy_source="rapl_share"), "limits of processors are not set")
+        self._counters, self._task_s, self._host_s = counters, task_s or cpu_seconds, host_s or host_seconds
+        self._energy_j = 0.0
+        self._before = (counters.energy_j(), self._task_s(), self._host_s())
+
+    def energy_j(self) -> float | None:
+        """Estimate [J] since this device was opened."""
+        (before_j, before_s, before_host_s), now = (
+            self._before,
+            (self._counters.energy_j(), self._task_s(), self._host_s()),
+        )
+        if None in (before_j, before_host_s, now[0], now[2]):
+            why = self._counters.missing.get("energy_j", "the processor time of the host cannot be read")
+            self.missing["energy_j"] = why
+            return None
+        host_s = now[2] - before_host_s  # type: ignore[operator]
+        if host_s > 0:  # the kernel counts in hundredths of a second
+            share = min(max(now[1] - before_s, 0.0) / host_s, 1.0)
+            self._energy_j += share * (now[0] - before_j)  # type: ignore[operator]
+            self._before = now
+        return self._energy_j
+
+    def close(self) -> None:
+        """Stop reading the counters."""
+        self._counters.close()
+
+
 class EstimateDevice(Device):
     """Energy as CPU time of this process and its descendants x ``cpu_watts``; an idle core counts nothing.
 
@@ -185,6 +228,21 @@ def cpu_seconds() -> float:
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + ended.ru_utime + ended.ru_stime + sum(map(_of_process, _children(os.getpid())))
+
+
+def host_seconds() -> float | None:
+    """Processor time [s] of all processes of this host since it booted; None where the kernel does not tell it."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            user, nice, system, _idle, _iowait, irq, softirq, *_ = (int(field) for field in file.readline().split()[1:])
+    except (OSError, ValueError):  # not Linux
+        return None
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def descendants(pid: int) -> set[int]:
+    """A process and all processes that it started, as far as they live."""
+    return {pid}.union(*map(descendants, _children(pid)))
 
 
 def _of_process(pid: int) -> float:

@@ -82,12 +82,14 @@ def events(
 
 def store_away(job: ZeusJob) -> Event:
     """The event of a run that could not ask the trial log, or not read it at its end."""
-    without = "a run of this job fails, as it is strict" if job.strict else "a run trains at the default batch size "
-    size = "" if job.strict else f"{job.default_batch_size}, and what it cost is kept and stored later"
+    trains = f"trains at the default batch size {job.default_batch_size}" if job.chooses_size else "begins all the same"
+    without = f"a run {trains}, and what it cost is kept and stored later"
+    if job.strict:
+        without = "a run of this job fails, as it is strict"
     return Event(
         kind=STORE,
         name=STORE,
-        sentence=f"The trial log could not be reached. Without it {without}{size}.",
+        sentence=f"The trial log could not be reached. Without it {without}.",
         remedy="airflow zeus doctor says why; the log of the task has the error (docs/store.md).",
     )
 

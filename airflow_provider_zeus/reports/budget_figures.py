@@ -121,7 +121,7 @@ def usual(trials: Iterable[Trial], source: str | None) -> Spent:
     for trial in trials:
         if trial.state is State.RUNNING:
             still_open.add(trial.recurrence)
-        elif trial.state.teaches and trial.observation.time_s is not None and trial.observation.energy_source == source:
+        elif trial.state.worked and trial.observation.time_s is not None and trial.observation.energy_source == source:
             runs.setdefault(trial.recurrence, []).append(trial)
     sums = [_sum(run) for name, run in runs.items() if name not in still_open][-USUAL:]
     energies = [energy_j for energy_j, _ in sums if energy_j is not None]

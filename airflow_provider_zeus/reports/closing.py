@@ -6,31 +6,34 @@ from collections.abc import Callable, Iterable, Sequence
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
-from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Saved
+from airflow_provider_zeus.reports.limit_saving import LimitSaving
 from airflow_provider_zeus.units import joules_text, three_digits
 
 
-def closing(ended: Sequence[Trial], saved: Saved | None = None) -> str:
+def closing(ended: Sequence[Trial], saved: Saved | None = None, limit: LimitSaving | None = None) -> str:
     """The line of a run, such as ``converged after 6 epochs at batch size 64, accuracy 0.86, 13.6 kJ, 245 s, ...``.
 
     Energy, time and cost are those of all attempts together; the metric is that of the last one.
 
     :param ended: trials of the run in order, at least one: what is kept comes last.
     :param saved: cost saved against the default [J or s]; None: not known.
+    :param limit: what the power limit of a run without a batch size saved.
     """
     last, seen = ended[-1], [t.observation for t in ended]
-    others = [str(t.batch_size) for t in ended[:-1]]
+    others = [str(t.batch_size) for t in ended[:-1] if t.batch_size is not None]
     parts = [
         _how(last),
         f"batch size {' and '.join(others)} before it" if others else "",
         _metric(last),
         _sum((o.energy_j for o in seen), joules_text) if len({o.energy_source for o in seen}) == 1 else "",
         _sum((o.time_s for o in seen), lambda time_s: f"{three_digits(time_s)} s"),
-        _cost(ended),
+        _why_no_energy(last) or _cost(ended),
         "figures are simulated" if any(o.energy_source == "simulated" for o in seen) else "",
         _saving(saved),
+        limit.text if limit else "",
     ]
     return ", ".join(filter(None, parts))
 
@@ -38,6 +41,7 @@ def closing(ended: Sequence[Trial], saved: Saved | None = None) -> str:
 def _how(trial: Trial) -> str:
     ended = {
         State.CONVERGED: "converged",
+        State.DONE: "measured as it is",
         State.EXHAUSTED: "ended below its target",
         State.NO_METRIC: "reported no metric",
         State.GIVEN_UP: "was given up",
@@ -48,7 +52,9 @@ def _how(trial: Trial) -> str:
     }
     how, epochs = ended.get(trial.state, trial.state.value), trial.observation.epochs
     after = f" after {epochs:g} epoch{'' if epochs == 1 else 's'}" if epochs else ""
-    return how if trial.state is State.NOT_NEEDED else f"{how}{after} at batch size {trial.batch_size}"
+    if trial.state is State.NOT_NEEDED or trial.planned.phase is Phase.MEASURED:
+        return how
+    return f"{how}{after} at batch size {trial.batch_size}"
 
 
 def _metric(trial: Trial) -> str:
@@ -67,6 +73,14 @@ def _sum(values: Iterable[float | None], text: Callable[[float], str]) -> str:
             return ""
         known += value
     return text(known)
+
+
+def _why_no_energy(trial: Trial) -> str:
+    """Why a task that is measured as it is has no energy: its energy is all that it costs."""
+    why = trial.observation.reasons.get("energy_j")
+    return (
+        f"energy not known: {visible(why.partition(': ')[0])}" if why and trial.planned.phase is Phase.MEASURED else ""
+    )
 
 
 def _cost(ended: Sequence[Trial]) -> str:

@@ -20,6 +20,7 @@ from airflow_provider_zeus.optimizer.learn import learn, same_target, with_rates
 
 RunId = tuple[str, ...]  # of a scheduled run of one task and map index
 
+MEASURED = "that were measured before the job named batch sizes"
 BYPASSED = "that did not use its batch size, as far as can be told"
 UNKNOWN_STATE = "in a state or phase that this version does not know"
 FOREIGN = "on another device or by another energy source, for joules and seconds"
@@ -85,9 +86,10 @@ def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | N
     A :class:`Dataset`, made for the same job, is returned as it is, so that several reports share one.
 
     Left out are: a second row of one trial (the row stored last stays), a state or phase that this version does not
-    know, a run whose slice of data was empty, one that did not use its batch size (``Observation.bypassed``), another
-    ``job_version``. A figure that is not finite, or is below 0 where it cannot be, counts as missing. Old trials of
-    another policy, another eta or another batch-size list stay: they are re-costed.
+    know, a run that was measured without a batch size, one whose slice of data was empty, one that did not use its
+    batch size (``Observation.bypassed``), another ``job_version``. A figure that is not finite, or is below 0 where it
+    cannot be, counts as missing. Old trials of another policy, another eta or another batch-size list stay: they are
+    re-costed.
     """
     if isinstance(trials, Dataset):
         return trials
@@ -95,13 +97,15 @@ def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | N
     once = list({t.number: t for t in rows}.values())
     readable = [t for t in once if t.state in frozenset(State) and t.planned.phase in frozenset(Phase)]
     known = [replace(t, observation=_finite(t.observation)) for t in readable]
-    trained = [t for t in known if t.state is not State.NO_DATA]
+    sized = [t for t in known if t.planned.phase is not Phase.MEASURED]
+    trained = [t for t in sized if t.state is not State.NO_DATA]
     used = [t for t in trained if t.observation.bypassed is None]
     own = [t for t in used if t.spec["job_version"] == job.job_version]
     steps: list[tuple[str, Sequence[Trial], Sequence[Trial]]] = [
         ("written twice", rows, once),
         (UNKNOWN_STATE, once, known),
-        ("whose slice of data was empty", known, trained),
+        (MEASURED, known, sized),
+        ("whose slice of data was empty", sized, trained),
         (BYPASSED, trained, used),
         ("of another job_version", used, own),
     ]
@@ -112,7 +116,7 @@ def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | N
     others = sum(n for device, n in devices.items() if device != where)
     if others:
         left_out[FOREIGN] = others
-    return Dataset(job, tuple(own), where, left_out, tuple(known))
+    return Dataset(job, tuple(own), where, left_out, tuple(sized))
 
 
 def _finite(o: Observation) -> Observation:

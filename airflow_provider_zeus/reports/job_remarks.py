@@ -14,7 +14,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import TELL_METRIC, UNSEEN, State, Trial, Where
+from airflow_provider_zeus.model.trial import TELL_METRIC, UNSEEN, Phase, State, Trial, Where
 
 NEWEST = 30  # trials looked at
 FEW = 10  # trials of a job that counts as new
@@ -60,7 +60,10 @@ def remarks(trials: Sequence[Trial], *, device: Where | None = None, reader: str
     """
     if not trials:
         return []
-    every = [t for t in trials if t.spec.get("job_version") == trials[-1].spec.get("job_version")]
+    newest = trials[-1]
+    every = [t for t in trials if t.spec.get("job_version") == newest.spec.get("job_version")]
+    if newest.planned.phase is not Phase.MEASURED:  # runs from before the job named batch sizes
+        every = [t for t in every if t.planned.phase is not Phase.MEASURED]
     own = [t for t in every if reader in (None, t.origin.dag_id)]
     found = [_other_job(every, reader)]
     if own:

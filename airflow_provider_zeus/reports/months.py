@@ -33,7 +33,9 @@ def kind_of(source: str | None) -> str:
     """The kind of an energy source: figures of different kinds are never added."""
     if source is None:
         return TIME_ALONE
-    return {"estimate": ESTIMATED, "simulated": SIMULATED, IMPORTED: "imported"}.get(source, MEASURED)
+    return {"estimate": ESTIMATED, "rapl_share": ESTIMATED, "simulated": SIMULATED, IMPORTED: "imported"}.get(
+        source, MEASURED
+    )
 
 
 def month_of(time_s: float) -> str:

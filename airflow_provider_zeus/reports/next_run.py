@@ -131,3 +131,15 @@ def upcoming(
         energy_j=epochs.times(found.epoch_cost(size, ENERGY), "no energy was measured at this batch size"),
         time_s=epochs.times(found.epoch_cost(size, TIME), "no time was measured at this batch size"),
     )
+
+
+_BY_SIZE = (
+    "With batch_sizes, default_batch_size, target and max_epochs in its ZeusJob, the job learns which size costs least "
+    "(docs/quick-start.md)."
+)
+_BY_LIMIT = 'mode="optimize" tunes the power limit of a torch training, its code unchanged. '
+
+
+def next_rung(job: ZeusJob) -> str:
+    """What would save, for a job that chooses no batch size."""
+    return f"{_BY_LIMIT if job.mode == 'measure' else ''}{_BY_SIZE}"

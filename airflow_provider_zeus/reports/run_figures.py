@@ -14,12 +14,13 @@ from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, Where
+from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial, Where
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline, Saved
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, RunTrials, as_dataset, recurrences
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.limit_saving import LimitSaving, limit_saving
 from airflow_provider_zeus.reports.months import SIMULATED, kind_of
 from airflow_provider_zeus.signals.prices import Prices
 
@@ -123,6 +124,7 @@ class RunFigures:
     log: Dataset | None = None
     profiles: Sequence[ProfileSample] = ()
     saving: RunSaving | None = None
+    limit: LimitSaving | None = None  # of a run without a batch size: what its power limit saved
 
     def as_event(self, prices: Prices) -> dict[str, Any]:
         """What lineage and asset events carry, as plain JSON of at most some 2 kB. What is not known is absent.
@@ -153,7 +155,7 @@ class RunFigures:
             "money_source": None if money is None else prices.paid_by,
             "co2e_g": grams,
             "co2e_source": None if grams is None else prices.g_co2e_from or "[zeus] g_co2e_per_kwh",
-            **(self.saving.as_event() if self.saving else {}),
+            **(self.saving.as_event() if self.saving else self.limit.as_event() if self.limit else {}),
         }
         return {name: value for name, raw in values.items() if (value := _plain(raw)) is not None}
 
@@ -171,6 +173,10 @@ def with_log(
     own = [t for t in newest if t.recurrence == last.recurrence]
     told, measured = sum(t.key.ti_id == last.key.ti_id for t in own), last_measured(own)
     found = replace(found, newest=newest)
+    if last.planned.phase is Phase.MEASURED:
+        where = last.observation.where
+        known = [] if where is None else profile(last.job_id, where, str(last.spec["job_version"]))
+        return replace(found, limit=limit_saving([t.observation for t in own], known))
     if measured is None or measured.observation.where is None or told < min(len(found.ended), len(newest)):
         return found
     job, where = measured.job, measured.observation.where

@@ -19,7 +19,7 @@ from airflow_provider_zeus.printable import plain_name
 from airflow_provider_zeus.reports.run_figures import RunFigures
 
 MOST_DEVICES = 8  # names of devices that the newest trials have; the others are OTHER
-SOURCES = ("nvml_counter", "nvml_poll", "rapl", "estimate", "simulated")
+SOURCES = ("nvml_counter", "nvml_poll", "rapl", "rapl_share", "estimate", "simulated")
 OTHER, NONE = "other", "none"
 
 Tags = Mapping[str, str]
@@ -51,7 +51,8 @@ def trial_metrics(trials: Sequence[Trial], log: Sequence[Trial]) -> list[Metric]
     if not trials:
         return []
     newest, o = trials[-1], trials[-1].observation
-    figures = {**_figures(newest), "batch_size": float(newest.batch_size), "limit_w": o.power_limit_w}
+    size = None if newest.batch_size is None else float(newest.batch_size)
+    figures = {**_figures(newest), "batch_size": size, "limit_w": o.power_limit_w}
     tags = _tags(newest, log)
     return [*sums.values(), *(_gauges("zeus.trial", figures, tags))]
 

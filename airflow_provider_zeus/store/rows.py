@@ -39,8 +39,8 @@ class _Spec:
     """What a decision reads of the job of an earlier trial."""
 
     batch_sizes: tuple[int, ...]
-    default_batch_size: int
-    target: str
+    default_batch_size: wire.Size
+    target: str | None
     job_version: wire.Name
     policy: str = ""
     eta: float = 0.0
@@ -84,8 +84,15 @@ def from_row(row: Mapping[Any, Any]) -> Trial:
     if seen is not trial.observation or reason != trial.reason:
         trial = replace(trial, observation=seen, reason=reason)
     spec = decode(_Spec, trial.spec, newer=True)
-    if trial.batch_size <= 0 or any(batch_size <= 0 for batch_size in spec.batch_sizes):
-        raise ValueError(f"batch_size = {min([trial.batch_size, *spec.batch_sizes])} is not above 0")
+    is_measured = trial.planned.phase is Phase.MEASURED
+    for planned in (trial.planned, *trial.decision.in_order):
+        if is_measured != (planned.batch_size is None):
+            raise ValueError(f"batch_size = {planned.batch_size} of an attempt in phase {planned.phase.value}")
+    if not is_measured and (spec.target is None or spec.default_batch_size is None):
+        raise ValueError("target or default_batch_size is missing")
+    lowest = min([*spec.batch_sizes, 1 if is_measured else trial.batch_size], default=1)
+    if lowest <= 0:
+        raise ValueError(f"batch_size = {lowest} is not above 0")
     for name, rule in _job_numbers():
         value = trial.spec.get(name)
         if isinstance(value, int | float) and (refusal := rule(value)):

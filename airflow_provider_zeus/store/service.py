@@ -112,6 +112,8 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
         decision = replace(decision, settings=known)
         trial = rules.opened(request, job, decision, number=number, attempt=attempt, seq=log.seq, now=log.now)
         log.add(trial)
+        if not job.chooses_size:
+            measurements.forget_measured(log.connection, log.job_id, log.now)
     origin, of_run = request.origin, log.of_run(request.origin) if request.origin.map_index >= 0 else []
     of_job = [t.origin for t in of_run if t.job_id == request.job_id]
     others = {o.map_index for o in of_job if o.task_id == origin.task_id}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -35,6 +36,7 @@ from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
 from airflow_provider_zeus.training.metering import AttemptMeter, DataWait
 from airflow_provider_zeus.training.profiling.profiler import Conditions, Profiler, limits_to_measure
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
+from airflow_provider_zeus.training.torch_steps import TorchSteps
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +103,11 @@ class LiveAttempt:
         self._dropped: JobSpecError | None = None  # why a loader with samples had no batch
         self._data_wait = DataWait()
         self._check = BatchSizeCheck(planned.batch_size)
+        self._torch: TorchSteps | None = None  # what torch shows, once the author has loaded it
+        self.told = False  # the author tells the steps
+        self._steps_before = 0  # of torch, when the present epoch began
+        self._blind: str | None = None  # of an epoch with steps of torch, of whose samples nothing is known
+        self._held = 0  # samples of the newest step that torch showed, until another one shows that it was not told
         self._bypassed: str | None = None  # why the attempt teaches nothing of its batch size
         self.snapshot = Observation()  # sums up to the last reading; the heartbeat's thread sends it
         self._refresh()
@@ -155,6 +162,8 @@ class LiveAttempt:
 
         Returns a function to call when the pass is left early, with the samples of its last batch (0: none).
         """
+        if not self.told:
+            self._hear()
         self._start_training(first_step_done=False)
         self._meter.expect(expected_samples)
         self.passes += 1
@@ -168,13 +177,24 @@ class LiveAttempt:
             raise ReportError(
                 f"run.step({samples!r}): an optimizer step has at least one sample. Leave empty ones out."
             )
+        if not self.told:
+            self._hear()
+        self._count(samples)
+
+    def torch_stepped(self, samples: int) -> None:
+        """Count an optimizer step of torch that the author has not told when the next one is made."""
+        if not self._in_epoch:
+            return
+        held, self._held = self._held, samples
+        if held:
+            raise_again(self.interrupt)
+            self._count(held)
+
+    def _count(self, samples: int) -> None:
         meter = self._meter
         if not meter.training:
             self._start_training(first_step_done=True)
-        meter.samples += samples
-        if samples != self.planned.batch_size:
-            self._check.add(samples)
-        self._device.on_step(samples)
+        self._add(samples)
         now_s = self._device.now_s()
         if now_s >= meter.due_s and meter.take_due_readings(now_s):
             self._refresh()
@@ -229,12 +249,15 @@ class LiveAttempt:
         """End the attempt. Energy and time of an unfinished epoch count up to now, if the device still answers."""
         if self._in_epoch:
             with contextlib.suppress(Exception):  # after an error on the GPU every call may raise that error again
+                self._torch_pass_over()
                 self._meter.end_training()
                 self._meter.advance(read(self._device))
-        self._check.close()
-        meter = self._meter
+        meter, steps = self._meter, self._torch.by_optimizer.values() if self._torch else ()
+        if self._torch is not None:
+            self._torch.close()
         if not self.no_data:
-            self._bypassed = self._check.why_not_used(meter.samples, meter.epochs_done, meter.samples_per_epoch)
+            self._bypassed = self._check.why_not_used(meter.samples, meter.epochs_done, meter.samples_per_epoch, steps)
+            self._bypassed = self._bypassed or self._blind
         if self._bypassed is not None:
             why = self._bypassed
             log.warning("Zeus: this run teaches nothing and counts as no saving: %s. Remedy: %s.", why, TELL_STEPS)
@@ -290,6 +313,11 @@ class LiveAttempt:
         return self._meter.epochs_done
 
     @property
+    def optimizer_steps(self) -> int:
+        """Of torch, since the first epoch began."""
+        return self._torch.by_optimizer.total() if self._torch else 0
+
+    @property
     def left_after_report(self) -> bool:
         """Whether at least one epoch was reported, and no step was made since."""
         return self._meter.epochs_done > 0 and not (self._in_epoch and self._meter.stepped)
@@ -316,6 +344,11 @@ class LiveAttempt:
 
     def _begin_epoch(self) -> None:
         self._in_epoch = True
+        if self._torch is None and "torch.optim.optimizer" in sys.modules:
+            self._torch = TorchSteps(self.local_batch_size, self.torch_stepped, self._torch_pass_over)
+            if self.told:
+                self._torch.ignore_draws()
+        self._steps_before = self.optimizer_steps
         self._meter.start_epoch()
         self._refresh()
 
@@ -337,8 +370,35 @@ class LiveAttempt:
         if not self._in_epoch:
             problem = "run.report() ends an epoch, and none has begun. Call it once in `for _ in run.epochs()`."
             raise ReportError(problem)
+        self._torch_pass_over()
+        if not self._meter.stepped and self.optimizer_steps > self._steps_before:
+            self._blind = f"torch made steps in epoch {self._meter.epochs_done}, and no batch was drawn for them"
         self._in_epoch = self._adoptable = False
         self._meter.end_epoch()
+
+    def _hear(self) -> None:
+        """The author tells the steps: those that torch showed in this epoch do not count."""
+        self.told, self._held = True, 0
+        if self._torch is not None:
+            self._torch.ignore_draws()
+        if self._meter.drop_epoch():
+            self._check = BatchSizeCheck(self.planned.batch_size)
+
+    def _torch_pass_over(self) -> None:
+        """The training steps that torch showed have ended, with the one that is held."""
+        held, self._held = self._held, 0
+        if held:
+            if not self._meter.training:
+                self._start_training(first_step_done=True)
+            self._add(held)
+        if not self.told:
+            self._meter.end_training()
+
+    def _add(self, samples: int) -> None:
+        self._meter.samples += samples
+        if samples != self.planned.batch_size:
+            self._check.add(samples)
+        self._device.on_step(samples)
 
     def _check_batches(self) -> None:
         if self._dropped is not None and self.untrained:

@@ -6,11 +6,9 @@ batch size teaches nothing about it; there a false alarm is worse than a miss.
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import Observation, PlannedAttempt
@@ -57,53 +55,39 @@ CLOSE = 1.25  # sizes that differ by less than this factor count as the same
 class BatchSizeCheck:
     """Adds up the steps whose size is not the chosen one; those of the chosen size cost nothing.
 
-    A loop that accumulates gradients may tell each of its parts. Where torch is loaded, its own count of optimizer
-    steps shows that: it is asked for from the first step of another size on, by a hook that :meth:`close` removes.
+    A loop that accumulates gradients may tell each of its parts: torch's own count of optimizer steps shows that.
     """
 
     def __init__(self, batch_size: int) -> None:
         self.batch_size = batch_size
-        self._steps = self._samples = self._largest = 0  # of another size
-        self._optimizer_steps: Counter[int] = Counter()  # by optimizer: a training may have several
-        self._hooks: contextlib.ExitStack | None = None  # None until torch is asked
+        self._others: Counter[int] = Counter()  # steps of another size, by their samples
 
     def add(self, samples: int) -> None:
         """Count a step of another size."""
-        self._steps, self._samples = self._steps + 1, self._samples + samples
-        self._largest = max(self._largest, samples)
-        if self._hooks is None:
-            self._hooks = contextlib.ExitStack()
-            torch_optimizer = sys.modules.get("torch.optim.optimizer")
-            register = getattr(torch_optimizer, "register_optimizer_step_post_hook", None)
-            if register is not None:
-                with contextlib.suppress(Exception):  # a torch that refuses it: the check goes without
-                    self._hooks.callback(register(self._count).remove)
+        self._others[samples] += 1
 
-    def why_not_used(self, samples: int, epochs: int, samples_per_epoch: float | None) -> str | None:
+    def why_not_used(
+        self, samples: int, epochs: int, samples_per_epoch: float | None, optimizer_steps: Iterable[int] = ()
+    ) -> str | None:
         """Why this attempt shows nothing of its batch size; None where it does, or where that cannot be told.
 
-        :param samples: told in all.
+        :param samples: in all.
         :param epochs: that ended with a report.
+        :param optimizer_steps: of each of torch's optimizers.
         """
         b = self.batch_size
         if not samples:
             return f"no step was told, so nothing shows that batch size {b} was used" if epochs else None
-        even = 0.8  # mean size of a step over the largest one, from which on the steps are of one size
-        if 2 * self._samples < samples or self._samples < even * self._steps * self._largest:
+        even = 0.8  # share of the samples in steps of one size, from which on the steps are of that size
+        size, steps = max(self._others.items(), key=lambda each: each[0] * each[1], default=(b, 0))
+        others = sum(each * n for each, n in self._others.items())
+        if 2 * others < samples or size * steps < even * others:
             return None  # most steps are of the chosen size, or sizes vary
-        if (samples_per_epoch or 0.0) < 2 * max(b, self._largest) or is_close(self._largest, b):
+        if (samples_per_epoch or 0.0) < 2 * max(b, size) or is_close(size, b):
             return None  # the last batch of an epoch may be any size
-        if any(is_close(self._samples / n, b) for n in self._optimizer_steps.values()):
-            return None  # gradients were accumulated
-        return f"its steps had {self._largest:,} samples each, and not the {b:,} of the chosen batch size"
-
-    def close(self) -> None:
-        """Remove the hook."""
-        if self._hooks is not None:
-            self._hooks.close()
-
-    def _count(self, optimizer: Any, args: object, kwargs: object) -> None:
-        self._optimizer_steps[id(optimizer)] += 1
+        if any(is_close(samples / n, b) for n in optimizer_steps):
+            return None  # gradients were accumulated, or a loader gives batches in advance
+        return f"its steps had {size:,} samples each, and not the {b:,} of the chosen batch size"
 
 
 def is_close(size: float, other: float) -> bool:

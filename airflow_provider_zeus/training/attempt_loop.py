@@ -19,7 +19,7 @@ from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled, raise_again, swallowing_except
-from airflow_provider_zeus.training.plan_progress import PlanProgress
+from airflow_provider_zeus.training.plan_progress import IN_CHILD, PlanProgress
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -48,7 +48,10 @@ def train(run: PlanProgress, fn: Callable[[], T]) -> T:
                     torch.cuda.empty_cache()
         live = run.begin(index)
         log.info("Zeus attempt %d: batch size %d. %s", live.number, live.planned.batch_size, live.planned.why)
-        kept, value = _run_attempt(run, live, fn)
+        try:
+            kept, value = _run_attempt(run, live, fn)
+        finally:
+            run.call_again(fn)
         if kept:
             return value  # type: ignore[return-value]
     raise AssertionError("the last attempt of a plan is never followed")
@@ -66,11 +69,12 @@ def end_unfinished(run: PlanProgress, *, error_before: BaseException | None) -> 
     if error is error_before:
         error = None
     if live is None:
-        run.never_ran(0, "the process ended before it began to train")
+        run.never_ran(0, IN_CHILD if run.child_trained else "the process ended before it began to train")
     elif not live.ended:
         stopped = error or live.interrupt or run.killed  # a swallowed interrupt ends the attempt too
         kept = run.loop_only and (live.left_after_report or live.not_needed) and stopped is None
-        reason = error_text(error) if error else "the process left the loop before its end"
+        left = IN_CHILD if run.child_trained else "the process left the loop before its end"
+        reason = error_text(error) if error else left
         over = kept or live.interrupt is not None
         no_memory = error is not None and out_of_memory(error) and live.number == run.plan.first_attempt
         run.end(*(live.outcome if over else (State.FAILED, reason)), out_of_memory=no_memory)
@@ -119,10 +123,10 @@ def _end_returned(run: PlanProgress, live: LiveAttempt, value: object) -> bool:
     live.leave()
     if not live.epochs_done and not live.no_data and not live.not_needed:  # neither quality nor epochs are known
         others = f"; it reported {', '.join(sorted(live.reported_names))}" if live.reported_names else ""
-        unreported = ReportError(
-            f"the training function returned without one run.report({run.job.parsed_target.metric}=...){others}. "
-            "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
-        )
+        remedy = "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
+        remedy = f"The reason: {IN_CHILD}" if run.child_trained else remedy
+        without = f"without one run.report({run.job.parsed_target.metric}=...){others}"
+        unreported = ReportError(f"the training function returned {without}. {remedy}")
         if not _next_follows(run, live, unreported):
             run.finish(kept=False)
             raise unreported

@@ -1,16 +1,24 @@
-"""``run.data_loader()``: a torch loader of the chosen batch size that counts every step in the run handle."""
+"""``run.data_loader()``: a loader of the chosen batch size that counts every step in the run handle."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import Any, Protocol
+from weakref import ref
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.training.ranks import Ranks
-from airflow_provider_zeus.training.samples import BatchCount, all_dropped, batch_size_of, samples_per_pass
+from airflow_provider_zeus.training.samples import (
+    BatchCount,
+    all_dropped,
+    batch_size_of,
+    batches_again,
+    samples_per_pass,
+)
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +28,11 @@ class Listener(Protocol):
 
     driven: bool  # a framework's callback counts the steps
     warned: set[str]  # warnings that were given once in this run
+    newest_pass: Callable[[], Any]  # the newest pass that is not over; its batches are those that count
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps that torch made in the present attempt; 0 where that is not known."""
 
     def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
         """Begin a pass of so many samples; None when the loader does not know.
@@ -38,15 +51,18 @@ class Listener(Protocol):
 
 
 class ZeusDataLoader:
-    """Iterates over a torch ``DataLoader``; each batch counts as one step when the next one is asked for.
+    """Iterates over a loader; each batch counts as one step when the next one is asked for, or the epoch is reported.
 
     It has the loader's attributes, such as ``dataset``. Where a framework's callback drives the run, that one counts.
+
+    :param batch_size: of this process, to recognise batches by where the loader does not know it.
+    :param shared: sampler of this process's share of the data.
     """
 
-    def __init__(self, loader: Any, listener: Listener, shared: Any = None) -> None:
+    def __init__(self, loader: Any, listener: Listener, batch_size: int, shared: Any = None) -> None:
         self.loader = loader
-        self._listener = listener
-        self._shared, self._passes = shared, 0  # sampler of this process's share of the data; passes begun
+        self._listener, self._likely = listener, batch_size
+        self._shared, self._passes = shared, 0  # passes begun
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -59,19 +75,25 @@ class ZeusDataLoader:
     def __iter__(self) -> Iterator[Any]:
         if self._shared is not None:
             self._shared.set_epoch(self._passes)  # without it every pass has the same order
-            self._passes += 1
-        return iter(self.loader) if self._listener.driven else _Pass(self.loader, self._listener)
+        self._passes += 1
+        if self._listener.driven:
+            return iter(self.loader)
+        return _Pass(self.loader, self._listener, self._likely, first=self._passes == 1)
 
 
 class _Pass:
-    """One pass. No generator: after an interrupt the next ``next()`` must raise it again, not end the loop."""
+    """One pass. No generator: after an interrupt the next ``next()`` must raise it again, not end the loop.
 
-    def __init__(self, loader: Any, listener: Listener) -> None:
-        self._loader, self._listener = loader, listener
+    Of passes side by side (``zip``) the newest one counts: an optimizer step trains on a batch of each.
+    """
+
+    def __init__(self, loader: Any, listener: Listener, likely: int, *, first: bool) -> None:
+        self._loader, self._listener, self._likely, self._first = loader, listener, likely, first
         self._batches: Iterator[Any] | None = None  # None before the first batch
         self._pending = 0  # samples of the batch that the caller has now
-        self._empty, self._over = True, False
+        self._empty, self._over, self._counted = True, False, False
         self._began_s = self._waited_s = 0.0
+        self._me = ref(self)
 
     def __iter__(self) -> _Pass:
         return self
@@ -80,34 +102,85 @@ class _Pass:
         if self._over:
             raise StopIteration
         if self._pending:
-            pending, self._pending = self._pending, 0
-            self._listener.step(pending)
+            self._count()
         batches = self._batches
         if batches is None:
-            self._leave = self._listener.start_pass(samples_per_pass(self._loader))
-            self._samples_of = BatchCount(self._loader)
-            self._began_s = perf_counter()
-            self._batches = batches = iter(self._loader)
+            self._batches = batches = self._begun()
         asked_s = perf_counter()
         try:
             batch = next(batches)
         except StopIteration:
-            self._over = True
-            now_s = perf_counter()
-            if self._empty and (error := all_dropped(self._loader)) is not None:
-                self._listener.no_batch(error)
-            self._listener.end_pass(self._waited_s, now_s - self._began_s)
+            self._end()
             raise
         self._waited_s += perf_counter() - asked_s
-        self._empty = False
         self._pending = self._samples_of(batch)
+        if self._empty:
+            self._empty, self._steps_before = False, self._listener.optimizer_steps
+            self._look_at(batch)
         return batch
+
+    def flush(self) -> None:
+        """Count the batch that the caller has, at the end of an epoch; not one that was only looked at."""
+        if self._pending and (self._counted or self._listener.optimizer_steps > self._steps_before):
+            self._count()
 
     def __del__(self) -> None:
         """End a pass whose loop was left by ``break``: the loop drops its iterator."""
         if self._batches is not None and not self._over:
             with contextlib.suppress(Exception):
+                self._close()
                 self._leave(self._pending)
+
+    def _begun(self) -> Iterator[Any]:
+        beside = self._listener.newest_pass()
+        paired = beside is not None and beside._pending and not beside._counted
+        self._leave = self._listener.start_pass(0.0 if paired else samples_per_pass(self._loader))
+        self._before, self._listener.newest_pass = self._listener.newest_pass, self._me
+        self._samples_of = BatchCount(self._loader, likely=self._likely)
+        self._began_s = perf_counter()
+        return iter(self._loader)
+
+    def _count(self) -> None:
+        pending, self._pending = self._pending, 0
+        if self._listener.newest_pass is self._me:
+            self._counted = True
+            self._listener.step(pending)
+
+    def _look_at(self, batch: Any) -> None:
+        """Look at the first batch. Raises JobSpecError where it does not tell how many samples it has."""
+        if not self._pending and batch_size_of(self._loader) is None:
+            raise JobSpecError.of(
+                "run.data_loader(): batch_size",
+                None,
+                f"the data make their own batches, and nothing says that they have {self._likely} samples",
+                "iterate over them yourself, with batches of run.batch_size (run.local_batch_size, where several "
+                "processes train together), and call run.step(len(batch)) after each optimizer step",
+            )
+        made, again = getattr(self._loader, "batch_sampler", None) is not None, "batches of batches"
+        if made and self._pending > 1 and batches_again(batch, self._pending) and again not in self._listener.warned:
+            self._listener.warned.add(again)
+            log.warning(
+                "Zeus: run.data_loader() makes batches of %d of what the data set gives, and that seems to be batches "
+                "already: each tensor of a batch begins with %d x %d. Remedy: run.data_loader(data, batch_size=None).",
+                *3 * [self._pending],
+            )
+
+    def _close(self) -> None:
+        self._over = True
+        if self._listener.newest_pass is self._me:
+            self._listener.newest_pass = self._before
+
+    def _end(self) -> None:
+        now_s, counts = perf_counter(), self._listener.newest_pass is self._me
+        self._close()
+        if self._empty and not self._first and self._batches is self._loader:
+            remedy = "build it anew for each epoch: `for batch in run.data_loader(batches()):`"
+            problem = "the pass before has used it up, and it gives no other"
+            raise JobSpecError.of("run.data_loader()", type(self._loader).__name__, problem, remedy)
+        if self._empty and (error := all_dropped(self._loader)) is not None:
+            self._listener.no_batch(error)
+        if counts:
+            self._listener.end_pass(self._waited_s, now_s - self._began_s)
 
 
 def run_loader(
@@ -121,7 +194,8 @@ def run_loader(
     Raises what :func:`make_loader` raises.
     """
     shared: Any = None
-    if ranks.several and options.keys().isdisjoint(("sampler", "batch_sampler")) and _is_indexed(data):
+    sampled = not options.keys().isdisjoint(("sampler", "batch_sampler"))
+    if ranks.several and not sampled and not _is_loader(data) and not isinstance(data, _torch_data().IterableDataset):
         from torch.utils.data import DistributedSampler
 
         shuffle, drop_last = bool(options.get("shuffle")), bool(options.get("drop_last"))
@@ -132,11 +206,14 @@ def run_loader(
     if ranks.several and (doubt := _not_divided(loader)) and doubt not in listener.warned:
         listener.warned.add(doubt)
         log.warning("Zeus: each of %d processes %s.", ranks.size, doubt)
-    return ZeusDataLoader(loader, listener, shared)
+    return ZeusDataLoader(loader, listener, batch_size, shared)
 
 
 def _not_divided(loader: Any) -> str:
     """What each of several processes does with a loader that seems to give all of the data to each; else empty."""
+    torch_loader = getattr(sys.modules.get("torch.utils.data"), "DataLoader", ())
+    if not isinstance(loader, torch_loader) or hasattr(loader, "split_batches"):  # Accelerate's divides each batch
+        return ""
     from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
 
     batches = loader.batch_sampler
@@ -150,46 +227,38 @@ def _not_divided(loader: Any) -> str:
     return ""
 
 
-def _is_indexed(data: Any) -> bool:
-    """Whether a data set can be divided by index; an iterable one has to divide itself."""
-    try:
-        from torch.utils.data import DataLoader, IterableDataset
-    except ModuleNotFoundError:  # make_loader raises it
-        return False
-    return not isinstance(data, DataLoader | IterableDataset)
+def _is_loader(data: Any) -> bool:
+    """Whether ``data`` gives batches already: a loader of torch or of another library, a generator.
+
+    What can be indexed is a data set, and so is a stream of torch that holds no loader itself.
+    """
+    torch_data = sys.modules.get("torch.utils.data")
+    if torch_data is not None and isinstance(data, torch_data.DataLoader):
+        return True
+    if torch_data is not None and isinstance(data, torch_data.IterableDataset):
+        parts = list(getattr(data, "__dict__", {}).values())
+        parts += [each for part in parts if isinstance(part, list | tuple) for each in part]
+        return any(isinstance(part, torch_data.DataLoader) for part in parts)
+    return hasattr(data, "__iter__") and not hasattr(data, "__getitem__")
 
 
 def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
-    """A torch ``DataLoader`` over ``data`` (a data set), or ``data`` itself where it is one of this batch size.
+    """A torch ``DataLoader`` over ``data`` (a data set), or ``data`` itself where it is a loader of this batch size.
 
     Raises JobSpecError: another batch size in ``options`` or in the loader, options for a loader that is built
-    already; ModuleNotFoundError without torch.
+    already; ModuleNotFoundError for a data set without torch.
     """
-    try:
-        from torch.utils.data import DataLoader
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "run.data_loader() needs torch: install airflow-provider-zeus[torch], "
-            "or call run.step(samples) in your own loop for any other framework."
-        ) from error
-    if isinstance(data, DataLoader):
+    if _is_loader(data):
         if options:
             names = ", ".join(sorted(options))
             problem = "the loader is built already and cannot take options"
             raise JobSpecError.of("run.data_loader(): options", names, problem, "give its data set, or leave them out")
     else:
+        torch_data = _torch_data()
         whole_batches = getattr(options.get("sampler"), "batch_size", None) is not None  # of indices, by the sampler
         size = {} if options.get("batch_sampler") is not None else {"batch_size": None if whole_batches else batch_size}
-        data = DataLoader(data, **{**size, **options})
-    if batch_size_of(data) is None:
-        raise JobSpecError.of(
-            "run.data_loader(): batch_size",
-            None,
-            f"the data set or its sampler makes its own batches, and nothing says that they have {batch_size} samples",
-            "iterate over it yourself, with batches of run.batch_size (run.local_batch_size, where several processes "
-            "train together), and call run.step(len(batch)) after each optimizer step",
-        )
-    if batch_size_of(data) != batch_size:
+        data = torch_data.DataLoader(data, **{**size, **options})
+    if batch_size_of(data) not in (None, batch_size):
         raise JobSpecError.of(
             "run.data_loader(): batch_size",
             batch_size_of(data),
@@ -198,3 +267,15 @@ def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
             "processes train together)",
         )
     return data
+
+
+def _torch_data() -> Any:
+    """``torch.utils.data``. Raises ModuleNotFoundError with the remedy."""
+    try:
+        import torch.utils.data
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "run.data_loader() needs torch: install airflow-provider-zeus[torch], "
+            "or call run.step(samples) in your own loop for any other framework."
+        ) from error
+    return torch.utils.data

@@ -86,6 +86,10 @@ class DistributedAttempt(LiveAttempt):
         """Count one optimizer step: ``samples`` in this process, as many in each of the others."""
         super().step(samples * self._ranks.size)
 
+    def torch_stepped(self, samples: int) -> None:
+        """Count a step that torch made here over ``samples``, and over as many in each of the other processes."""
+        super().torch_stepped(samples * self._ranks.size)
+
     def report(self, target: Target, metrics: Mapping[str, Any]) -> None:
         """End an epoch. What follows is decided in :meth:`next_epoch`."""
         metric = self._picked(target, metrics)

@@ -114,6 +114,14 @@ class AttemptMeter:
         self.epochs_done += 1
         self._epoch_from = self.samples
 
+    def drop_epoch(self) -> bool:
+        """Forget the steps of the present epoch; return whether there were any."""
+        dropped = self.stepped
+        if dropped:
+            self.end_training()
+            self.samples = self._epoch_from
+        return dropped
+
     def advance(self, reading: Reading, *, phase_ends: bool = False) -> None:
         """Count energy and time up to ``reading``. Adds a power point about once a second and at the end of a phase."""
         self._total.advance(reading)

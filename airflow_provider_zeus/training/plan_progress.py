@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import mmap
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -68,6 +70,12 @@ class Heartbeat:
 log = logging.getLogger(__name__)
 
 
+IN_CHILD = (
+    "a process that was forked from the training's trains with its run handle, and nothing of it counts. Train in the "
+    "process that got the run, or start several by torchrun (docs/several-gpus.md)."
+)
+
+
 class PlanProgress:
     """Begins and ends the attempts of a plan, and writes both into the result.
 
@@ -98,6 +106,8 @@ class PlanProgress:
         self._kept = False
         self._folder: AttemptDir | None = None  # of the present attempt, once it is used
         self._pid = os.getpid()
+        self._of_children = mmap.mmap(-1, 1)  # shared with forked children: whether one of them trained
+        self._child_told = False  # in a child: it was told so
         self._clock_offset_s = time.time() - device.now_s()  # a simulated device has a clock of its own
         self.trackers = Trackers(() if ranks.rank else job.log_to)
         self._sender = ResultSender(sink)
@@ -107,6 +117,17 @@ class PlanProgress:
     def forked(self) -> bool:
         """Whether this process is a forked child of the one that trains. Such a child writes nothing."""
         return os.getpid() != self._pid
+
+    @property
+    def child_trained(self) -> bool:
+        """Whether a forked child trained with this run's handle."""
+        return bool(self._of_children[0])
+
+    def note_child(self) -> None:
+        """In a forked child that trains: say once that nothing of it counts."""
+        if self.forked and not self._child_told:
+            self._child_told, self._of_children[0] = True, 1
+            log.error("Zeus: %s", IN_CHILD)
 
     @property
     def present(self) -> LiveAttempt:
@@ -142,7 +163,13 @@ class PlanProgress:
         if self.plan.rehearsal is not None:
             if self.ranks.several:  # one process that ended would leave the others waiting
                 raise RehearsalOver(f"{self.ranks.size} processes train together")
-            kind = partial(RehearsedAttempt, rehearsal=self.plan.rehearsal, may_begin_again=not loop_only)
+            kind = partial(
+                RehearsedAttempt,
+                rehearsal=self.plan.rehearsal,
+                may_begin_again=not loop_only,
+                first=self.live if isinstance(self.live, RehearsedAttempt) else None,
+                trackers=self.trackers,
+            )
         elif self.ranks.several:
             kind = partial(DistributedAttempt, ranks=self.ranks)
         offset_s, now_s = self._clock_offset_s, self.device.now_s
@@ -172,12 +199,37 @@ class PlanProgress:
         assert live is not None
         with outlived(f"measure the end of attempt {live.number}"):  # the device may fail: the sums so far are kept
             live.stop()
+        if self.child_trained and not self.forked:
+            log.error("Zeus: %s", IN_CHILD)
         self.profile += live.measured
         observation = replace(live.snapshot, learning_rate=self.learning_rate)
         observation = replace(observation, out_of_memory=out_of_memory, returned=returned)
         self._send("end", live, state=state, reason=reason, observation=observation)
-        if state.conclusive and self.killed is None:
+        if state.conclusive and self.killed is None and self.plan.rehearsal is None:
             self.trackers.write(live, state, observation, self.job.parsed_target.metric)
+
+    def call_again(self, fn: Callable[[], object]) -> None:
+        """In a rehearsal, where it leaves a doubt: call the training function again, as the next attempt would.
+
+        The call ends at its first optimizer step.
+        """
+        first, over = self.live, sys.exc_info()[1]
+        if self.forked or not isinstance(first, RehearsedAttempt) or not isinstance(over, RehearsalOver | None):
+            return
+        if first.leaves_doubt:
+            plan, (planned,), sizes = (
+                self.plan,
+                self.plan.attempts,
+                (self.job.default_batch_size, *self.job.batch_sizes),
+            )
+            other = next((size for size in sizes if size != planned.batch_size), planned.batch_size)
+            first_attempt, folder, self._folder = plan.first_attempt + 1, self._folder, None
+            self.plan = replace(plan, attempts=(replace(planned, batch_size=other),), first_attempt=first_attempt)
+            again = self.begin(0)
+            with suppress(BaseException):
+                fn()
+            again.stop()
+            self.live, self.plan, self._folder = first, plan, folder
 
     def end_roughly(self, state: State, *, kept: bool) -> None:
         """Write the end of the present attempt once more, after that has failed: with its sums so far and no more."""

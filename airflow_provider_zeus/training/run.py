@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.patience import outlived
@@ -56,12 +56,20 @@ class ZeusRun:
         self.driven = False  # a framework's callback counts the steps
         self._in_train = False
         self.warned: set[str] = set()  # warnings that were given once
+        self.newest_pass: Callable[[], Any] = lambda: None  # of a loader, while it is not over
         self.job = plan.job
         self._target = self.job.parsed_target
         self._error_before = getattr(sys, "last_value", None)  # the interpreter sets it when an error ends a script
         self._resources = ExitStack()
         self._hand_over: Callable[[Any], None] = lambda value: None  # takes the value of the kept attempt
         self._progress = PlanProgress(plan, self.job, device, limits, sink, ranks, try_number=try_number)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be handed to another process, as by ``spawn``: nothing that it does there would count."""
+        raise TypeError(
+            "a ZeusRun cannot be handed to another process. Open it and train in one process, or start several by "
+            "torchrun (docs/several-gpus.md)."
+        )
 
     @classmethod
     def from_plan(
@@ -206,6 +214,7 @@ class ZeusRun:
         Outside of ``train()`` the plan's last attempt runs. Raises ReportError at the begin of an epoch when the one
         before reported nothing, and at the begin of a loop after one that ended normally: one run trains one model.
         """
+        self._progress.note_child()
         live = self._progress.present
         raise_again(live.interrupt)
         if live.over:
@@ -218,8 +227,9 @@ class ZeusRun:
     def data_loader(self, data: Any, **options: Any) -> ZeusDataLoader:
         """A torch loader of the chosen batch size over a data set; ``options`` go to ``torch.utils.data.DataLoader``.
 
-        ``data`` may be a DataLoader that was built with ``run.batch_size``. Wrap the training data only, not the
-        validation data. Raises JobSpecError when another batch size is given.
+        ``data`` may be a loader that was built with ``run.batch_size``, of torch or of another library, or a generator
+        of such batches: its batches count as they are. Wrap the training data only, not the validation data. Raises
+        JobSpecError when another batch size is given, and at a first batch that does not tell its size.
         """
         live = self._progress.live
         seed = self.plan.seed + (live.passes if live else 0)  # the same on all ranks
@@ -231,6 +241,8 @@ class ZeusRun:
         if progress.killed is not None:
             raise_again(progress.killed)
         live = progress.live or progress.present
+        if not live.told:
+            progress.note_child()
         live.step(live.local_batch_size if samples is None else int(samples))
 
     def report(self, **metrics: float) -> None:
@@ -240,9 +252,12 @@ class ZeusRun:
         epoch; the target's metric is no number, or in another unit than the target; no target value was set; no epoch
         has begun.
         """
+        self._progress.note_child()
         live = self._progress.present
         raise_again(live.interrupt)
         self._progress.trackers.look()
+        if (newest := self.newest_pass()) is not None:
+            newest.flush()
         live.report(self._target, metrics)
 
     def set_target(self, value: float) -> None:
@@ -316,6 +331,7 @@ class ZeusRun:
     # ------------------------------------------------------------------ for loaders and callbacks (Listener)
     def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
         """Begin a pass of a loader; see :meth:`.Listener.start_pass`."""
+        self._progress.note_child()
         return self._progress.present.start_pass(expected_samples)
 
     def no_batch(self, error: JobSpecError) -> None:
@@ -325,6 +341,11 @@ class ZeusRun:
     def end_pass(self, waited_s: float, looped_s: float) -> None:
         """End a pass of a loader; see :meth:`.Listener.end_pass`."""
         self._progress.present.end_pass(waited_s, looped_s)
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps that torch made in the present attempt; 0 where that is not known."""
+        return self._progress.live.optimizer_steps if self._progress.live else 0
 
     def beat(self) -> None:
         """Send the newest partial sums now; the heartbeat does so every few seconds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -21,9 +21,11 @@ class Trackers:
     """The trackers of one process. Raises nothing, and says each problem once.
 
     :param names: modules of ``integrations/``, each with ``open_run()`` and ``write()``.
+    :param closed: a run that the training has closed counts, too.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], *, closed: bool = False) -> None:
+        self._closed = closed
         self._trackers = {name: import_module(f"airflow_provider_zeus.integrations.{name}") for name in names}
         self._open: dict[str, Any] = {}  # the run that the training has open, or had before it closed it
         self._said: set[str] = set()
@@ -32,29 +34,41 @@ class Trackers:
         """Remember the runs that the training has open now: it may close them before its function returns."""
         for name, tracker in self._trackers.items():
             try:
-                self._open[name] = tracker.open_run() or self._open.get(name)
+                self._open[name] = tracker.open_run(closed=self._closed) or self._open.get(name)
             except Exception as error:
                 self._say(f"the open run of {name} cannot be found ({type(error).__name__}: {error}).")
+
+    @property
+    def open_runs(self) -> tuple[str, ...]:
+        """Names of the trackers in which a look has found a run."""
+        return tuple(name for name, run in self._open.items() if run is not None)
 
     def write(self, live: LiveAttempt, state: State, seen: Observation, metric: str) -> None:
         """Write the figures of an attempt that has ended; returns after :data:`WRITE_S` at the latest.
 
         :param metric: name of the target's metric.
         """
-        self.look()
-        figures = {"energy_j": seen.energy_j, "time_s": seen.time_s, "epochs": seen.epochs}
-        settings = {
-            "batch_size": live.planned.batch_size,
-            "power_limit_w": seen.power_limit_w,
-            "energy_source": seen.energy_source,
-            "state": state.value,
-            "attempt": live.number,
-        }
-        known = {name: float(value) for name, value in figures.items() if value is not None}
-        set_to = {name: value for name, value in settings.items() if value is not None}
         epochs = enumerate(seen.epoch_metrics or (), live.epochs_resumed)
         curve = [(metric, epoch, value) for epoch, value in epochs]
-        prefix = ZEUS if live.interrupt is None else GIVEN_UP
+        attempt = {"batch_size": live.planned.batch_size, "attempt": live.number}
+        self.write_figures(state, seen, attempt, curve, prefix=ZEUS if live.interrupt is None else GIVEN_UP)
+
+    def write_figures(
+        self,
+        state: State,
+        seen: Observation,
+        attempt: Mapping[str, Any],
+        curve: Sequence[tuple[str, int, float]] = (),
+        *,
+        prefix: str = ZEUS,
+    ) -> None:
+        """The same of an attempt that is described by ``attempt``."""
+        self.look()
+        figures = {"energy_j": seen.energy_j, "time_s": seen.time_s, "epochs": seen.epochs}
+        limit_w, source = seen.power_limit_w, seen.energy_source
+        settings = {**attempt, "power_limit_w": limit_w, "energy_source": source, "state": state.value}
+        known = {name: float(value) for name, value in figures.items() if value is not None}
+        set_to = {name: value for name, value in settings.items() if value is not None}
         opened, self._open = self._open, {}
         for name in list(self._trackers):
             self._write(name, opened.get(name), prefix, known, set_to, curve)

@@ -45,6 +45,7 @@ class Gpu(ctypes.Structure):
                 "lost",
                 "deaf",
                 "has_mig_mode",
+                "own_pid",
             )
         ],
     )

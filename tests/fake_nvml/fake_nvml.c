@@ -40,6 +40,7 @@ struct gpu {
     double busy_percent; /* of the time a kernel runs; below 0: not supported */
     /* may_set 0: nobody, 1: everybody, 2: processes with FAKE_NVML_ROOT in their environment */
     int32_t may_set, has_counter, has_power, mig_enabled, processes, lost, deaf, has_mig_mode;
+    int32_t own_pid; /* of the first process, where it is not 0 */
 };
 struct fault { char function[64]; int32_t code, after, times, seen; }; /* times -1: for good */
 struct count { char function[64]; int32_t calls; };
@@ -335,7 +336,7 @@ static int processes(const struct gpu *g, unsigned *count, struct process *to) {
     *count = g->processes;
     if (!g->processes) return OK;
     if (!to || room < (unsigned)g->processes) return INSUFFICIENT_SIZE;
-    for (int i = 0; i < g->processes; i++) to[i] = (struct process){4000000 + i, 1 << 20, ~0u, ~0u}; /* host pids */
+    for (int i = 0; i < g->processes; i++) to[i] = (struct process){i == 0 && g->own_pid ? (unsigned)g->own_pid : 4000000u + i, 1 << 20, ~0u, ~0u}; /* host pids */
     return OK;
 }
 #define PROCESSES(function) \

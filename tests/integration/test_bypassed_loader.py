@@ -1,4 +1,4 @@
-"""An own ``DataLoader(batch_size=32)`` with ``run.report()`` and no step told: nothing is learned and nothing saved."""
+"""Batches of 32 cut by hand, with ``run.report()`` and no step told: nothing is learned and nothing saved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
 
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.model.trial import TELL_STEPS, State
@@ -42,11 +41,11 @@ def scheduled(run: int) -> dict[str, Any]:
     }
 
 
-def own_loader(run: Any) -> int:
-    model, data = torch.nn.Linear(2, 1), TensorDataset(torch.randn(320, 2), torch.randn(320, 1))
+def own_batches(run: Any) -> int:
+    model, data = torch.nn.Linear(2, 1), (torch.randn(320, 2), torch.randn(320, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for epoch in run.epochs():
-        for x, y in DataLoader(data, batch_size=32):
+        for x, y in zip(*(tensor.split(32) for tensor in data), strict=True):
             torch.nn.functional.mse_loss(model(x), y).backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -59,7 +58,7 @@ def test_fourteen_runs_teach_nothing_save_nothing_and_say_so(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # the store's file
     for n in range(1, RUNS + 1):
-        kept = Recurrence.open(JOB, scheduled(n), conn_id="zeus_default").run().train(own_loader)
+        kept = Recurrence.open(JOB, scheduled(n), conn_id="zeus_default").run().train(own_batches)
         assert kept == 32, "the default: nothing else is tried"
     assert caplog.text.count(TELL_STEPS) == RUNS
     store = open_store()
@@ -82,3 +81,32 @@ def test_fourteen_runs_teach_nothing_save_nothing_and_say_so(
     assert where is not None
     saving = Yardstick.of(as_dataset(log, JOB, where), where).saving([log[-1]])
     assert saved_text.run_verdict(saving).kind == "unknown"
+
+
+def own_loader(run: Any) -> int:
+    model, data = torch.nn.Linear(2, 1), torch.utils.data.TensorDataset(torch.randn(320, 2), torch.randn(320, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for epoch in run.epochs():
+        for x, y in torch.utils.data.DataLoader(data, batch_size=run.batch_size):
+            torch.nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        run.report(accuracy=min(1.0, 0.3 * (epoch + 1)))
+    return int(run.batch_size)
+
+
+def test_an_own_loader_of_the_chosen_size_teaches_without_being_told(
+    airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    for n in range(1, 6):
+        Recurrence.open(JOB, scheduled(n), conn_id="zeus_default").run().train(own_loader)
+    assert TELL_STEPS not in caplog.text
+    store = open_store()
+    try:
+        data = as_dataset(store.trials("d.train"), JOB)
+    finally:
+        store.close()
+    assert data.left_out == {}
+    assert len({trial.batch_size for trial in data.trials}) > 1, "other sizes are tried"
+    assert {trial.observation.samples_per_epoch for trial in data.trials} == {320.0}

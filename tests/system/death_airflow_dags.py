@@ -17,6 +17,7 @@ from typing import Any
 from airflow.sdk import DAG
 
 from airflow_provider_zeus.operators import asking, recurrence
+from airflow_provider_zeus.operators.mixins import ReportsCost
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
 from airflow_provider_zeus.training import metering
 from airflow_provider_zeus.training.profiling import measurement_windows
@@ -27,7 +28,7 @@ HERE = Path(os.environ["ZEUS_TEST_DIR"])
 POINT: Point  # of the task that this process runs
 
 
-def arrange(device_of: Callable[..., Any], push_cost: Callable[..., None]) -> None:
+def arrange(device_of: Callable[..., Any], report_cost: Callable[..., None]) -> None:
     """In the task's process: the cell's GPU, its log, its point."""
 
     def of_cell(job: Any, *args: Any, **options: Any) -> Any:
@@ -43,21 +44,21 @@ def arrange(device_of: Callable[..., Any], push_cost: Callable[..., None]) -> No
             feed_on_demand("task")
         return device_of(job, *args, **options)
 
-    def pushed(self: Any, context: Any) -> None:
-        push_cost(self, context)
+    def reported(self: Any, *args: Any) -> None:
+        report_cost(self, *args)
         POINT.here(AFTER_TELL)
 
     recurrence.device_of = of_cell
     asking.open_store = lambda conn_id, create=True, **_: Held(_url(), POINT, create)
     recurrence.ResultReporter = Watched  # type: ignore[misc]
-    recurrence.Recurrence.push_cost = pushed  # type: ignore[method-assign]
+    ReportsCost.report_cost = reported  # type: ignore[method-assign]
 
 
 def _url() -> str:
     return f"sqlite:///{POINT.folder}/store/zeus.db"
 
 
-arrange(recurrence.device_of, recurrence.Recurrence.push_cost)
+arrange(recurrence.device_of, ReportsCost.report_cost)
 
 for name, timeout_s in json.loads((HERE / "cells.json").read_text()).items():
     with DAG(name, schedule=None, dagrun_timeout=timedelta(seconds=timeout_s) if timeout_s else None):

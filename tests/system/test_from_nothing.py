@@ -105,7 +105,7 @@ class Standalone:
                 login = {"Authorization": f"Bearer {json.load(answer)['access_token']}"}
             costs = urllib.request.Request(f"{self.url}/zeus/api/dags/zeus_demo/costs", headers=login)
             with opener.open(costs, timeout=60) as answer:
-                runs: list[dict[str, Any]] = json.load(answer)["rows"]
+                runs: list[dict[str, Any]] = json.load(answer).get("rows", [])
             return runs
         return []
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, HTTPException, Query, Request, Response  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import BaseUser, GetUserDep
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.config import next_of
 from airflow_provider_zeus.plugin.api import action_routes, auth, reading
@@ -20,9 +21,11 @@ from airflow_provider_zeus.plugin.text.budget_text import budget_answers
 from airflow_provider_zeus.plugin.views import costs, dag_what_if, pages, prices
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
 from airflow_provider_zeus.plugin.views.dag_view import NO_JOB, JobLog, JobRuns
+from airflow_provider_zeus.plugin.views.measured_view import MeasuredLog
 from airflow_provider_zeus.plugin.views.models import short
 from airflow_provider_zeus.reports import export_rows, job_remarks
 from airflow_provider_zeus.reports.budget_figures import budget_spent, trials_of_periods
+from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
@@ -71,7 +74,8 @@ def dag_costs(user: GetUserDep, dag_id: str, job_id: str | None = None, limit: L
         budgets=budget_answers(spent, job, prices.configured(), now_s, reader=dag_id) if job.budget else [],
     )
     table = {"more": runs.more, "skipped": skip, "totals": costs.totals_of(runs.rows)}
-    shown = {**pages.content("dag", runs), **table, "blocks": pages.layout("dag")}
+    page = "dag" if job.chooses_size else "measured"
+    shown = {**pages.content(page, runs), **table, "blocks": pages.layout(page)}
     return answer | shown | {"job_id": job_id, "left_out": left_out}
 
 
@@ -80,8 +84,13 @@ def dag_costs(user: GetUserDep, dag_id: str, job_id: str | None = None, limit: L
 def dag_charts(user: GetUserDep, dag_id: str, job_id: str | None = None) -> Any:
     """Savings and charts of the newest runs: the slow blocks of the tab."""
 
-    def make(store: Store, trials: list[Trial], analysis: JobAnalysis, factors: prices.Factors) -> Any:
+    def make(store: Store, trials: list[Trial], analysis: JobAnalysis | ZeusJob, factors: prices.Factors) -> Any:
         more = reading.has_older(store, dag_id, trials[0].job_id)
+        if isinstance(analysis, ZeusJob):
+            where = next((t.observation.where for t in reversed(trials) if t.observation.where), None)
+            profile = store.profile(trials[-1].job_id, where, analysis.job_version) if where else []
+            measured = MeasuredLog(trials, analysis, factors, more, profile)
+            return {"note": None} | pages.content("measured", measured, slow=True)
         hours = reading.kept_signals(store, analysis.log.job, time.time())
         return {"note": None} | pages.content("dag", JobLog(trials, analysis, factors, hours, more), slow=True)
 
@@ -104,7 +113,9 @@ def dag_what_if_(
         eta=eta, price_per_kwh=price_per_kwh, price_per_gpu_hour=price_per_gpu_hour, g_co2e_per_kwh=g_co2e_per_kwh
     )
 
-    def make(store: Store, trials: list[Trial], analysis: JobAnalysis, factors: prices.Factors) -> Any:
+    def make(store: Store, trials: list[Trial], analysis: JobAnalysis | ZeusJob, factors: prices.Factors) -> Any:
+        if isinstance(analysis, ZeusJob):
+            return {"note": next_rung(analysis)}
         return dag_what_if.answered(analysis, wish, factors)
 
     return _of_newest(_what_ifs, dag_id, job_id, make, wish)
@@ -172,7 +183,7 @@ def _of_newest(
     cache: LruCache[Any],
     dag_id: str,
     job_id: str | None,
-    make: Callable[[Store, list[Trial], JobAnalysis, prices.Factors], Any],
+    make: Callable[[Store, list[Trial], JobAnalysis | ZeusJob, prices.Factors], Any],
     *asked: object,
 ) -> Any:
     """An answer about the newest runs, kept until the log, the settings, the prices or the day change.
@@ -198,8 +209,11 @@ def _of_newest(
     return cache.get(key, made)
 
 
-def _analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> JobAnalysis:
+def _analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> JobAnalysis | ZeusJob:
+    """What the log teaches; of a job that chooses no batch size, the job alone."""
     live = store.settings(job_id)
+    if not (job := job_today(trials, live)).chooses_size:
+        return job
     job, switched = next_of(job_today(trials, live))
     dataset, profiles = reading.learned(store, dag_id, job, trials)
     spent = budget_spent(lambda last: store.trials(job_id, last=last), job, prices.configured(), time.time())

@@ -58,6 +58,8 @@ def job_saved(dag_id: str, job_id: str, user: GetUserDep) -> Any:
     job = overview_view.readable_job(newest_here(trials), store.settings(job_id))
     if job is None:
         return overview_view.unreadable()
+    if not job.chooses_size:
+        return overview_view.measured(job)
     dataset, profiles = reading.learned(store, dag_id, job, trials)
     return overview_view.saved(trials, dataset, profiles, all_of=not reading.has_older(store, dag_id, job_id))
 
@@ -93,6 +95,8 @@ def month_saved(user: GetUserDep, month: str | None = None) -> Any:
             job = overview_view.readable_job(newest_here(trials), store.settings(job_id)) if trials else None
             if job is None:
                 return "no run of it can be read here"
+            if not job.chooses_size:
+                return "its runs are measured as they are"
             dataset, profiles = reading.learned(store, dag_id, job, trials)
             return saved_between((dag_id, job_id), dataset, profiles, bounds[0], bounds[-1])
         finally:

@@ -48,7 +48,9 @@ def run_costs(user: GetUserDep, dag_id: str, run_id: str, job_id: str | None = N
     for key, own in chosen.items():
         saving = saving_of(store, own, live[key[0]], pending)
         shared = run_view.shared_job(chosen, key)
-        part = run_view.RunPart(own, live[key[0]], pending, saving, factors, shared, waits.get(key[1:]))
+        sized = own[-1].batch_size is not None
+        profile = [] if sized or store is None else _profile(store, own[-1])
+        part = run_view.RunPart(own, live[key[0]], pending, saving, factors, shared, waits.get(key[1:]), profile)
         parts.append(part.head | pages.content("run", part))
     refresh_s = reading.heartbeat_s() if any(part["live"] for part in parts) else None
     summary = run_view.summary(parts)
@@ -114,6 +116,8 @@ def saving_of(
     if store is None or last is None or any(t.key in pending for t in own):
         return None
     job = run_view.job_of_run(own, live)
+    if not job.chooses_size:
+        return None
     dag_id, job_id, where = last.origin.dag_id, last.job_id, last.observation.where
     assert where is not None
     version = store.version(dag_id, job_id, last=reading.MOST_RUNS)  # read before the trials, so never newer
@@ -139,7 +143,9 @@ def _column(store: Store, place: Place) -> Column | None:
     job = overview_view.readable_job(own[-1], live) if own else None
     if job is None:
         return None
-    if every:
+    if not job.chooses_size:
+        saved = "Measured as it is"
+    elif every:
         dataset, profiles = reading.learned(store, place.dag_id, job, every)
         all_of = not reading.has_older(store, place.dag_id, place.job_id)
         found = overview_view.saved(every, dataset, profiles, all_of=all_of)

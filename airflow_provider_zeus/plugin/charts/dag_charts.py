@@ -21,6 +21,7 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
     scale,
     scatter,
 )
+from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.dag_known import HistoryBreak, RunKey
 from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Table
 from airflow_provider_zeus.units import cost_text, counted
@@ -31,6 +32,8 @@ LEGEND = (
     "Colour, and number where it changes: batch size of the run's last attempt. Filled: exploited. Hollow: explored. "
     "Diamond: an attempt before it was given up. Triangle: no model was kept."
 )
+
+MEASURED = "Each point is a run, measured as it is. Triangle: it failed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +91,14 @@ def cost_chart(
     drawn = [v for curve in curves for key in keys if (v := curve.values.get(key)) is not None]
     highest = max([row.cost.value or 0.0 for row in shown] + [v.high or v.value or 0.0 for v in drawn])
     size, unit = scale(highest, shown[0].unit)
-    few, sizes = len(shown) <= 40, sorted({_size(row) for row in shown})
+    few, sizes = len(shown) <= 40, sorted({_size(row) for row in shown}, key=lambda size: size or 0)
     colours = {b: COLOURS[i % len(COLOURS)] for i, b in enumerate(sizes)}
     points = [
         _point(i, row, size, colours[_size(row)], labelled=few and (i == 0 or _size(row) != _size(shown[i - 1])))
         for i, row in enumerate(shown)
     ]
     trained = [row for row in shown if not is_idle(row)]
+    chosen = [row for row in trained if _size(row) is not None]
     trained_points = [point for row, point in zip(shown, points, strict=True) if not is_idle(row)]
     sources = list(dict.fromkeys(row.source.text for row in trained))
     series: list[Option] = []
@@ -112,12 +116,12 @@ def cost_chart(
     option = over_runs(shown, f"cost [{unit}]", series, zero=True, right=110 if curves else 24)
     dots = [s["name"] for s in series if s["type"] == "scatter" and s["name"]]
     option["legend"]["data"] = [*dots, *(curve.name for curve in curves)]
-    note = " ".join([LEGEND, *(each.text for each in breaks), left_out(rows)]).strip()
+    note = " ".join([LEGEND if chosen else MEASURED, *(each.text for each in breaks), left_out(rows)]).strip()
     cheap, newest = min(trained, key=lambda r: r.cost.value or 0.0), trained[-1]
+    explored = f", {sum(r.explored for r in trained)} of them explored" if chosen else ""
     text = (
-        f"Cost of {counted(len(trained), 'run')}, oldest first, {sum(r.explored for r in trained)} of them explored. "
-        f"Newest: {newest.cost.text} with batch size {_size(newest)}. Cheapest: {cheap.cost.text} with batch size "
-        f"{_size(cheap)}. The table holds the same figures."
+        f"Cost of {counted(len(trained), 'run')}, oldest first{explored}. Newest: {newest.cost.text}{_with(newest)}. "
+        f"Cheapest: {cheap.cost.text}{_with(cheap)}. The table holds the same figures."
     )
     return Chart(title=title, option=option, text=text, note=note, table=_table(title, shown, keys, curves))
 
@@ -155,8 +159,8 @@ def _table(title: str, shown: Sequence[RunRow], keys: Sequence[RunKey], curves: 
     found = [
         [
             label(row),
-            str(_size(row)),
-            "–" if is_idle(row) else "explored" if row.explored else "exploited",
+            words.size(_size(row)),
+            "–" if is_idle(row) or _size(row) is None else "explored" if row.explored else "exploited",
             NOT_NEEDED if is_idle(row) else row.cost.text,
             *(text(curve.values.get(key), row.unit) for curve in curves),
             row.source.text,
@@ -170,21 +174,22 @@ def _table(title: str, shown: Sequence[RunRow], keys: Sequence[RunKey], curves: 
 
 def _point(i: int, row: RunRow, size: float, colour: str, *, labelled: bool) -> Option:
     given_up = State.GIVEN_UP.value in [tried.state for tried in row.attempts[:-1]]
-    with_model = row.state in [state.value for state in State if state.kept_model]
+    with_model = row.state in [state.value for state in State if state.kept_model or state is State.DONE]
     symbol = "triangle" if not with_model else "diamond" if given_up else "circle"
-    sizes = ", ".join(f"{t.batch_size} ({t.state_text})" for t in row.attempts)
+    sizes = ", ".join(f"{words.size(t.batch_size)} ({t.state_text})" for t in row.attempts)
     lines = [
         label(row),
         f"cost {row.cost.text} ({row.cost.exact})",
         f"energy {row.energy.text}, time {row.time.text}",
-        f"batch size {sizes}",
+        f"batch size {sizes}" if _size(row) is not None else row.state_text,
         f"{row.phase}, power limit {row.limit.text}, {row.source.text}",
     ]
     value = [i, number((row.cost.value or 0.0) / size)]
     point: Option = {"value": value, "tip": plain("\n".join(lines)), "symbol": symbol}
     if row.explored:
         point["itemStyle"] = hollow(colour)
-    return {**point, "label": {"show": True, "formatter": str(_size(row))}} if labelled else point
+    named = labelled and _size(row) is not None
+    return {**point, "label": {"show": True, "formatter": str(_size(row))}} if named else point
 
 
 def _comparison(curve: ComparisonCurve, keys: Sequence[RunKey], size: float) -> list[Option]:
@@ -199,22 +204,33 @@ def _comparison(curve: ComparisonCurve, keys: Sequence[RunKey], size: float) -> 
 
 
 def _dots(
-    shown: Sequence[RunRow], points: Sequence[Option], colours: Mapping[int, str], *, several: bool
+    shown: Sequence[RunRow], points: Sequence[Option], colours: Mapping[int | None, str], *, several: bool
 ) -> list[Option]:
     """The points by batch size, and by energy source where there are several."""
-    groups: dict[tuple[int, str], list[Option]] = {}
+    groups: dict[tuple[int | None, str], list[Option]] = {}
     for row, point in zip(shown, points, strict=True):
         groups.setdefault((_size(row), row.source.text if several else ""), []).append(point)
     px = 11 if len(shown) <= LARGE else 7
     return [
-        scatter(f"{size} ({source})" if source else str(size), px, {"color": colours[size], "opacity": 1}, data)
+        scatter(
+            f"{_name(size)} ({source})" if source else _name(size), px, {"color": colours[size], "opacity": 1}, data
+        )
         | {"label": {"position": "top"}}
-        for (size, source), data in sorted(groups.items())
+        for (size, source), data in sorted(groups.items(), key=lambda group: (group[0][0] or 0, group[0][1]))
     ]
 
 
-def _size(row: RunRow) -> int:
+def _size(row: RunRow) -> int | None:
     return row.attempts[-1].batch_size
+
+
+def _name(size: int | None) -> str:
+    """Of the points of a batch size."""
+    return "measured" if size is None else str(size)
+
+
+def _with(row: RunRow) -> str:
+    return "" if _size(row) is None else f" with batch size {_size(row)}"
 
 
 def label(row: RunRow) -> str:

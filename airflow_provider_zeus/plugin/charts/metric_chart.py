@@ -10,6 +10,7 @@ from airflow_provider_zeus.model.size_bounds import MOST_EPOCHS
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, Option, base, mark_lines, number, plain, value_axis
+from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import UNKNOWN, Chart, Table
 
 MOST_ROWS = 50  # of the table
@@ -40,7 +41,7 @@ class MetricCurve:
 
 def attempts(trials: Sequence[Trial]) -> Chart | None:
     """Chart of the attempts of one run; None where the log holds the metric of none."""
-    named = [(trial, f"{n}: batch size {trial.batch_size}") for n, trial in enumerate(trials, 1)]
+    named = [(trial, f"{n}: {words.sized(trial)}") for n, trial in enumerate(trials, 1)]
     curves = [curve for trial, name in named if (curve := MetricCurve.of(trial, name))]
     return next(iter(by_metric(curves)), None)
 

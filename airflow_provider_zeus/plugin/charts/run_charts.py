@@ -20,6 +20,7 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
     value_axis,
     watts,
 )
+from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.words import duration
 from airflow_provider_zeus.plugin.views.models import Chart, Table
 
@@ -114,7 +115,7 @@ def _power_line(spans: Sequence[_Span], size: float) -> Option:
     data = _steps(spans, size, [s.point.power_w for s in spans])
     for s, point in zip(spans, data[1::2], strict=True):
         point["tip"] = (
-            f"{duration(s.start_s).text} to {duration(s.end_s).text}, batch size {s.trial.batch_size}\n"
+            f"{duration(s.start_s).text} to {duration(s.end_s).text}, {words.sized(s.trial)}\n"
             f"{plain(PHASES.get(s.point.phase, s.point.phase))}: {watts(s.point.power_w)}, limit {watts(s.limit_w)}"
         )
     windows = [[{"xAxis": number(at / size)} for at in window] for window in _profiling(spans)]
@@ -122,7 +123,7 @@ def _power_line(spans: Sequence[_Span], size: float) -> Option:
     starts = [
         {
             "xAxis": number(s.start_s / size),
-            "label": {"formatter": f"batch size {s.trial.batch_size}", "align": "left", "offset": [2, 0]},
+            "label": {"formatter": f"{words.sized(s.trial)}", "align": "left", "offset": [2, 0]},
         }
         for s in (firsts if len(firsts) > 1 else [])
     ]
@@ -153,7 +154,7 @@ def _table(spans: Sequence[_Span]) -> Table:
         numeric=[False, False, True, True, True, True],
         rows=[
             [
-                f"{group[0].attempt}: batch size {group[0].trial.batch_size}",
+                f"{group[0].attempt}: {words.sized(group[0].trial)}",
                 PHASES.get(group[0].point.phase, group[0].point.phase),
                 duration(group[0].start_s).text,
                 duration(group[-1].end_s).text,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.plugin.charts.chart_parts import bars, base, number, plain, scale, value_axis
+from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.words import energy, source
 from airflow_provider_zeus.plugin.views.models import LONGEST, Chart, Table
 
@@ -73,7 +74,7 @@ def gpus(trials: Sequence[Trial]) -> Chart | None:
 
 
 def _attempt(n: int, trial: Trial) -> str:
-    return f"{n}: batch size {trial.batch_size}"
+    return f"{n}: {words.sized(trial)}"
 
 
 def _table(title: str, shown: Sequence[_Known], names: Sequence[str], sums: Sequence[float]) -> Table:

@@ -124,7 +124,7 @@ export function noCharts(box, problem) {
 
 function attemptItem(attempt, i) {
   const head = element("p", null, { class: "attempt-head" });
-  head.append(element("strong", `${i + 1}. Batch size ${attempt.batch_size}`), " ");
+  head.append(element("strong", attempt.batch_size === null ? "Measured as it is" : `${i + 1}. Batch size ${attempt.batch_size}`), " ");
   head.append(stateBadge(attempt.waits ? "waits" : attempt.state, attempt.state_text), " ", ...sourceBadges(attempt.source));
   head.append(element("span", ` ${attempt.phase}`, { class: "note" }));
   const figures = element("dl");

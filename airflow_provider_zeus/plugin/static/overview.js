@@ -69,7 +69,7 @@ function jobRow(job) {
   const began = new Date(job.began_at * 1000);
   const run = element("a", began.toLocaleString([], { dateStyle: "short", timeStyle: "short" }), { href: airflow("dags", job.dag_id, "runs", job.run_id, "plugin", "zeus-cost-run"), target: "_top", title: job.run_id });
   const last = element("td", null, { "data-sort": job.began_at }, run, element("br"));
-  last.append(`batch size ${job.batch_size} `, stateBadge(job.outcome, job.outcome_text));
+  last.append(job.batch_size === null ? "" : `batch size ${job.batch_size} `, stateBadge(job.outcome, job.outcome_text));
   const trend = element("div", null, { title: job.trend.exact, class: "note trend" },
     element("span", job.trend.blocks, { class: "blocks", "aria-hidden": "true" }), " ", element("span", `Trend: ${job.trend.text}`));
   const row = element("tr", null, {},

@@ -21,7 +21,7 @@ const VIEWS = {
     showJobs(answer.jobs, answer.job_id ?? jobId);
     present(answer, drawPage);
     if (answer.note || !(await fillSlow(answer.blocks, slow))) return;
-    await showWhatIf(byId("what_if").lastElementChild, answer.job_id, byId("charts").querySelector(".front"));
+    if (byId("what_if")) await showWhatIf(byId("what_if").lastElementChild, answer.job_id, byId("charts").querySelector(".front"));
   },
   async run() {
     back("All runs", pageAddress(dagId, { job: jobId }));

@@ -65,7 +65,7 @@ function batchSizes({ attempts }) {
   attempts.forEach((attempt, i) => {
     if (i) list.append(" → ");
     const gone = attempt.state === "given_up" || (attempt.state === "failed" && i < attempts.length - 1);
-    list.append(element(gone ? "s" : "span", attempt.batch_size, { title: attempt.state_text }));
+    list.append(element(gone ? "s" : "span", attempt.batch_size ?? "–", { title: attempt.state_text }));
     if (gone) list.append(element("span", ` (${attempt.state_text})`, { class: "unseen" }));
   });
   return list;

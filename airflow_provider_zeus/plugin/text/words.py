@@ -19,6 +19,7 @@ from airflow_provider_zeus.units import counted, energy_text, joules_text, time_
 STATES = {
     State.RUNNING: "running",
     State.CONVERGED: "reached target",
+    State.DONE: "done",
     State.GIVEN_UP: "given up",
     State.EXHAUSTED: "below target",
     State.NO_METRIC: "no metric reported",
@@ -36,11 +37,13 @@ PHASES = {
     Phase.PINNED: "pinned",
     Phase.FALLBACK: "without the log",
     Phase.IMPORTED: "imported",
+    Phase.MEASURED: "measured",
 }
 SOURCES = {
     "nvml_counter": "GPU counter",
     "nvml_poll": "GPU, polled",
     "rapl": "CPU counter",
+    "rapl_share": "CPU, by share",
     "estimate": "estimate",
     "simulated": "simulated",
     IMPORTED: "imported",
@@ -79,6 +82,16 @@ def cost(value: float, unit: str) -> Figure:
     return duration(value) if unit == "s" else Figure(value=value, text=joules_text(value), exact=f"{value:,.3f} J")
 
 
+def size(batch_size: int | None) -> str:
+    """A batch size; a dash where a task was measured alone."""
+    return "–" if batch_size is None else str(batch_size)
+
+
+def sized(trial: Trial) -> str:
+    """The batch size of a trial, in words."""
+    return "measured as it is" if trial.batch_size is None else f"batch size {trial.batch_size}"
+
+
 def missing(why: str) -> Figure:
     """A figure that is not known, with the reason."""
     return Figure(exact=why)
@@ -107,15 +120,18 @@ def badge(names: Sequence[str | None]) -> Source:
     meaning = {
         "source": "Measured by the hardware.",
         "estimate": "No hardware measured this: processor time multiplied by the watts of [zeus] cpu_watts.",
+        "rapl_share": "An estimate: the processors' counters, by this task's share of their time.",
         IMPORTED: "From an imported file, of a training before Zeus. It is not added to what Zeus measured.",
         "simulated": "No hardware drew this: a model computed it.",
         "no-source": "Nothing measures energy there: the job is tuned on time alone. A GPU with NVML, a CPU with RAPL, "
         "or [zeus] cpu_watts for an estimate gives it a source.",
     }
-    kinds = ["no-source" if n is None else n if n in ("estimate", SIMULATED, IMPORTED) else "source" for n in names]
-    kind = next((k for k in ("simulated", "estimate", IMPORTED, "no-source") if k in kinds), "source")
+    own = ("estimate", "rapl_share", SIMULATED, IMPORTED)
+    kinds = ["no-source" if n is None else n if n in own else "source" for n in names]
+    kind = next((k for k in ("simulated", "estimate", "rapl_share", IMPORTED, "no-source") if k in kinds), "source")
     different = sorted({source(n) for n in names})
-    return Source(name=names[-1], text=" and ".join(different), kind=kind, why=meaning[kind])
+    drawn = "estimate" if kind == "rapl_share" else kind
+    return Source(name=names[-1], text=" and ".join(different), kind=drawn, why=meaning[kind])
 
 
 def badged(chart: Chart, source: Source) -> Chart:
@@ -140,6 +156,9 @@ def settings(live: Mapping[str, Any]) -> list[str]:
 
 def facts(job: ZeusJob, weights: Weights | None) -> list[str]:
     """Target, batch sizes, eta and cost of a job. ``weights`` None: nothing was measured yet."""
+    if not job.chooses_size:
+        limit = "no power limit is set" if job.mode == "measure" else f"eta {job.eta:g} chooses the power limit"
+        return [f"no batch size is chosen, {limit}"]
     sizes = ", ".join(str(b) for b in job.batch_sizes)
     texts = [f"Target {job.target}", f"batch sizes {sizes}; default {job.default_batch_size}", f"eta {job.eta:g}"]
     return [*texts, cost_rule(weights)] if weights else texts
@@ -203,6 +222,8 @@ def ended(trial: Trial) -> str:
         return f"It reached its target{after}{measured}."
     if trial.state is State.EXHAUSTED:
         return f"It ended below its target{measured}: {reason or 'no epoch was left'}."
+    if trial.state is State.DONE:
+        return f"It was measured as it is{f': {reason}' if reason else ''}."
     if trial.state is State.NO_METRIC:
         why = f"no result; {TELL_METRIC}" if reason in (None, NO_RESULT) else reason
         return f"No metric was reported, so whether it reached its target is not known: {why}."

@@ -119,7 +119,7 @@ class Comparison:
             name += ", newest run" * column.of_job
             for n, trial in enumerate(column.trials, 1):
                 attempt = f", attempt {n}" if len(column.trials) > 1 else ""
-                curves.append(metric_chart.MetricCurve.of(trial, f"{name}{attempt}: batch size {trial.batch_size}"))
+                curves.append(metric_chart.MetricCurve.of(trial, f"{name}{attempt}: {words.sized(trial)}"))
             if column.drawn:
                 chart = run_charts.power(column.drawn)
                 measured = [t.observation.energy_source for t, _ in column.drawn if t.observation.time_s is not None]
@@ -160,7 +160,7 @@ def decisions_of(column: Column) -> dict[str, str]:
         {}
         if newest is None
         else {
-            "Batch sizes": " → ".join(f"{a.batch_size} ({a.state_text})" for a in newest.attempts),
+            "Batch sizes": " → ".join(f"{words.size(a.batch_size)} ({a.state_text})" for a in newest.attempts),
             "Choice": newest.phase,
             "Why it was chosen": newest.why,
             "State": newest.state_text,
@@ -170,6 +170,8 @@ def decisions_of(column: Column) -> dict[str, str]:
     )
     if column.of_job:
         cells = {f"{label}, newest run": text for label, text in cells.items()}
+    if not job.chooses_size:
+        return cells
     return cells | {
         "Default": str(job.default_batch_size),
         "Sizes that may run": ", ".join(map(str, sorted(job.batch_sizes))),

@@ -96,7 +96,7 @@ def _sum(
     if any(t.state is State.RUNNING for t in run):
         return Figure(text=f"{total.text} so far", exact=total.exact)
     if gaps:
-        why = "; ".join(f"batch size {t.batch_size}: {_why_missing(t, name)}" for t in gaps)
+        why = "; ".join(f"{words.sized(t)}: {_why_missing(t, name)}" for t in gaps)
         return Figure(text=f"≥ {total.text}", exact=f"{total.exact}, and more that is not known ({why})")
     return total
 

@@ -58,7 +58,7 @@ class Chart(BaseModel):
 class AttemptState(BaseModel):
     """One attempt of a run, in the table."""
 
-    batch_size: int
+    batch_size: int | None  # None: the task was measured alone
     state: str  # value of model.trial.State
     state_text: str
 
@@ -103,7 +103,7 @@ class Detail(BaseModel):
     """One attempt of a run, on the run's page."""
 
     where: str  # task, map index and try
-    batch_size: int
+    batch_size: int | None  # None: the task was measured alone
     state: str
     state_text: str
     phase: str
@@ -177,7 +177,7 @@ class JobRow(BaseModel):
     job_id: str
     run_id: str  # of the newest run
     began_at: float  # of it, seconds since the epoch
-    batch_size: int  # of its last attempt
+    batch_size: int | None  # of its last attempt; None: the task was measured alone
     outcome: str  # value of model.trial.State
     outcome_text: str
     running: bool

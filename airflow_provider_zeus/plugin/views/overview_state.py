@@ -29,6 +29,8 @@ def state_of(trials: Sequence[Trial], now: float) -> JobState:
     ended = [run for run in runs if run[-1].state is not State.RUNNING]
     if found := _failing(ended) or _stale(runs, now):
         return found
+    if trials[-1].planned.phase is Phase.MEASURED:
+        return JobState(name="measured", why="Its runs are measured as they are: no batch size is chosen.")
     try:
         learn_from = trials[-1].job.learn_from
     except JobSpecError:  # a newer version wrote it

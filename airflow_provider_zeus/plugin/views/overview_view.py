@@ -15,6 +15,7 @@ from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.plugin.views import costs, overview_state
 from airflow_provider_zeus.plugin.views.models import Controls, Figure, JobRow, JobSaved, Source
 from airflow_provider_zeus.reports.dataset import Dataset, runs_of
+from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.reports.savings import saving
 
 NO_JOBS = (
@@ -106,6 +107,12 @@ def unreadable() -> JobSaved:
     return JobSaved(word="Not known", kind="warn", figure=words.missing(why), text=why, source=Source())
 
 
+def measured(job: ZeusJob) -> JobSaved:
+    """The answer for a job that chooses no batch size."""
+    text = next_rung(job)
+    return JobSaved(word="Measured", kind="warn", figure=words.missing(text), text=text, source=Source())
+
+
 def saved(trials: Sequence[Trial], log: Dataset, profiles: Sequence[ProfileSample], *, all_of: bool) -> JobSaved:
     """What the runs of one job saved. ``log``: their dataset; ``all_of``: the trial log holds no older runs."""
     found = saving(log, log.job, rng=random.Random(0), profiles=profiles)
@@ -145,7 +152,7 @@ def controls(
     """
     newest = trials[-1]
     job = readable_job(newest, live)
-    if job is None:
+    if job is None or not job.chooses_size:
         return None
     paused, pinned = bool(live.get("pause_exploration")), live.get("pin_batch_size")
     pinned = pinned if pinned in job.batch_sizes else None

@@ -75,6 +75,17 @@ PAGES: Mapping[str, Sequence[Block]] = {
         Block("rows", "Runs", "runs", lambda of: of.rows),
         Block("store", "Trial log", "text"),
     ],
+    "measured": [  # of a view.JobRuns whose job chooses no batch size; the slow ones of a MeasuredLog
+        Block("headline", "", "answers", lambda of: of.headline, slow=True),
+        Block("budgets", "Budgets", "answers", lambda of: of.budgets),
+        Block("alerts", "Alerts", "alerts", lambda of: of.alerts),
+        Block("left_out", "", "text"),
+        Block("remarks", "What changed about the job", "list", lambda of: of.remarks),
+        Block("gaps", "What these runs are", "list", lambda of: of.gaps, slow=True),
+        Block("cost", "", "chart", lambda of: of.cost, slow=True),
+        Block("rows", "Runs", "runs", lambda of: of.rows),
+        Block("store", "Trial log", "text"),
+    ],
     "run": [  # of one part, a view.RunPart; the slow ones of a view.RunTraces
         Block("progress", "", "progress", lambda of: of.progress),
         Block("headline", "", "answers", lambda of: of.headline),

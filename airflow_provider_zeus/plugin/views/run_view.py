@@ -12,11 +12,12 @@ from pydantic import BaseModel
 
 from airflow_provider_zeus.model.cost import weights_of
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import Phase, PowerPoint, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.charts import run_curve, run_gpus
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
 from airflow_provider_zeus.plugin.views import costs
+from airflow_provider_zeus.plugin.views.measured_view import saved_by_limit, use_tiles
 from airflow_provider_zeus.plugin.views.models import (
     UNKNOWN,
     Answer,
@@ -32,6 +33,7 @@ from airflow_provider_zeus.plugin.views.models import (
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.reports.job_remarks import of_ended
+from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.reports.run_figures import RunSaving
 
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
@@ -84,6 +86,7 @@ class RunPart:
     prices: Factors
     shared: str = ""
     wait: StartWait | None = None
+    profile: Sequence[ProfileSample] = ()  # of the power limits of a run without a batch size
 
     @cached_property
     def job(self) -> ZeusJob:
@@ -151,6 +154,8 @@ class RunPart:
             given_up = ", then it is given up" if bound is not None and most == bound else ""
             of = "" if most is None else f" of at most {words.epochs(most).text}{given_up}"
             done = f"epoch {words.epochs(seen.epochs).text}{of}"
+        if trial.planned.phase is Phase.MEASURED:
+            return Progress(text="Running, and measured as it is.", epochs=None, max_epochs=None)
         parts = filter(None, (f"batch size {trial.batch_size}", done, words.metric(trial)))
         return Progress(text=f"Running: {', '.join(parts)}.", epochs=seen.epochs, max_epochs=most)
 
@@ -176,6 +181,7 @@ class RunPart:
             *(_figure_tile(name, figure, "", source) for name, figure in converted),
         ]
         saved = [] if self.ended is None else [headline.of_run(self.ended, source, factors)]
+        saved += [] if self.running else saved_by_limit(seen, self.profile, source)
         return [Answer(question=headline.COST, figures=figures), *saved]
 
     @property
@@ -183,12 +189,16 @@ class RunPart:
         """Whether it was worth it."""
         if self.running:
             return saved_text.RUNNING
+        if not self.job.chooses_size:
+            return Verdict(kind="unknown", word="Measured", text=next_rung(self.job))
         below, silent = (self.row.state == state.value for state in (State.EXHAUSTED, State.NO_METRIC))
         return saved_text.run_verdict(self.ended, self.why_not, below=below, silent=silent)
 
     @property
     def tiles(self) -> list[Tile]:
         """Its figures in the job's own unit."""
+        if not self.job.chooses_size:
+            return [*use_tiles([t.observation for t in self.trials]), _limit(self.row, self.trials)]
         row, time_alone = self.row, self.row.unit == "s"
         weighed = "time alone" if time_alone else f"energy and time at eta {self.job.eta:g}"
         cost = _figure_tile("Cost", row.cost, weighed, row.source)
@@ -199,7 +209,8 @@ class RunPart:
     def notes(self) -> list[str]:
         """What a reader must know beside the figures."""
         trials, seen, waiting = self.trials, [t.observation for t in self.trials], self.waiting
-        untaught = run_notes.untaught_run(self.row.run_type, self.job.learn_from)
+        learns = self.job.chooses_size
+        untaught = run_notes.untaught_run(self.row.run_type, self.job.learn_from) if learns else ""
         wait = "" if self.wait is None else self.wait.text(min(t.opened_at for t in trials))
         notes = [run_notes.bypassed(trials), self.shared, untaught, run_notes.deadline(trials), wait]
         notes += [remark.text for remark in of_ended(trials)]
@@ -265,7 +276,7 @@ class RunTraces:
     @property
     def curves(self) -> list[Chart]:
         """A chart of energy and time against the power limit for each batch size, the newest first."""
-        measured = [t for t in self.trials if t.observation.where is not None]
+        measured = [t for t in self.trials if t.observation.where is not None and t.batch_size is not None]
         if not measured:
             return []
         weights = weights_of(self.job, measured[-1].observation)

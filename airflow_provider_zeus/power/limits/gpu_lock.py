@@ -65,10 +65,7 @@ class GpuLock:
                     continue
                 self.waited = True
                 if self._wait(path, holder, uuid, until_s):
-                    with contextlib.suppress(OSError):  # train beside the holder, and let it know by one more byte
-                        descriptor = private_files.open_file(path, os.O_WRONLY | os.O_APPEND)
-                        os.write(descriptor, b"+")
-                        os.close(descriptor)
+                    tell_holder(state_dir, uuid)  # and train beside it
                     self.why_shared = f"another training of this host uses {uuid}: {ALONE}, or set gpu_lock='wait'"
                     log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
         except BaseException:  # stopped while it waited
@@ -149,6 +146,17 @@ class GpuLock:
             "energy measured and power limits set, let [zeus] state_dir name a folder that this user can write to"
         )
         log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
+
+
+def tell_holder(state_dir: str | os.PathLike[str], uuid: str) -> None:
+    """Let the training that holds the lock of a GPU know, by one more byte, that it is not alone. Raises nothing."""
+    path = os.path.abspath(os.path.join(state_dir, f"gpu-{uuid}.lock"))
+    with contextlib.suppress(OSError):  # there is no lock, so nobody holds it
+        descriptor = private_files.open_file(path, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(descriptor, b"+")
+        finally:
+            os.close(descriptor)
 
 
 def held_here() -> tuple[str, ...]:

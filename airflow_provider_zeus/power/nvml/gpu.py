@@ -18,7 +18,15 @@ from airflow_provider_zeus.power.limits.helpers import LimitHelper, helper_at
 from airflow_provider_zeus.power.limits.sidecar_server import FUNCTION_NOT_FOUND, NOT_SUPPORTED
 from airflow_provider_zeus.power.nvml.library import NvmlAnswer, ask
 from airflow_provider_zeus.power.nvml.limits import grid_step_w, set_limit_w
-from airflow_provider_zeus.power.nvml.visible import Gpu, find_gpu, find_gpus, torch_cuda, uuid_by_torch, why_not_ours
+from airflow_provider_zeus.power.nvml.visible import (
+    Gpu,
+    computing_on,
+    find_gpu,
+    find_gpus,
+    torch_cuda,
+    uuid_by_torch,
+    why_not_ours,
+)
 from airflow_provider_zeus.power.polling import PolledEnergy, moves
 
 log = logging.getLogger(__name__)
@@ -124,6 +132,11 @@ class NvmlDevice(Device):
             return None
         rates = self._ask("nvmlDeviceGetUtilizationRates")
         return self._reading("gpu_busy", rates if rates.problem else rates._replace(value=rates.value.gpu), per=100)
+
+    def computing(self) -> list[int] | None:
+        """Ids of the processes that compute on this GPU, by the host's count; None where NVML does not tell."""
+        running = computing_on(self._handle)
+        return None if running.problem else [process.pid for process in running.value]
 
     def restore_record(self) -> list[dict[str, Any]] | None:
         """The GPU, and the helper that sets its limit, if any."""

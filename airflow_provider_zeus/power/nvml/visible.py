@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.limits.gpu_lock import ALONE, GpuLock
 from airflow_provider_zeus.power.limits.sidecar_server import FUNCTION_NOT_FOUND, NOT_SUPPORTED
-from airflow_provider_zeus.power.nvml.library import NOT_NVML, ask
+from airflow_provider_zeus.power.nvml.library import NOT_NVML, NvmlAnswer, ask
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +70,7 @@ def chosen_by_cuda(uuids: Sequence[str | None], visible: str | None) -> list[int
     """Parse ``CUDA_VISIBLE_DEVICES``: positions in ``uuids``, and ids of MIG slices unchanged, in its order.
 
     By CUDA's rules: ``GPU-`` ids may be abbreviated while they are unique, and the first invalid entry ends the list.
+    A GPU that is named twice counts once: its energy is that of one.
     """
     if visible is None:
         return list(range(len(uuids)))
@@ -85,7 +86,7 @@ def chosen_by_cuda(uuids: Sequence[str | None], visible: str | None) -> list[int
         if len(meant) != 1:
             break
         shown += meant
-    return shown
+    return list(dict.fromkeys(shown))
 
 
 def torch_cuda() -> Any | None:
@@ -157,6 +158,14 @@ def why_not_ours(gpu: Gpu, lock: GpuLock | None, processes: int = 1) -> str:
     return why
 
 
+def computing_on(handle: Any) -> NvmlAnswer:
+    """The processes that compute on a GPU, as NVML lists them."""
+    running = ask("nvmlDeviceGetComputeRunningProcesses_v3", handle)
+    if running.code == FUNCTION_NOT_FOUND:  # drivers before 510
+        running = ask("nvmlDeviceGetComputeRunningProcesses_v2", handle)
+    return running
+
+
 def why_shared(gpu: Gpu, processes: int = 1) -> str:
     """Why the GPU's energy and limit are not the training's alone; empty where they are.
 
@@ -171,9 +180,7 @@ def why_shared(gpu: Gpu, processes: int = 1) -> str:
         return f"the GPU is cut into MIG slices, which share its energy counter and power limit: {ALONE}"
     if mig.problem and mig.code not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):  # as on GPUs and drivers without MIG
         return f"whether the GPU is cut into MIG slices is not known ({mig.problem}): {ALONE}"
-    running = ask("nvmlDeviceGetComputeRunningProcesses_v3", gpu.handle)
-    if running.code == FUNCTION_NOT_FOUND:  # drivers before 510
-        running = ask("nvmlDeviceGetComputeRunningProcesses_v2", gpu.handle)
+    running = computing_on(gpu.handle)
     if running.code == NOT_SUPPORTED:
         return ""
     if running.problem:

@@ -7,13 +7,15 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, thinned
-from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, Trial, TrialKey, Where, summed
+from airflow_provider_zeus.model.trial import Phase, PowerPoint, ProfileSample, Trial, TrialKey, Where, summed
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.store.base import Profile
 from airflow_provider_zeus.store.reported_figures import usable
 from airflow_provider_zeus.store.rows import points_from_lists, points_to_lists
 from airflow_provider_zeus.store.rules import version_of
 from airflow_provider_zeus.store.sql import schema
+
+MEASURED_KEPT_S = 90 * 86400.0  # of the power points of runs without a batch size: nothing is learnt from them
 
 _T, _P, _S = schema.trial, schema.power, schema.profile
 _by_key = (_T.c.ti_id == sa.bindparam("ti"), _T.c.attempt == sa.bindparam("nth"))
@@ -44,6 +46,16 @@ _FORGET_SAMPLES = sa.delete(_S).where(
     *_by_device, _S.c.batch_size == sa.bindparam("size"), _S.c.limit_w == sa.bindparam("limit")
 )
 
+_FORGET_MEASURED = sa.delete(_P).where(
+    _P.c.trial_id.in_(
+        sa.select(_T.c.id).where(
+            _T.c.job_id == sa.bindparam("job"),
+            _T.c.phase == Phase.MEASURED.value,
+            _T.c.opened_at < sa.bindparam("before"),
+        )
+    )
+)
+
 
 def points(connection: sa.Connection, key: TrialKey) -> list[PowerPoint]:
     """Power points of a trial."""
@@ -61,6 +73,11 @@ def add_points(connection: sa.Connection, key: TrialKey, new: Sequence[PowerPoin
         connection.execute(sa.insert(_P), {"trial_id": row.id, "points": values})
     else:
         connection.execute(_UPDATE_POINTS, {"row": row.id, "points": values})
+
+
+def forget_measured(connection: sa.Connection, job_id: str, now_s: float) -> None:
+    """Delete the power points of runs without a batch size that are older than 90 days; their figures stay."""
+    connection.execute(_FORGET_MEASURED, {"job": job_id, "before": now_s - MEASURED_KEPT_S})
 
 
 def profile(

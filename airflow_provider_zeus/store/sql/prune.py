@@ -16,7 +16,7 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.sql import checkpoints, schema, trials
 from airflow_provider_zeus.store.sql.engine import explained, file_of, transaction
@@ -81,7 +81,7 @@ def prune(
     """
     where = _where(engine, job_id, before_s)
     of_version = sa.func.coalesce(_T.c.spec["job_version"].as_string(), where["version"]) == where["version"]
-    in_window = sa.and_(_T.c.number >= where["window"], of_version)
+    in_window = sa.and_(_T.c.number >= where["window"], of_version, _T.c.phase != Phase.MEASURED.value)
     whole = sa.select(sa.func.count()).where(
         _T.c.job_id == job_id, _ended_at < where["before"], sa.or_(_T.c.state == State.RUNNING.value, in_window)
     )
@@ -129,7 +129,7 @@ def _steps(engine: sa.Engine, where: dict[str, Any]) -> Iterator[Sequence[Any]]:
             _T.c.number > sa.bindparam("after"),
             _T.c.state != State.RUNNING.value,
             _ended_at < where["before"],
-            sa.or_(_T.c.number < where["window"], outside),
+            sa.or_(_T.c.number < where["window"], outside, _T.c.phase == Phase.MEASURED.value),
             sa.or_(has_points, _decided) if where["decisions"] else has_points,
         )
         .order_by(_T.c.number)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0010"  # newest revision in migrations/versions; compared without importing alembic
+HEAD = "0011"  # newest revision in migrations/versions; compared without importing alembic
 VERSION_TABLE = "zeus_alembic_version"  # separate, so that the tables may be in any database
 
 metadata = sa.MetaData()
@@ -43,7 +43,7 @@ trial = sa.Table(
     sa.Column("lease_until", sa.Double, nullable=False),
     sa.Column("lease_s", sa.Double, nullable=False, server_default="86400"),  # length of the lease
     sa.Column("closed_at", sa.Double),
-    sa.Column("batch_size", sa.BigInteger, nullable=False),
+    sa.Column("batch_size", sa.BigInteger),  # NULL where the task was measured alone
     sa.Column("phase", sa.Text, nullable=False),
     sa.Column("planned", sa.JSON, nullable=False),
     sa.Column("decision", sa.JSON, nullable=False),
@@ -69,6 +69,7 @@ trial = sa.Table(
     sa.Column("limit_found_w", sa.Double),
     sa.Column("learning_rate", sa.Double),
     sa.Column("start_id", sa.Text),
+    sa.Column("step_kind", sa.BigInteger),  # of a run without a batch size: which kind of step its profile is of
     sa.Column("gpu_busy", sa.Double),  # share of the time in which the GPU worked
     sa.Column("epoch_metrics", sa.JSON(none_as_null=True)),  # the metric of each epoch, at most 1000
     sa.Column("out_of_memory", sa.Boolean, nullable=False),

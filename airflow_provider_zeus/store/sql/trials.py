@@ -100,7 +100,7 @@ _MEASURED = (
     .where(
         _T.c.job_id == _job,
         _T.c.number > _after,
-        _T.c.state.in_([state.value for state in State if state.teaches]),
+        _T.c.state.in_([state.value for state in State if state.worked]),
         _T.c.time_s.is_not(None),
         sa.func.coalesce(_T.c.energy_source, "") == sa.bindparam("source"),
     )

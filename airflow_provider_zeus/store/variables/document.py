@@ -129,7 +129,7 @@ def packed(trial: Trial, specs: list[Any]) -> dict[str, Any]:
         decision = replace(decision, attempts=(trial.planned,), stand_in=None)
     data = trial_to_dict(replace(trial, decision=decision))
     for name in ("job_id", "batch_size", "phase"):
-        del data[name]
+        data.pop(name, None)  # a batch size may be None
     small = data["decision"]
     small["attempts"] = [_without_none(attempt) for attempt in small["attempts"]]
     if decision.stand_in is not None:
@@ -147,7 +147,7 @@ def position(spec: Any, specs: list[Any]) -> int:
 
 
 def _without_none(attempt: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attempt.items() if value is not None}
+    return {name: value for name, value in attempt.items() if value is not None or name == "batch_size"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

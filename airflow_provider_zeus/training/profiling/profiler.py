@@ -122,6 +122,7 @@ class Profiler:
     :param known: samples of earlier runs on this device; those of other batch sizes and limits are left out.
     :param min_s: least steady training of one window [s].
     :param min_steps: least optimizer steps of one window.
+    :param of_steps: its samples are optimizer steps, and ``batch_size`` is their kind.
     """
 
     def __init__(
@@ -133,8 +134,11 @@ class Profiler:
         weights: Weights,
         min_s: float,
         min_steps: int,
+        of_steps: bool = False,
     ) -> None:
         self.batch_size, self.weights = batch_size, weights
+        self.unit, self.of = ("step", "of these steps") if of_steps else ("sample", f"at batch size {batch_size}")
+        self.window_samples = min_steps * (1 if of_steps else batch_size)  # of one window, at least
         self.min_s, self.min_steps = min_s, min_steps
         self.limits_w = tuple(limits_w)
         self._search = Search(self.limits_w, weights, min_s, min_steps)
@@ -180,6 +184,14 @@ class Profiler:
         if before_w is not None and lowest_w is not None and safe_w is not None and lowest_w <= before_w <= safe_w:
             return before_w
         return safe_w
+
+    @property
+    def surely_best(self) -> bool:
+        """Whether the best limit is the highest one, or better than it by more than noise."""
+        best_w, top_w = self.best_w, max(self.limits_w, default=None)
+        if best_w is None or top_w is None:
+            return False
+        return best_w == top_w or self._search.surely_better(self._measured, best_w, top_w)
 
     @property
     def fastest_sample_s(self) -> float | None:

@@ -142,6 +142,14 @@ class Search:
         """The best limit of those with a whole window, else of those with any sample [W]; None before the first."""
         return self._best(self.whole(measured) or {w: one for w, one in measured.items() if one.samples})
 
+    def surely_better(self, measured: Mapping[float, LimitMeasurement], limit_w: float, than_w: float) -> bool:
+        """Whether one limit is better than another one by more than noise and by more than matters."""
+        whole = self.whole(measured)
+        if limit_w not in whole or than_w not in whole:
+            return False
+        least = max(DOUBT * self._error(whole, limit_w, than_w), ENOUGH)
+        return self._excess(whole, than_w, limit_w) > least
+
     def noise(self, whole: Mapping[float, LimitMeasurement], *, ticks: bool = False) -> tuple[float, float]:
         """Relative standard deviations of J and s per sample over 1 s, pooled over all limits.
 

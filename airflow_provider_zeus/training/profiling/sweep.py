@@ -52,7 +52,7 @@ class Sweep:
         self.windows = MeasurementWindows(profiler.batch_size, profiler.min_s, profiler.min_steps)
         self.spent, self._spent_samples = Span(), 0  # all of profiling, settling included
         self._since_samples = 0  # samples trained when the open part of ``_spent`` began
-        self._drift = DriftDetector(profiler.min_s, profiler.min_steps * profiler.batch_size)
+        self._drift = DriftDetector(profiler.min_s, profiler.window_samples)
         self._detects_drift = bool(profiler.limits_w) and not profiler.weights.fastest
 
     # ------------------------------------------------------------------ edges
@@ -107,6 +107,12 @@ class Sweep:
         self._log_result()
         return next_w is None
 
+    def keep_found(self) -> None:
+        """Train on at the limit found: noise does not tell the best one from it."""
+        self._observe = True
+        if self._limits is not None and self._limits.can_set and self._limits.found_w is not None:
+            self._limits.set_w(self._limits.found_w)
+
     def check_drift(self, reading: Reading, samples: int, *, pauses: bool = False) -> None:
         """Compare training at the chosen limit with the profile; where it drifted, measure it again, once per attempt.
 
@@ -120,9 +126,10 @@ class Sweep:
         if not self._drift.drifted(reading, samples, rates[0], pauses=pauses):
             return
         log.warning(
-            "Zeus: a sample at batch size %d no longer draws the %.3g J of its power profile, by over %.0f %%: the "
-            "profile is measured again.",
-            self.profiler.batch_size,
+            "Zeus: a %s %s no longer draws the %.3g J of its power profile, by over %.0f %%: the profile is measured "
+            "again.",
+            self.profiler.unit,
+            self.profiler.of,
             rates[0],
             100 * MAX_DIFFERENCE,
         )
@@ -249,11 +256,11 @@ class Sweep:
         if best is None or first is None:
             return
         log.info(
-            "Zeus power profile at batch size %d: %g W is best by %s; per sample %+.1f %% energy, %+.1f %% time "
-            "against %g W.%s",
-            profiler.batch_size,
+            "Zeus power profile %s: %g W is best by %s; per %s %+.1f %% energy, %+.1f %% time against %g W.%s",
+            profiler.of,
             best_w,
             profiler.weights.objective,
+            profiler.unit,
             100 * (best[0] / first[0] - 1),
             100 * (best[1] / first[1] - 1),
             first_w,

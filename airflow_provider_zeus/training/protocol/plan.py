@@ -24,11 +24,13 @@ SCHEMA = 1
 class Rehearsal:
     """Part of a plan: the run ends after two steps, and writes what it saw to the file ``path``.
 
-    ``to_report``: it ends at the first report, so that nothing after the loop runs.
+    ``to_report``: it ends at the first report, so that nothing after the loop runs. ``whole``: its first pass over the
+    data is not cut.
     """
 
     path: str
     to_report: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +38,23 @@ class RehearsalResult:
     """What two steps showed. ``optimizer_steps`` and ``sizes`` are those of torch; 0 and empty without it."""
 
     told: tuple[int, ...] = ()  # samples of each step that was told
+    shown: tuple[int, ...] = ()  # samples of each step of torch that would count without being told
     optimizer_steps: int = 0
     sizes: tuple[tuple[int, ...], ...] = ()
     # of each torch DataLoader's pass with optimizer steps: samples drawn before each of them, since the one before
     short: bool = False  # a pass had no more batches at its second optimizer step: the last one may have any size
     cut: bool = False  # a pass, or the loop, was ended after two steps
     metric: AnyNumber | None = None  # as reported
-    older: int = 0  # parameters trained that had their weights before the function was called
+    names: tuple[str, ...] = ()  # of the metrics that were reported in the first epoch
+    older: int = 0  # parameters trained that had their weights before the function was called, or was called again
+    own_loop: bool = False  # it reported an epoch, and never asked for one by run.epochs()
+    after: str = ""
+    # how the epoch went on after its report: by a "step" of the same pass over the data, a step of another "pass", a
+    # second "report"; empty: it ended there
+    unlearned: int = 0  # steps told in passes of run.data_loader() in which torch made no optimizer step
+    dropping: tuple[int, int] | None = None  # (samples, batch size) of the smallest loader that drops its last batch
+    fixed: int | None = None  # samples that the model is given at another batch size as well
+    open_runs: tuple[str, ...] = ()  # trackers of log_to in which the training had a run open
 
     def write(self, path: Path) -> None:
         """Write it whole. Raises OSError."""

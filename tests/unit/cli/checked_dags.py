@@ -78,6 +78,11 @@ def own(size):
     return lambda run: DataLoader(DATA, batch_size=size or run.batch_size)
 
 
+def slices(run):
+    """Nothing shows their sizes."""
+    return zip(*(tensor.split(run.batch_size) for tensor in DATA.tensors), strict=True)
+
+
 def dag_of(name, job=JOB, **how):
     with DAG(name, schedule=None, start_date=datetime(2026, 1, 1)) as dag:
 
@@ -85,13 +90,19 @@ def dag_of(name, job=JOB, **how):
         def a_training(run=None):
             return train(run, **how)
 
-        a_training()
+        @task
+        def publish(found):
+            raise AssertionError("a check runs no other task")
+
+        publish(a_training())
     globals()[name] = dag
 
 
 dag_of("right")
 dag_of("right_own_loader", loader=own(None))
-dag_of("no_loader_no_step", loader=own(None), told=False)
+dag_of("right_untold", loader=own(None), told=False)
+dag_of("no_loader_no_step", loader=slices, told=False)
+dag_of("fixed_size_untold", loader=own(32), told=False)
 dag_of("fixed_size", loader=own(32))
 dag_of("fixed_size_told_as_chosen", loader=own(32), told="as chosen")
 dag_of("fixed_size_in_our_loader", loader=lambda run: run.data_loader(DATA, batch_size=32), told=False)
@@ -169,6 +180,11 @@ with DAG("raises", schedule=None, start_date=datetime(2026, 1, 1)):
     def needs_a_gpu(run=None):
         return torch.nn.Linear(2, 1).to("cuda")
 
+    @task.zeus(JOB)
+    def needs_an_xcom(run=None, ti=None):
+        return ti.xcom_pull("load")
+
+    needs_an_xcom()
     broken()
     broken_by_a_made_up_date()
     needs_a_run()

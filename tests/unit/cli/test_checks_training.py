@@ -33,6 +33,8 @@ def outcome(**seen: object) -> Outcome:
         ({"told": (4,) * 8, "optimizer_steps": 2}, "ok"),  # parts of a batch, from slices of a tensor
         ({"told": (16, 16)}, "ok"),
         ({"told": (32, 32)}, "error"),
+        ({"shown": (16, 16), "optimizer_steps": 2}, "ok"),  # nothing told, and torch shows it
+        ({"shown": (32, 32), "optimizer_steps": 2}, "error"),
         ({"told": (9, 23)}, "undecided"),  # sizes that vary
         ({"told": (9,)}, "undecided"),
         ({}, "undecided"),
@@ -45,6 +47,7 @@ def test_whether_the_batch_size_is_used(seen: dict[str, object], status: str) ->
 def test_whether_steps_are_told() -> None:
     assert steps(outcome(told=(16,))).status == "ok"
     assert steps(outcome(optimizer_steps=2)).status == "error"
+    assert steps(outcome(optimizer_steps=2, shown=(16, 16))).status == "ok"
     assert steps(outcome(metric=0.5)).status == "error", "an epoch of another framework"
     assert steps(outcome()).status == "undecided"
 

@@ -21,6 +21,7 @@ EXAMPLES = {
     "zeus_kubernetes": [16, "CronTriggerTimetable", ["zeus_ask", "zeus_tell", "train"]],
     "zeus_minimal": [16, "CronTriggerTimetable", ["train"]],
     "zeus_month": [16, "CronTriggerTimetable", ["mail"]],
+    "zeus_one_line": [16, "CronTriggerTimetable", ["prepare", "train"]],
 }
 if PARTITIONS:
     EXAMPLES |= {
@@ -94,7 +95,14 @@ def test_they_parse_from_any_folder(tmp_path: Path) -> None:
 def test_without_runtime_partitions_the_weather_file_defines_nothing_and_says_so_once(tmp_path: Path) -> None:
     found, log = parse(DAGS, tmp_path, WITHOUT_PARTITIONS)
     assert found["errors"] == {}
-    assert set(found["dags"]) == {"zeus_capriccio", "zeus_demo", "zeus_kubernetes", "zeus_minimal", "zeus_month"}
+    assert set(found["dags"]) == {
+        "zeus_capriccio",
+        "zeus_demo",
+        "zeus_kubernetes",
+        "zeus_minimal",
+        "zeus_month",
+        "zeus_one_line",
+    }
     assert log.count("zeus_weather defines") == 1
     assert "Airflow 3.3" in log
 

@@ -78,6 +78,7 @@ SEEN = Observation(
     limit_found_w=250.0,
     learning_rate=0.001,
     start_id="5ta47",
+    step_kind=77,
     gpu_busy=0.5,
     epoch_metrics=(0.5, -0.5, 0.81),
     out_of_memory=True,

@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, SubsetRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SubsetRandomSampler,
+)
 from torch.utils.data import TensorDataset as Tensors
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -43,6 +51,79 @@ class Stream(IterableDataset):
         return iter(range(N))
 
 
+class Foreign:
+    """A loader of another library: iterable, not indexed, its length not known."""
+
+    def __init__(self, batch_size: int | None, size: int = 256) -> None:
+        self.size = batch_size or size
+        if batch_size:
+            self.batch_size = batch_size
+
+    def __iter__(self) -> Iterator[Any]:
+        parts = torch.arange(N).split(self.size)
+        return ((part, part.float()) for part in parts)
+
+
+class Sized(Foreign):
+    """As FFCV's."""
+
+    def __len__(self) -> int:
+        return -(-N // self.size)
+
+
+class Dali(Foreign):
+    """As NVIDIA DALI's: its own iterator, which begins again by itself, and gives lists of dictionaries."""
+
+    batches: Iterator[Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        self.batches = self.batches or super().__iter__()
+        for x, _ in self.batches:
+            return [{"data": x.expand(2, -1).T, "label": x}]
+        self.batches = None
+        raise StopIteration
+
+
+class Whole(IterableDataset):
+    """A stream that gives whole batches."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return ([x.expand(4, -1).T, x.float()] for x, _ in Foreign(256))
+
+
+class WebLoader(IterableDataset):
+    """As webdataset's: a stream around a torch loader."""
+
+    def __init__(self) -> None:
+        self.pipeline = [DataLoader(Whole(), batch_size=None)]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.pipeline[0])
+
+
+class Group(Sampler):
+    """Batches of the author's own, as of images with like shapes."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([list(range(256)), list(range(256, 400)), list(range(400, 420))])
+
+    def __len__(self) -> int:
+        return 3
+
+
+class SizedGroup(Group):
+    batch_size = 256
+
+
+def detection(**how: Any) -> DataLoader[Any]:
+    """Batches that tell nothing of their size: a tuple of images, and one of boxes."""
+    data = [(torch.zeros(3, 8, 8), {"boxes": torch.zeros(2, 4)})] * N
+    return DataLoader(data, collate_fn=lambda items: tuple(zip(*items, strict=True)), **how)
+
+
 def tensors() -> Tensors:
     return Tensors(torch.arange(N), torch.zeros(N, 4))
 
@@ -69,12 +150,29 @@ KINDS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]], list[int
         600.0,
     ),
     "given size": (Numbers, lambda: {"batch_size": 256}, [256, 256, 88], 600.0),
+    "another library's": (lambda: Foreign(256), dict, [256, 256, 88], None),
+    "its size not said": (lambda: Foreign(None), dict, [256, 256, 88], None),
+    "with a length": (lambda: Sized(256), dict, [256, 256, 88], None),
+    "its own iterator": (lambda: Dali(256), dict, [256, 256, 88], None),
+    "stream around a loader": (WebLoader, dict, [256, 256, 88], None),
+    "stream of batches": (Whole, lambda: {"batch_size": None}, [256, 256, 88], None),
+    "own batches": (Numbers, lambda: {"batch_sampler": SizedGroup()}, [256, 144, 20], 600.0),
+    "detection": (lambda: detection(batch_sampler=SizedGroup()), dict, [256, 144, 20], 600.0),
+    "detection, size not said": (lambda: detection(batch_sampler=Group()), dict, [256, 144, 20], 600.0),
+    "detection, workers": (
+        lambda: detection(batch_sampler=Group(), num_workers=1),
+        dict,
+        [256, 144, 20],
+        600.0,
+    ),
 }
 
 
 def length(batch: Any) -> int:
     while not isinstance(batch, torch.Tensor):
-        batch = batch["x"] if isinstance(batch, dict) else batch[0]
+        batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
+        if isinstance(batch, tuple):  # images
+            break
     return len(batch)
 
 
@@ -85,7 +183,7 @@ def test_every_kind_of_data_is_counted_as_it_is(kit: Kit, kind: str) -> None:
 
     def train(run: ZeusRun) -> None:
         loader = run.data_loader(data(), **options())
-        if kind != "stream":
+        with contextlib.suppress(TypeError):  # a stream, another library's
             assert len(loader) == len(sizes)
         for epoch in run.epochs():
             seen = []
@@ -100,6 +198,80 @@ def test_every_kind_of_data_is_counted_as_it_is(kit: Kit, kind: str) -> None:
     assert (observed.samples, observed.epochs, observed.samples_per_epoch) == (3 * sum(sizes), 3.0, sum(sizes))
     assert expected[0] == per_pass  # what the first epoch is measured by while it runs
     assert sum(len(sizes) for _ in range(3)) == len(expected)
+
+
+def test_a_stream_of_batches_that_is_batched_again_is_said_once(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    class Short(IterableDataset):
+        def __iter__(self) -> Iterator[Any]:
+            return ([torch.zeros(256, 4), torch.zeros(256)] for _ in range(256))
+
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            for x, _ in run.data_loader(Short()):
+                assert x.shape == (256, 256, 4)
+            for _ in run.data_loader(Tensors(torch.zeros(256, 256), torch.zeros(256))):  # as images of one row: right
+                pass
+            run.report(acc=float(epoch == 1))
+
+    kit.run().train(train)
+    assert caplog.text.count("run.data_loader(data, batch_size=None)") == 1
+
+
+@pytest.mark.parametrize("of", [lambda: iter(Foreign(256)), lambda: (batch for batch in Foreign(256))])
+def test_a_generator_is_counted_and_one_that_is_used_up_is_refused(kit: Kit, of: Callable[[], Any]) -> None:
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            for _ in run.data_loader(of()):
+                pass
+            run.report(acc=float(epoch == 1))
+
+    kit.run().train(train)
+    assert (kit.last().samples, kit.last().samples_per_epoch) == (2 * N, N)
+
+    def once(run: ZeusRun) -> None:
+        loader = run.data_loader(of())
+        for _ in run.epochs():
+            collections.deque(loader, maxlen=0)
+            run.report(acc=0.5)
+
+    with pytest.raises(JobSpecError, match=r"used it up.*for batch in run\.data_loader\(batches\(\)\)"):
+        kit.run().train(once)
+
+
+def test_an_endless_loop_keeps_its_last_batch_in_each_epoch(kit: Kit) -> None:
+    done: list[int] = []
+
+    def train(run: ZeusRun) -> None:
+        loader, optimizer = run.data_loader(Numbers(), drop_last=True), torch.optim.SGD([torch.zeros(1)])
+        batches = iter(loader)
+        for epoch in run.epochs():
+            for _ in range(5):
+                try:
+                    next(batches)
+                except StopIteration:
+                    batches = iter(loader)
+                    next(batches)
+                optimizer.step()
+            run.report(acc=float(epoch == 2))
+            done.append(run._progress.live._meter.samples)
+
+    kit.run().train(train)
+    assert done == [5 * 256, 10 * 256, 15 * 256]
+    assert kit.last().samples == 15 * 256
+
+
+@pytest.mark.parametrize(("first", "second", "samples"), [(N, N, N), (N, 512, 512), (300, N, 512)])
+def test_two_loaders_side_by_side_count_once(kit: Kit, first: int, second: int, samples: int) -> None:
+    announced: list[float | None] = []
+
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            for _ in zip(run.data_loader(range(first)), run.data_loader(range(second)), strict=False):
+                announced.append(run._progress.live._meter.samples_per_epoch)
+            run.report(acc=float(epoch == 1))
+
+    kit.run().train(train)
+    assert (kit.last().samples, kit.last().samples_per_epoch, announced[0]) == (2 * samples, samples, first)
 
 
 def test_two_loaders_of_one_epoch_add_up_and_a_new_loader_each_epoch_does_not(kit: Kit) -> None:
@@ -244,8 +416,10 @@ class _Same:
     [
         (Numbers, {"batch_size": 64}, r"batch_size = 64: this attempt runs with batch size 256\. leave batch_size out"),
         (lambda: DataLoader(Numbers(), batch_size=64), {}, "batch_size = 64: this attempt runs with batch size 256"),
-        (Numbers, {"batch_sampler": [[1, 2], [3]]}, r"makes its own batches, .* 256 samples\. iterate .*run\.step\("),
-        (Stream, {"batch_size": None}, r"batch_size = None: .* makes its own batches.*run\.step\(len\(batch\)\)"),
+        (Stream, {"batch_size": None}, r"batch_size = None: .* make their own batches.*run\.step\(len\(batch\)\)"),
+        (lambda: (object() for _ in range(3)), {}, r"batch_size = None: .* 256 samples\. iterate .*run\.step\("),
+        (lambda: Foreign(64), {}, "batch_size = 64: this attempt runs with batch size 256"),
+        (lambda: Foreign(256), {"num_workers": 2}, "'num_workers': the loader is built already"),
         (lambda: DataLoader(Numbers(), batch_size=256), {"shuffle": True}, "'shuffle': the loader is built already"),
     ],
 )
@@ -253,7 +427,7 @@ def test_another_batch_size_is_one_clear_error(
     kit: Kit, data: Callable[[], Any], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(JobSpecError, match=message):
-        kit.run().train(lambda run: run.data_loader(data(), **options))
+        kit.run().train(lambda run: next(iter(run.data_loader(data(), **options))))
 
 
 def test_without_torch_the_remedy_is_named(kit: Kit, script: Callable[..., subprocess.CompletedProcess[str]]) -> None:

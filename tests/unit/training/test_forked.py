@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.errors import ReportError
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training.protocol.events import ResultWriter, read_result
 from airflow_provider_zeus.training.run import ZeusRun
@@ -88,3 +92,68 @@ def test_a_childs_own_attempt_at_the_handle_writes_nothing(kit: Kit, tmp_path: P
 
     assert run.train(train) == 256
     assert [line.kind for line in read_result(tmp_path / "result.jsonl")] == ["start", "attempt", "end", "final"]
+
+
+def by_epochs(run: ZeusRun) -> None:
+    loop(run)
+
+
+def by_loader(run: ZeusRun) -> None:
+    for _ in run.data_loader([[0.0] * 256] for _ in range(3)):
+        pass
+
+
+@pytest.mark.parametrize("child_trains", [by_epochs, by_loader])
+def test_a_training_in_a_forked_process_is_told_so(kit: Kit, child_trains: Callable[[Any], None]) -> None:
+    def train(run: ZeusRun) -> None:
+        child = multiprocessing.get_context("fork").Process(target=child_trains, args=(run,))
+        child.start()
+        child.join()
+
+    with pytest.raises(ReportError, match=r"forked .* with its run handle, and nothing of it counts.*torchrun"):
+        kit.run().train(train)
+    assert kit.ends()[0].state is State.FAILED
+    assert "nothing of it counts" in str(kit.ends()[0].reason)
+
+
+def test_a_child_that_makes_the_steps_is_told_so(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    def train(run: ZeusRun) -> None:
+        for _ in run.epochs():
+            child = multiprocessing.get_context("fork").Process(target=run.step)
+            child.start()
+            child.join()
+            run.report(acc=1.0)
+
+    kit.run().train(train)
+    assert caplog.text.count("nothing of it counts") == 1, "the child's own log is another process's"
+    assert kit.last().bypassed is not None
+
+
+def test_a_script_whose_child_trains_says_so_in_its_log(kit: Kit) -> None:
+    run = kit.run()
+    child = multiprocessing.get_context("fork").Process(target=by_epochs, args=(run,))
+    child.start()
+    child.join()
+    run.close()
+    assert "nothing of it counts" in str(kit.ends()[0].reason)
+
+
+def test_a_child_that_only_saves_is_told_nothing(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    def train(run: ZeusRun) -> int:
+        folder = run.attempt_dir
+        child = multiprocessing.get_context("fork").Process(target=(folder / "model").touch)
+        child.start()
+        child.join()
+        assert (folder / "model").exists()
+        return loop(run)
+
+    run = kit.run()
+    assert run.train(train) == 256
+    assert not run._progress.child_trained
+
+
+def test_a_run_that_is_handed_to_a_spawned_process_is_refused_with_the_remedy(kit: Kit) -> None:
+    run = kit.run()
+    child = multiprocessing.get_context("spawn").Process(target=by_epochs, args=(run,))
+    with pytest.raises(TypeError, match=r"cannot be handed to another process.*torchrun"):
+        child.start()

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pack_sequence, pad_sequence
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler
 
 from airflow_provider_zeus.training.samples import BatchCount, samples_in
+from tests.unit.training.conftest import Kit
 
 
 @pytest.mark.parametrize(
@@ -102,3 +103,19 @@ def test_what_is_no_torch_loader_has_the_size_that_is_given() -> None:
     assert BatchCount([1, 2], 16)([torch.zeros(16), torch.zeros(4)]) == 16
     assert BatchCount([1, 2], 16)([torch.zeros(7), torch.zeros(4)]) == 16
     assert BatchCount([1, 2])(object()) == 0, "not known"
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("even", [False, True])
+def test_the_share_of_each_process_that_accelerate_makes_counts(kit: Kit, split: bool, even: bool) -> None:
+    """With ``split_batches`` the loader is built with the batch size of all processes."""
+    parts = pytest.importorskip("accelerate.data_loader")
+    for rank in (0, 1):
+        run = kit.rank(rank)
+        whole = BatchSampler(range(600), run.batch_size if split else run.local_batch_size, drop_last=False)
+        mine = parts.BatchSamplerShard(whole, 2, rank, split_batches=split, even_batches=even)
+        told: list[int] = []
+        run.step = told.append  # type: ignore[method-assign, assignment]
+        sizes = [len(batch) for batch in run.data_loader(parts.DataLoaderShard(range(600), batch_sampler=mine))]
+        assert told == sizes
+        assert sizes[0] == 128

@@ -30,6 +30,9 @@ UUIDS = ["GPU-aaaa1111-0000", "GPU-aaaa2222-0000", "GPU-bbbb3333-0000"]
         ("GPU-cccc,0", []),  # the first that names nothing ends the list
         ("1,7,0", [1]),
         ("1,-1,0", [1]),
+        ("0,0", [0]),  # one GPU, whose energy counts once
+        ("1,GPU-aaaa2222,2,1", [1, 2]),
+        ("MIG-1234,MIG-1234", ["MIG-1234"]),
         ("-1", []),
         ("nonsense", []),
         ("MIG-1234", ["MIG-1234"]),

@@ -7,7 +7,7 @@ this file, its name and ``schema.HEAD``: so a log of an earlier state is recogni
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0010"
+revision = "0011"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -48,7 +48,7 @@ def _jobs_and_trials() -> None:
         sa.Column("lease_until", sa.Double, nullable=False),
         sa.Column("lease_s", sa.Double, nullable=False, server_default="86400"),
         sa.Column("closed_at", sa.Double),
-        sa.Column("batch_size", sa.BigInteger, nullable=False),
+        sa.Column("batch_size", sa.BigInteger),
         sa.Column("phase", sa.Text, nullable=False),
         sa.Column("planned", sa.JSON, nullable=False),
         sa.Column("decision", sa.JSON, nullable=False),
@@ -74,6 +74,7 @@ def _jobs_and_trials() -> None:
         sa.Column("limit_found_w", sa.Double),
         sa.Column("learning_rate", sa.Double),
         sa.Column("start_id", sa.Text),
+        sa.Column("step_kind", sa.BigInteger),
         sa.Column("gpu_busy", sa.Double),
         sa.Column("epoch_metrics", sa.JSON(none_as_null=True)),
         sa.Column("out_of_memory", sa.Boolean, nullable=False),

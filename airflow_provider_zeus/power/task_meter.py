@@ -1,0 +1,200 @@
+"""Energy and time of a task that does not know that it is measured: of the GPUs that it uses, else of its processors.
+
+A GPU counts only where this task, with the processes that it started, was the only one that computed on it. A GPU that
+it did not touch counts nothing. The processors count where it touched none: figures of both are never added.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from threading import Lock
+
+from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.model.trial import Observation, PowerPoint
+from airflow_provider_zeus.power.cpu import EstimateDevice, RaplDevice, RaplShareDevice, descendants
+from airflow_provider_zeus.power.device import Device, NoneDevice
+from airflow_provider_zeus.power.limits.gpu_lock import tell_holder
+from airflow_provider_zeus.power.meter import Span, read
+from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
+from airflow_provider_zeus.power.nvml.visible import find_gpus, uuid_by_torch
+from airflow_provider_zeus.power.polling import moves
+
+EVERY_GPU = 10**6
+
+
+class Counted:
+    """What a device drew: since the task began, and since the last power point."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        mark = read(device)
+        self.total, self.since_point = Span(mark), Span(mark)
+
+    def advance(self) -> None:
+        """Add what was drawn since the last reading."""
+        mark = read(self.device)
+        self.total.advance(mark)
+        self.since_point.advance(mark)
+
+    def take_power_w(self) -> float | None:
+        """Mean power since the last call [W]."""
+        power_w, self.since_point = self.since_point.power_w, Span(read(self.device))
+        return power_w
+
+    @property
+    def why_not(self) -> str:
+        """Why its energy is not known; empty where it is."""
+        if self.total.energy_j is not None and not self.total.still and self.device.info.energy_source:
+            return ""
+        return self.device.missing.get("energy_j") or self.total.reason or self.total.still or "no source of energy"
+
+
+class CountedGpu(Counted):
+    """A GPU that the task may use: whether it does, and whether alone."""
+
+    device: NvmlDevice
+
+    def __init__(self, gpu: NvmlDevice) -> None:
+        super().__init__(gpu)
+        self.used = False
+        self.shared = ""  # why what it drew is not this task's alone
+        self.busy: list[float] = []
+
+    def look(self, ours: set[int], first_use: Callable[[str], None]) -> None:
+        """See who computes on it now.
+
+        :param ours: ids of the task's processes. A container hides them; then torch in this process tells.
+        :param first_use: gets the GPU's UUID when the task is seen on it for the first time.
+        """
+        gpu, listed = self.device, self.device.computing() or []
+        mine = len(ours.intersection(listed))
+        if not mine and gpu.uuid is not None and uuid_by_torch() == gpu.uuid:
+            mine = 1
+        others = len(listed) - mine
+        if others > 0 and not self.shared:
+            self.shared = f"{others} other process{'es' if others > 1 else ''} computed on {gpu.uuid or 'the GPU'} too"
+        if mine and not self.used:
+            self.used = True
+            if gpu.uuid:
+                first_use(gpu.uuid)
+        if self.used and (share := gpu.busy()) is not None:
+            self.busy.append(share)
+
+    @property
+    def why_not(self) -> str:
+        """Why its energy is not known, or not this task's alone; empty where it is."""
+        return self.shared or super().why_not
+
+
+class TaskMeter:
+    """Measures from its construction on. Safe for several threads.
+
+    :param gpus: that the task may use. :param host: what tells the processors' energy; its clock tells the time.
+    :param first_use: gets the UUID of each GPU when the task is seen on it for the first time.
+    """
+
+    def __init__(self, gpus: Sequence[NvmlDevice], host: Device, first_use: Callable[[str], None]) -> None:
+        self._gpus, self._host = [CountedGpu(gpu) for gpu in gpus], Counted(host)
+        self._first_use, self._lock = first_use, Lock()
+
+    @classmethod
+    def open(
+        cls,
+        device: str,
+        state_dir: str | os.PathLike[str],
+        *,
+        cpu_watts: float | None,
+        simulated: Device | None = None,
+    ) -> TaskMeter:
+        """Open what there is. Raises nothing: where nothing measures energy, time is measured alone.
+
+        :param device: of the job: "auto", "nvml", "rapl", "none" or simulated.
+        :param cpu_watts: power of one busy CPU core [W], for an estimate where no counter can be read.
+        :param simulated: the simulated GPU that ``device`` names, whose clock the steps of the training advance.
+        """
+        gpus: list[NvmlDevice] = []
+        reasons = []
+        if device in ("auto", "nvml"):
+            try:
+                gpus = [NvmlDevice(gpu=gpu, read_only=True) for gpu in find_gpus(EVERY_GPU)]
+            except DeviceError as error:
+                reasons.append(str(error))
+        host: Device | None = simulated
+        if device in ("auto", "rapl"):
+            try:
+                counters = RaplDevice()
+                if moves(counters.energy_j):
+                    host = RaplShareDevice(counters)
+                else:
+                    counters.close()
+                    reasons.append("the processors' energy counters stand still")
+            except DeviceError as error:
+                reasons.append(str(error))
+            if host is None and cpu_watts is not None:
+                host = EstimateDevice(cpu_watts)
+        why = "; ".join(reasons) or "its job has device='none'"
+        return cls(
+            gpus, host or NoneDevice(why=f"no source of energy: {why}"), lambda uuid: tell_holder(state_dir, uuid)
+        )
+
+    def look(self) -> None:
+        """See which GPUs the task uses now; read all counters."""
+        with self._lock:
+            ours = descendants(os.getpid()) if self._gpus else set()
+            for gpu in self._gpus:
+                gpu.look(ours, self._first_use)
+            for counted in (self._host, *self._gpus):
+                counted.advance()
+
+    def point(self) -> PowerPoint:
+        """A power point: mean power [W] since the last one."""
+        with self._lock:
+            used = self._used
+            powers = [counted.take_power_w() for counted in used]
+            known = [power_w for power_w in powers if power_w is not None]
+            whole = len(known) == len(powers) and not any(counted.why_not for counted in used)
+            power_w = sum(known) if whole else None
+            return PowerPoint(t_s=self._host.total.time_s, power_w=power_w, limit_w=self._limit_w, phase="train")
+
+    def observation(self) -> Observation:
+        """The sums up to the last look; each figure that is not known is None with its reason."""
+        with self._lock:
+            used, gpus = self._used, [counted for counted in self._used if isinstance(counted, CountedGpu)]
+            infos = [counted.device.info for counted in used]
+            energies = [counted.total.energy_j or 0.0 for counted in used]
+            why_not = "; ".join(filter(None, (counted.why_not for counted in used)))
+            busy = [share for gpu in gpus for share in gpu.busy]
+            powers = [info.max_power_w for info in infos]
+            uuids = [gpu.device.uuid for gpu in gpus]
+            each_j = tuple(energies) if len(gpus) > 1 and not why_not else None
+            return Observation(
+                energy_j=None if why_not else sum(energies),
+                time_s=self._host.total.time_s or None,
+                power_limit_w=self._limit_w,
+                device_model=" + ".join(dict.fromkeys(info.model for info in infos)),
+                device_count=len(gpus) or 1,
+                max_power_w=None if None in powers else sum(power or 0.0 for power in powers),
+                energy_source=None if why_not else infos[0].energy_source,
+                gpu_uuid=",".join(map(str, uuids)) if uuids and None not in uuids else None,
+                gpu_energy_j=each_j,
+                gpu_busy=fmean(busy) if busy else None,
+                reasons={"energy_j": why_not} if why_not else {},
+            )
+
+    def close(self) -> None:
+        """Release the devices."""
+        for counted in (self._host, *self._gpus):
+            counted.device.close()
+
+    @property
+    def _used(self) -> Sequence[Counted]:
+        """What counts: the GPUs that the task was seen on, else the processors."""
+        return [gpu for gpu in self._gpus if gpu.used] or [self._host]
+
+    @property
+    def _limit_w(self) -> float | None:
+        """The power limit of the GPUs that it uses [W]; None where they differ."""
+        limits = {gpu.device.limit_w() for gpu in self._gpus if gpu.used}
+        return limits.pop() if len(limits) == 1 else None

@@ -1,0 +1,86 @@
+"""What torch shows of a training in this process: its optimizer steps, and the samples that its loaders gave for each.
+
+Torch is looked at where its author has imported it, and never imported here. Where it shows nothing, steps are told by
+``run.step()``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import Any, ClassVar
+from weakref import ref
+
+from airflow_provider_zeus.training.samples import ignore, listen, samples_in
+
+
+class TorchSteps:
+    """Counts torch's optimizer steps, and the samples drawn for each, until :meth:`close`.
+
+    One counts at a time, the newest: what a run left unfinished in this process must not hear of another run's steps.
+    A step trains on what one loader gave since the step before: a second one beside it (``zip``), a second optimizer
+    and a validation in between add nothing.
+
+    :param whole: samples of a whole batch, for a loader that does not know.
+    :param stepped: gets the samples of each step; may raise.
+    :param ended: is called when the loader of the last step has no more batches.
+    """
+
+    _newest: ClassVar[Callable[[], TorchSteps | None]] = lambda: None
+
+    def __init__(self, whole: int, stepped: Callable[[int], None], ended: Callable[[], None]) -> None:
+        self.by_optimizer: Counter[int] = Counter()  # steps of each: a training may have several
+        self._whole, self._on_step, self._on_end = whole, stepped, ended
+        self._drawn: dict[int, tuple[ref[Any], int]] = {}  # of each pass: samples since the last step; the newest last
+        self._recent = 0  # of them those of the pass that drew last, also when it is over
+        self._trained: Callable[[], Any] = lambda: None  # the pass of the last step
+        self._hooks = ExitStack()
+        if (older := TorchSteps._newest()) is not None:
+            older.close()
+        TorchSteps._newest = ref(self)
+        with suppress(Exception):  # a torch that refuses it shows nothing
+            optimizers = sys.modules["torch.optim.optimizer"]
+            self._hooks.callback(optimizers.register_optimizer_step_post_hook(self._stepped).remove)
+            listen(self)
+
+    def ignore_draws(self) -> None:
+        """Go on with the count of steps alone: the author tells the samples."""
+        ignore(self)
+        self._drawn.clear()
+        self._recent = 0
+
+    def close(self) -> None:
+        """End, and remove the hook."""
+        self.ignore_draws()
+        self._hooks.close()
+
+    def drawn(self, iterator: Any, batch: Any, size: int | None, *, exact: bool) -> None:
+        """Add a batch to those of its pass."""
+        if not exact:
+            seen = samples_in(batch, size or self._whole)
+            size = (size or samples_in(batch, None)) if seen is None else seen
+        self._recent = self._pop(iterator) + (size or 0)
+        self._drawn[id(iterator)] = ref(iterator), self._recent
+
+    def exhausted(self, iterator: Any) -> None:
+        """Forget a pass. One that loads in advance has a step still to come."""
+        if not self._pop(iterator) and self._trained() is iterator:
+            self._on_end()
+
+    def _pop(self, iterator: Any) -> int:
+        one, samples = self._drawn.pop(id(iterator), (None, 0))
+        return samples if one is not None and one() is iterator else 0
+
+    def _stepped(self, optimizer: Any, args: object, kwargs: object) -> None:
+        self.by_optimizer[id(optimizer)] += 1
+        drawn, self._drawn = self._drawn, {}  # whole: a thread may load in advance meanwhile
+        samples, self._recent = self._recent, 0
+        fresh = [each for each in drawn.values() if each[0]() is not None]
+        if fresh:
+            last = [each for each in fresh if each[0]() is self._trained()]
+            whole = [each for each in fresh if each[1] == self._whole]
+            self._trained, samples = (last or whole or fresh)[-1]
+        if samples:
+            self._on_step(samples)

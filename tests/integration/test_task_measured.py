@@ -1,0 +1,264 @@
+"""``@task.zeus`` without a job: an unchanged function runs as with ``@task``, and what it takes is in the log."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, setup, task, teardown
+from airflow.sdk.exceptions import AirflowSkipException
+
+from airflow_provider_zeus import ZeusCommandOperator, ZeusJob, ZeusTrainOperator
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.trial import Phase, Trial
+from airflow_provider_zeus.operators import asking
+from tests.integration.jobs import log_of
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def value(dag_run: Any, task_id: str, key: str = "return_value") -> Any:
+    pulled = dag_run.get_task_instance(task_id).xcom_pull(task_ids=task_id, key=key)
+    return json.loads(json.dumps(pulled, allow_nan=False))
+
+
+def states(dag_run: Any) -> dict[str, str]:
+    return {ti.task_id: str(ti.state) for ti in dag_run.get_task_instances()}
+
+
+def ended(job_id: str) -> list[tuple[str, str | None]]:
+    trials: list[Trial] = log_of(job_id)
+    assert all(t.planned.phase is Phase.MEASURED and t.batch_size is None for t in trials)
+    return [(t.state.value, t.reason) for t in trials]
+
+
+def test_a_function_stays_as_it_is_whatever_its_parameters_are_called(run_dag: Any) -> None:
+    with DAG("measured_plain", schedule=None, start_date=START) as dag:
+
+        @task.zeus
+        def bare(n: int, run: str = "mine", ds: str | None = None) -> list[Any]:
+            return [n, run, ds is not None]
+
+        @task.zeus()
+        def called(batch_size: int) -> int:
+            return 2 * batch_size
+
+        @task.zeus(ZeusJob(mode="measure", budget="1 kWh/day"))
+        def with_budget() -> None:
+            return None
+
+        bare(3)
+        called(3)
+        with_budget()
+    dag_run = run_dag(dag)
+    assert dag_run.state == "success"
+    assert value(dag_run, "bare") == [3, "mine", True]
+    assert value(dag_run, "called") == 6
+    for name in ("bare", "called", "with_budget"):
+        assert ended(f"measured_plain.{name}") == [("done", None)]
+    cost, decision = value(dag_run, "bare", "zeus_cost"), value(dag_run, "bare", "zeus_decision")
+    assert (cost["batch_size"], decision["batch_size"], decision["phase"]) == (None, None, "measured")
+    assert cost["time_s"] > 0
+    assert cost["attempts"][0]["kept"] is True
+
+
+def test_operators_without_a_job_measure(run_dag: Any, tmp_path: Any) -> None:
+    with DAG("measured_operators", schedule=None, start_date=START) as dag:
+        ZeusTrainOperator(task_id="function", python_callable=lambda x, ds: [x, len(ds)], op_args=[1])
+        words = "import os; print('size', os.environ.get('ZEUS_BATCH_SIZE'), os.environ.get('ZEUS_PLAN'))"
+        ZeusCommandOperator(task_id="command", command=[sys.executable, "-c", words])
+        ZeusCommandOperator(task_id="fails", command="echo about to fail; exit 3")
+    dag_run = run_dag(dag)
+    assert value(dag_run, "function") == [1, 10]
+    assert value(dag_run, "command") == "size None None"
+    assert states(dag_run) == {"function": "success", "command": "success", "fails": "failed"}
+    assert ended("measured_operators.command") == [("done", None)]
+    ((state, reason),) = ended("measured_operators.fails")
+    assert state == "failed"
+    assert "about to fail" in str(reason)
+
+
+def test_skip_fail_retry_and_clear_work_as_with_a_plain_task(run_dag: Any, rerun_task: Any) -> None:
+    tries: list[int] = []
+    with DAG("measured_ends", schedule=None, start_date=START) as dag:
+
+        @task.zeus
+        def skips() -> None:
+            raise AirflowSkipException("nothing to do")
+
+        @task.zeus
+        def fails() -> None:
+            raise ValueError("disk full")
+
+        @task.zeus(retries=1, retry_delay=timedelta(0))
+        def retries() -> int:
+            tries.append(1)
+            if len(tries) == 1:
+                raise RuntimeError("once")
+            return len(tries)
+
+        @task.zeus
+        def after(x: Any) -> None: ...
+
+        after(skips())
+        fails()
+        retries()
+    dag_run = run_dag(dag)
+    assert states(dag_run) == {"skips": "skipped", "after": "skipped", "fails": "failed", "retries": "success"}
+    assert ended("measured_ends.skips") == [("done", "the task skipped itself")]
+    assert ended("measured_ends.fails") == [("failed", "ValueError: disk full")]
+    assert ended("measured_ends.retries") == [("failed", "RuntimeError: once"), ("done", None)]
+    assert value(dag_run, "retries") == 2
+    rerun_task(dag, dag_run, "retries")
+    assert [state for state, _ in ended("measured_ends.retries")] == ["failed", "done", "done"]
+
+
+def test_multiple_outputs_override_expand_setup_and_teardown(run_dag: Any) -> None:
+    done: list[str] = []
+    with DAG("measured_forms", schedule=None, start_date=START) as dag:
+
+        @task.zeus(multiple_outputs=True)
+        def two() -> dict[str, int]:
+            return {"a": 1, "b": 2}
+
+        @task.zeus
+        def plus(x: int, y: int = 0) -> int:
+            return x + y
+
+        @task.zeus
+        def region(name: str) -> str:
+            return name.upper()
+
+        @setup
+        @task.zeus
+        def begin() -> None:
+            done.append("setup")
+
+        @teardown
+        @task.zeus
+        def end() -> None:
+            done.append("teardown")
+
+        both = two()
+        plus.override(task_id="renamed", pool="default_pool")(both["a"], y=both["b"])
+        region.expand(name=["fr", "de"])
+        first, last = begin(), end()
+        first >> plus.override(task_id="between")(5) >> last
+        first >> last
+    dag_run = run_dag(dag)
+    assert dag_run.state == "success"
+    assert value(dag_run, "two", "b") == 2
+    assert value(dag_run, "renamed") == 3
+    assert done == ["setup", "teardown"]
+    assert ended("measured_forms.region") == [("done", None)] * 2
+    assert {t.origin.map_index for t in log_of("measured_forms.region")} == {0, 1}
+
+
+def test_a_deferral_is_no_failure_and_goes_on(run_dag: Any) -> None:
+    from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
+    from airflow.sdk.exceptions import TaskDeferred
+
+    class Defers(ZeusTrainOperator):
+        def resumed(self, context: Any, event: Any = None) -> str:
+            return "resumed"
+
+    def waits() -> None:
+        raise TaskDeferred(trigger=TimeDeltaTrigger(timedelta(0)), method_name="resumed")
+
+    with DAG("measured_defers", schedule=None, start_date=START) as dag:
+        Defers(task_id="waits", python_callable=waits)
+    dag_run = run_dag(dag)
+    assert value(dag_run, "waits") == "resumed"
+    ((state, reason),) = ended("measured_defers.waits")
+    assert (state, "deferred" in str(reason)) == ("done", True)
+
+
+def test_a_coroutine_runs_and_a_forked_child_writes_nothing(run_dag: Any) -> None:
+    with DAG("measured_other", schedule=None, start_date=START) as dag:
+
+        @task.zeus
+        def forks() -> str:
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0)
+            os.waitpid(pid, 0)
+            return "parent"
+
+        ZeusTrainOperator(task_id="waits", python_callable=answer)
+        forks()
+    dag_run = run_dag(dag)
+    assert value(dag_run, "forks") == "parent"
+    assert value(dag_run, "waits") == 42
+    assert ended("measured_other.forks") == [("done", None)]
+
+
+async def answer() -> int:
+    return 42
+
+
+def test_without_a_store_the_task_runs_and_its_cost_is_kept(
+    run_dag: Any, asks_briefly: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(*_: Any, **__: Any) -> Any:
+        raise asking.StoreError("the database is gone")
+
+    with DAG("measured_alone", schedule=None, start_date=START) as dag:
+
+        @task.zeus
+        def works() -> str:
+            return "kept"
+
+        works()
+    with monkeypatch.context() as patch:
+        patch.setattr(asking, "open_store", away)
+        dag_run = run_dag(dag)
+    assert dag_run.state == "success"
+    assert value(dag_run, "works") == "kept"
+    assert "This run begins all the same" in caplog.text
+    run_dag(dag)
+    assert ended("measured_alone.works") == [("done", None)] * 2, "the next run stores what the first one kept"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"mode": "off"}, "batch_sizes"),
+        ({"finish_by": "06:00"}, "finish_by"),
+        ({"max_slowdown": 1.2}, "max_slowdown"),
+        ({"require_target": True}, "require_target"),
+        ({"target": "accuracy >= 0.9"}, "batch_sizes"),
+        ({"batch_sizes": [16], "default_batch_size": 16}, "target"),
+    ],
+)
+def test_half_a_job_is_refused_with_the_remedy(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(JobSpecError, match=f"ZeusJob.{field} = "):
+        ZeusJob(**{"mode": "measure", **changes})
+
+
+def test_a_job_that_names_sizes_later_keeps_its_id_and_learns_from_then_on(run_dag: Any) -> None:
+    from tests.integration.jobs import job, loop
+
+    with DAG("measured_climbs", schedule=None, start_date=START) as dag:
+
+        @task.zeus
+        def train() -> None: ...
+
+        train()
+    run_dag(dag)
+    with DAG("measured_climbs", schedule=None, start_date=START) as climbed:
+
+        @task.zeus(job())
+        def train(run: Any) -> int:
+            loop(run, 4)
+            return int(run.batch_size)
+
+        train()
+    dag_run = run_dag(climbed)
+    assert dag_run.state == "success"
+    first, second = log_of("measured_climbs.train")
+    assert (first.batch_size, second.batch_size) == (None, 32)
+    assert second.planned.phase is Phase.EXPLORE

@@ -1,0 +1,136 @@
+"""A job for which no batch size is chosen on every page, and its history once it names sizes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.cli.read_export import of_csv, of_json
+from airflow_provider_zeus.cli.read_file import document_of
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import ProfileSample, State
+from airflow_provider_zeus.store.base import Report
+from airflow_provider_zeus.store.sql.store import Store
+from tests.unit.plugin.kit import ran
+from tests.unit.store.store_kit import request, seen
+
+KIND = 99
+PROFILE = [
+    ProfileSample(batch_size=KIND, limit_w=w, samples=100, energy_j=j, time_s=10.0, steps=100)
+    for w, j in ((250.0, 1000.0), (200.0, 800.0))
+]
+
+
+def measured(store: Store, n: int, mode: str = "measure", state: State = State.DONE, **changes: Any) -> None:
+    asked = store.ask(request(n, ti_id=f"d-d.train-{n}", job=ZeusJob(mode=mode), device=None))
+    values = {"epochs": None, "samples": None, "metric": None, "samples_per_epoch": None, "gpu_busy": 0.5} | changes
+    profile = PROFILE if mode == "optimize" else []
+    store.tell(asked.trial.key, state, Report(observation=seen(**values), profile=profile), reason=None)
+
+
+def answer(viewer: Any, path: str, **params: Any) -> Any:
+    got = viewer.get(f"/zeus/api/{path}", params=params)
+    assert got.status_code == 200, got.text
+    return got.json()
+
+
+@pytest.fixture
+def texts(viewer: Any, store: Store) -> Any:
+    def of(path: str, **params: Any) -> str:
+        return json.dumps(answer(viewer, path, **params), ensure_ascii=False)
+
+    return of
+
+
+def test_the_tab_says_what_it_took_and_what_would_save(viewer: Any, store: Store, texts: Any) -> None:
+    for n in (1, 2, 3):
+        measured(store, n, energy_j=3600.0, time_s=10.0)
+    quick, slow = answer(viewer, "dags/d/costs"), answer(viewer, "dags/d/charts")
+    assert [block["id"] for block in quick["blocks"] if block["id"] in ("what_if", "belief", "controls")] == []
+    assert [row["attempts"][0]["batch_size"] for row in quick["rows"]] == [None] * 3
+    cost, each = slow["headline"]
+    assert cost["about"] == "of 3 runs"
+    assert {tile["name"]: tile["figure"]["text"] for tile in cost["figures"]}["Energy"] == "3 Wh"
+    shown = {tile["name"]: tile["figure"]["text"] for tile in each["figures"]}
+    assert (shown["Energy"], shown["Power"], shown["GPU use"]) == ("1 Wh", "360 W", "50 %")
+    assert 'mode="optimize"' in slow["gaps"][0]
+    assert slow["cost"]["option"] is not None
+    assert "None" not in texts("dags/d/costs") + texts("dags/d/charts")
+
+
+def test_what_the_power_limit_saved_stands_there_with_its_interval(viewer: Any, store: Store) -> None:
+    for n in (1, 2):
+        measured(store, n, "optimize", samples=1000, step_kind=KIND, excess_j=0.0, excess_s=0.0)
+    saved = answer(viewer, "dags/d/charts")["headline"][-1]
+    assert saved["question"] == "Saved"
+    assert saved["about"] == "by the power limit, against full power (250 W), in 2 runs"
+    assert saved["figures"][0]["kind"] == "good"
+    assert "90 % interval" in saved["figures"][0]["note"]
+    gaps = answer(viewer, "dags/d/charts")["gaps"]
+    assert "mode=" not in gaps[0]
+
+
+def test_a_runs_page_has_power_and_use_and_no_verdict_on_a_default(viewer: Any, store: Store, texts: Any) -> None:
+    measured(store, 1, energy_j=3600.0, time_s=10.0)
+    (part,) = answer(viewer, "dags/d/runs/run1/costs")["parts"]
+    assert part["verdict"]["word"] == "Measured"
+    assert [tile["name"] for tile in part["tiles"]] == ["Power", "GPU use", "Power limit"]
+    assert part["attempts"][0]["batch_size"] is None
+    assert part["state_text"] == "done"
+    charts = texts("dags/d/runs/run1/charts", job_id="d.train", task_id="train")
+    assert "None" not in charts + texts("dags/d/runs/run1/costs")
+
+
+def test_a_failed_and_a_running_run_are_shown(viewer: Any, store: Store) -> None:
+    measured(store, 1, state=State.FAILED)
+    store.ask(request(2, ti_id="d-d.train-2", job=ZeusJob(mode="measure"), device=None))
+    rows = answer(viewer, "dags/d/costs")["rows"]
+    assert [row["state_text"] for row in rows] == ["running", "failed"]
+    (part,) = answer(viewer, "dags/d/runs/run2/costs")["parts"]
+    assert part["progress"]["text"] == "Running, and measured as it is."
+    answer(viewer, "dags/d/charts")
+
+
+def test_the_page_of_all_jobs_and_the_month_know_it(viewer: Any, admin: Any, store: Store) -> None:
+    for n in (1, 2):
+        measured(store, n)
+    (job,) = answer(admin, "jobs")["jobs"]
+    assert (job["batch_size"], job["state"]["name"], job["outcome_text"]) == (None, "measured", "done")
+    saved = answer(viewer, "jobs/d/saved", job_id="d.train")
+    assert saved["word"] == "Measured"
+    assert answer(viewer, "dags/d/what-if")["note"]
+    months = [json.dumps(answer(admin, path)) for path in ("months", "months/saved")]
+    assert "None" not in "".join(months)
+
+
+def test_a_job_that_names_sizes_keeps_these_runs_as_its_history(viewer: Any, admin: Any, store: Store) -> None:
+    for n in (1, 2):
+        measured(store, n)
+    for n in (3, 4, 5):
+        ran(store, n)
+    rows = answer(viewer, "dags/d/costs")["rows"]
+    assert [row["attempts"][-1]["batch_size"] for row in rows][-2:] == [None, None]
+    slow = answer(viewer, "dags/d/charts")
+    assert "Left out: 2 trials that were measured before the job named batch sizes." in slow["gaps"]
+    assert slow["tiles"]
+    assert slow["cost"]["option"] is not None
+    compared = {"dag_id": ["d", "d"], "run_id": ["run1", "run3"], "job_id": ["d.train", "d.train"]}
+    assert answer(admin, "compare", **compared)["note"] is None
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_the_export_comes_back_by_an_import(viewer: Any, store: Store, kind: str) -> None:
+    measured(store, 1, "optimize", samples=1000, step_kind=KIND)
+    text = viewer.get("/zeus/api/dags/d/export", params={"kind": kind}).text
+    assert "None" not in text
+    if kind == "json":
+        found = of_json(*next(iter(document_of(text, "trials.json")[0])))[0]
+    else:
+        found = of_csv("line 2", next(csv.DictReader(io.StringIO(text))))[0]
+    (here,) = store.trials("d.train")
+    for name in ("planned", "decision", "spec", "state", "origin", "observation"):
+        assert getattr(found, name) == getattr(here, name), name

@@ -1,0 +1,194 @@
+"""What a task takes that does not know that it is measured: its GPUs, else its share of the processors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_zeus.model.trial import DeviceInfo
+from airflow_provider_zeus.power.cpu import RaplShareDevice, cpu_seconds, descendants, host_seconds
+from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
+from airflow_provider_zeus.power.task_meter import TaskMeter
+from tests.fake_nvml import FakeNvml
+
+
+@pytest.fixture
+def no_rapl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ZEUS_POWERCAP", str(tmp_path / "none"))
+
+
+@pytest.fixture
+def opened(nvml: FakeNvml, tmp_path: Path, no_rapl: None) -> Callable[[], TaskMeter]:
+    return lambda: TaskMeter.open("auto", tmp_path, cpu_watts=None)
+
+
+def spend(nvml: FakeNvml, meter: TaskMeter) -> None:
+    meter.look()
+    for gpu in range(2):
+        nvml.gpu(gpu).energy_mj += 5_000.0
+    meter.look()
+
+
+def test_a_gpu_that_the_task_uses_alone_counts_and_an_idle_one_does_not(
+    nvml: FakeNvml, opened: Callable[[], TaskMeter]
+) -> None:
+    used, _idle = nvml.add(demand_w=0.0, idle_w=0.0), nvml.add(demand_w=0.0, idle_w=0.0)
+    used.counter_mj = used.energy_mj = 1e6
+    meter = opened()
+    used.processes, used.own_pid = 1, os.getpid()
+    spend(nvml, meter)
+    seen = meter.observation()
+    assert seen.energy_source == "nvml_counter"
+    assert seen.gpu_uuid == used.uuid.decode()
+    assert seen.device_count == 1
+    assert seen.energy_j == pytest.approx(5.0, abs=0.5)
+    assert seen.gpu_busy == pytest.approx(0.9)
+    assert seen.time_s is not None
+
+
+def test_a_gpu_that_nobody_of_the_task_touched_counts_nothing(nvml: FakeNvml, opened: Callable[[], TaskMeter]) -> None:
+    gpu = nvml.add()
+    meter = opened()
+    gpu.processes = 1  # of somebody else
+    spend(nvml, meter)
+    seen = meter.observation()
+    assert seen.energy_j is None
+    assert seen.energy_source is None
+    assert seen.gpu_uuid is None
+    assert "no source of energy" in seen.reasons["energy_j"]
+    assert seen.time_s is not None
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+def test_a_gpu_that_others_computed_on_too_has_no_energy(
+    nvml: FakeNvml, opened: Callable[[], TaskMeter], first: str
+) -> None:
+    gpu = nvml.add()
+    meter = opened()
+    gpu.processes, gpu.own_pid = (1, os.getpid()) if first == "ours" else (1, 0)
+    meter.look()
+    gpu.processes, gpu.own_pid = (2, os.getpid()) if first == "ours" else (1, os.getpid())
+    meter.look()
+    gpu.processes = 1
+    meter.look()
+    seen = meter.observation()
+    assert seen.energy_j is None
+    assert "1 other process computed on" in seen.reasons["energy_j"]
+    assert seen.gpu_uuid == gpu.uuid.decode()
+
+
+def test_a_process_that_the_task_started_is_the_task(nvml: FakeNvml, opened: Callable[[], TaskMeter]) -> None:
+    gpu = nvml.add()
+    meter = opened()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert child.pid in descendants(os.getpid())
+        gpu.processes, gpu.own_pid = 1, child.pid
+        meter.look()
+        child.communicate(b"\n")
+    assert meter.observation().energy_source == "nvml_counter"
+
+
+def test_the_holder_of_the_lock_learns_that_it_is_not_alone(
+    nvml: FakeNvml, opened: Callable[[], TaskMeter], tmp_path: Path
+) -> None:
+    gpu = nvml.add()
+    lock = GpuLock(tmp_path, [gpu.uuid.decode()], how="wait", wait_s=0.0)
+    meter = opened()
+    meter.look()
+    assert lock.check() == ""
+    gpu.processes, gpu.own_pid = 1, os.getpid()
+    meter.look()
+    assert "came to share the GPU" in lock.check()
+    lock.close()
+
+
+def test_the_task_takes_no_lock_and_sets_no_limit(
+    nvml: FakeNvml, opened: Callable[[], TaskMeter], tmp_path: Path
+) -> None:
+    gpu = nvml.add()
+    meter = opened()
+    gpu.processes, gpu.own_pid = 1, os.getpid()
+    meter.look()
+    assert not list(tmp_path.glob("gpu-*.lock"))
+    assert GpuLock(tmp_path, [gpu.uuid.decode()], how="wait", wait_s=0.0).why_shared == ""
+    meter.close()
+
+
+def test_two_gpus_are_added_and_each_is_told(nvml: FakeNvml, opened: Callable[[], TaskMeter]) -> None:
+    gpus = [nvml.add(), nvml.add()]
+    meter = opened()
+    for gpu in gpus:
+        gpu.processes, gpu.own_pid = 1, os.getpid()
+    meter.look()
+    seen = meter.observation()
+    assert seen.device_count == 2
+    assert seen.gpu_energy_j is not None
+    assert sum(seen.gpu_energy_j) == pytest.approx(seen.energy_j)
+    gpus[1].processes = 2
+    meter.look()
+    assert meter.observation().energy_j is None
+
+
+class Counters(Device):
+    """The processors' counters, as a test sets them."""
+
+    def __init__(self) -> None:
+        super().__init__(DeviceInfo(model="cpu", energy_source="rapl"))
+        self.joules: float | None = 0.0
+
+    def energy_j(self) -> float | None:
+        return self.joules
+
+
+def test_the_processors_energy_is_shared_by_processor_time() -> None:
+    counters, task, host = Counters(), [0.0], [0.0]
+    share = RaplShareDevice(counters, task_s=lambda: task[0], host_s=lambda: host[0])
+    counters.joules, task[0], host[0] = 100.0, 1.0, 4.0
+    assert share.energy_j() == pytest.approx(25.0)
+    counters.joules, task[0], host[0] = 160.0, 3.0, 6.0  # it has the processors for itself
+    assert share.energy_j() == pytest.approx(85.0)
+    counters.joules = 200.0  # nobody computed as far as the kernel counts: it counts later
+    assert share.energy_j() == pytest.approx(85.0)
+    assert share.info.energy_source == "rapl_share"
+    counters.joules = None
+    assert share.energy_j() is None
+    assert share.missing["energy_j"]
+
+
+def test_the_processor_time_of_the_host_includes_ours() -> None:
+    host_s, task_s = host_seconds(), cpu_seconds()
+    assert host_s is not None
+    while cpu_seconds() < task_s + 0.05:
+        pass
+    after_s = host_seconds()
+    assert after_s is not None
+    assert after_s > host_s
+
+
+def test_without_a_counter_the_estimate_of_a_busy_core_counts(no_rapl: None, tmp_path: Path) -> None:
+    meter = TaskMeter.open("auto", tmp_path, cpu_watts=10.0)
+    before_s = cpu_seconds()
+    while cpu_seconds() < before_s + 0.05:
+        pass
+    meter.look()
+    seen = meter.observation()
+    assert seen.energy_source == "estimate"
+    assert seen.energy_j is not None
+    assert seen.energy_j > 0.0
+
+
+@pytest.mark.parametrize("device", ["none", "simulated:v100/shufflenet"])
+def test_where_nothing_measures_time_alone_is_told(device: str, no_rapl: None, tmp_path: Path) -> None:
+    meter = TaskMeter.open(device, tmp_path, cpu_watts=10.0)
+    meter.look()
+    seen = meter.observation()
+    assert (seen.energy_j, seen.energy_source) == (None, None)
+    assert seen.time_s is not None
+    assert seen.reasons["energy_j"]
+    assert meter.point().power_w is None

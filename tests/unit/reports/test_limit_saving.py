@@ -1,0 +1,48 @@
+"""What the power limit saved of runs without a batch size, against full power on the same steps."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from airflow_provider_zeus.model.trial import Observation, ProfileSample
+from airflow_provider_zeus.reports.limit_saving import DOUBT, limit_saving
+
+KIND = 12345
+PROFILE = [
+    ProfileSample(batch_size=KIND, limit_w=w, samples=100, energy_j=100 * j, time_s=100 * s, steps=100)
+    for w, j, s in ((250.0, 10.0, 0.1), (150.0, 7.0, 0.11))
+]
+
+
+def seen(limit_w: float | None = 150.0, kind: int | None = KIND, **changes: float | None) -> Observation:
+    values = {"samples": 1000, "excess_j": 0.0, "excess_s": 0.0, **changes}
+    return Observation(power_limit_w=limit_w, step_kind=kind, **values)  # type: ignore[arg-type]
+
+
+def test_a_run_below_full_power_saved_energy_and_lost_time_with_the_profiles_interval() -> None:
+    found = limit_saving([seen()], PROFILE)
+    assert found is not None
+    assert (found.runs, found.full_w) == (1, 250.0)
+    assert found.energy_j.value == pytest.approx(3000.0)
+    assert found.energy_j.low == pytest.approx(10_000 * math.exp(-DOUBT) - 7000)
+    assert found.time_s.value == pytest.approx(-10.0)
+
+
+def test_what_profiling_took_counts_and_a_run_at_full_power_saved_nothing_else() -> None:
+    found = limit_saving([seen(250.0, excess_j=50.0)], PROFILE)
+    assert found is not None
+    assert (found.energy_j.low, found.energy_j.value, found.energy_j.high) == (-50.0, -50.0, -50.0)
+
+
+def test_runs_add_up_and_those_of_another_step_say_nothing() -> None:
+    found = limit_saving([seen(), seen(), seen(kind=1), seen(kind=None), seen(limit_w=None), seen(199.0)], PROFILE)
+    assert found is not None
+    assert found.runs == 2
+    assert found.energy_j.value == pytest.approx(6000.0)
+
+
+def test_without_a_profile_nothing_is_said() -> None:
+    assert limit_saving([seen()], []) is None
+    assert limit_saving([], PROFILE) is None
