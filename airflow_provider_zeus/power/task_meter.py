@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from statistics import fmean
 from threading import Lock
 
@@ -118,7 +119,9 @@ class TaskMeter:
         reasons = []
         if device in ("auto", "nvml"):
             try:
-                gpus = [NvmlDevice(gpu=gpu, read_only=True) for gpu in find_gpus(EVERY_GPU)]
+                found = find_gpus(EVERY_GPU)
+                with ThreadPoolExecutor(len(found)) as pool:  # each waits until its counter moves
+                    gpus = list(pool.map(lambda gpu: NvmlDevice(gpu=gpu, read_only=True), found))
             except DeviceError as error:
                 reasons.append(str(error))
         host: Device | None = simulated
