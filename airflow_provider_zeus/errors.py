@@ -72,9 +72,10 @@ class BelowTargetError(ZeusError):
     """The kept model is below its target and the job has ``require_target=True``."""
 
     @classmethod
-    def of(cls, batch_size: object, reason: object, target: object) -> "BelowTargetError":
-        """Build a message of batch size, reason, target and remedy."""
+    def of(cls, batch_size: object, reason: object, target: object, *, reported: bool = True) -> "BelowTargetError":
+        """Build a message of batch size, reason, target and remedy. ``reported``: the metric was."""
+        remedy = "a larger max_epochs, a nearer target" if reported else "report the metric"
         return cls(
             f"The model of batch size {batch_size} is kept, but {reason} ({target}). "
-            f"Remedy: a larger max_epochs, a nearer target, or require_target=False to accept it."
+            f"Remedy: {remedy}, or require_target=False to accept it."
         )

@@ -1,9 +1,8 @@
 """From an unchanged DAG to the first figures: lines changed, seconds, runs; in a new environment, from the wheel.
 
 ``python -m benchmarks.first_run [--driver FOLDER] [--report OUT.json]``. It builds the wheel and installs it with torch
-(pip's own settings say from where); that time is reported apart. Then Airflow is ready, and a DAG with a plain
-``@task`` is changed as a new user would. ``--driver``: a folder with a ``libnvidia-ml.so.1``, for a saving on what answers as a
-GPU.
+(pip's own settings say from where); that time is reported apart. Then Airflow is ready, and a DAG with a plain task is
+changed as a new user would. ``--driver``: a folder with a ``libnvidia-ml.so.1``, for a saving on what answers as a GPU.
 """
 
 from __future__ import annotations

@@ -12,10 +12,23 @@ from functools import cache
 from demo.baseline import read as read_baselines
 from demo.feed import OVER, Feed
 from demo.guards import run_alone
+from demo.ladder import climb
 from demo.processes import Process, end_leftovers
 from demo.run_costs import RunCost, run_costs
 from demo.servers import Servers, free_port
-from demo.settings import BASELINE, CONSUMER, DAGS, JOB_ID, PRODUCER, TAB, DemoError, Options, airflow_env
+from demo.settings import (
+    BASELINE,
+    CONSUMER,
+    DAGS,
+    JOB_ID,
+    LADDER,
+    PRODUCER,
+    TAB,
+    DemoError,
+    Options,
+    airflow_env,
+    with_ladder,
+)
 from demo.table import progress, table
 from demo.verdict import verdict
 
@@ -39,14 +52,15 @@ def _demo() -> int:
     port = free_port(options.port)
     if port != options.port:
         print(f"  port {options.port} is taken: using {port}", flush=True)
-    env = airflow_env(port)
+    env = with_ladder(airflow_env(port))
     os.environ.clear()  # open_store() must read the servers' configuration, and no other
     os.environ.update(env)
-    servers = Servers(env, [CONSUMER, PRODUCER])
+    servers = Servers(env, [CONSUMER, PRODUCER, LADDER])
     baseline: Process | None = None
     try:
         servers.start()
         print(f"Airflow is up: {servers.url}/dags/{CONSUMER}", flush=True)
+        climb(servers.api, servers.check)
         feed = Feed(servers.api, servers.check)
         baseline = _start_baseline(feed, options, port)
         problem = _feed(feed, options.slices) or _wait_for(baseline)

@@ -66,8 +66,8 @@ def check(
 ) -> Findings:
     """Check a training before its first run, for instance in a notebook; return the findings, which print themselves.
 
-    ``train(run, *args, **kwargs)`` is called once, in a fork of this process, on the CPU: two steps at another batch
-    size than the default, one report, and its end. What it saves there, it saves.
+    ``train(run, *args, **kwargs)`` is called in a fork of this process, on the CPU: two steps at another batch size
+    than the default, one report, and its end; again, where that leaves a doubt. What it saves there, it saves.
 
     :param timeout_s: after which it is stopped [s].
     :param gpu: let it see this host's GPUs; no power limit is set.

@@ -9,7 +9,7 @@ from airflow_provider_zeus.cli.rehearsal import Outcome
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED
 from airflow_provider_zeus.model.trial import TELL_STEPS
 from airflow_provider_zeus.training.attempt_checks import is_close
-from airflow_provider_zeus.training.rehearsal import STEPS
+from airflow_provider_zeus.training.torch_watch import STEPS
 
 
 def of_training(
@@ -51,7 +51,7 @@ def training(outcome: Outcome, *, made_up: str = "", timeout_s: float) -> Findin
         return undecided("training", f"it seems to need a GPU, which it was not shown: {ended.error}", remedy)
     if ended.kind == "run":
         remedy = "take what it needs as an argument of the function, and check that in a notebook"
-        return undecided("training", f"it calls get_current_context(), which only a run has: {ended.error}", remedy)
+        return undecided("training", f"it needs what only a run has: {ended.error}", remedy)
     if made_up:
         remedy = "if that is the reason, check the function with real values in a notebook: docs/cli.md"
         return warning("training", f"it failed with {ended.error}; it was given a made-up {made_up}", remedy)
@@ -67,6 +67,8 @@ def steps(outcome: Outcome) -> Finding:
         return ok("steps", f"{len(seen.told)} told, of {seen.told[0]} samples")
     if seen.shown:
         return ok("steps", f"{len(seen.shown)} seen in torch, of {seen.shown[0]} samples: none has to be told")
+    if seen.own_loop:
+        return undecided("steps", "no epoch was asked for, in which torch's steps are seen")
     if seen.optimizer_steps:
         return error(
             "steps", f"torch made {seen.optimizer_steps} optimizer steps, none told and of unknown size", TELL_STEPS
@@ -114,13 +116,14 @@ def metric(outcome: Outcome) -> Finding:
     """Whether the target's metric comes, in the target's unit and direction."""
     target, ended, found = outcome.plan.job.parsed_target, outcome.ended, outcome.metric
     turned = target.turned
-    if ended is not None and ended.kind == "report" and found is None:
+    own_loop = outcome.seen is not None and outcome.seen.own_loop  # its error is one of its epochs
+    if ended is not None and ended.kind == "report" and found is None and not own_loop:
         names = [name for name in (outcome.seen.names if outcome.seen else ()) if name != target.metric]
         remedy = f"call run.report({target.metric}=value) at the end of each epoch, inside `for epoch in run.epochs()`"
         if names:
             remedy += f"; or name {' or '.join(names[:3])} in the job's target, if that is what is meant"
-        own_loop = "run.report" in str(ended.error)  # else a framework's, and its error has the remedy
-        return error("metric", str(ended.error), remedy if own_loop else None)
+        is_ours = "run.report" in str(ended.error)  # else a framework's, and its error has the remedy
+        return error("metric", str(ended.error), remedy if is_ours else None)
     if found is None and not turned:
         return undecided("metric", f"it ended before its first report of {target.metric}")
     if found is None:
@@ -175,7 +178,7 @@ def model(outcome: Outcome) -> Finding:
 def epochs(outcome: Outcome) -> Iterator[Finding]:
     """A loop of its own in place of ``run.epochs()``; a report that is not at the end of an epoch."""
     seen, name = outcome.seen, outcome.plan.job.parsed_target.metric
-    if seen is None or seen.metric is None:
+    if seen is None:
         return
     if seen.own_loop:
         what = "it reports epochs of a loop of its own: Zeus can neither end it at the target nor count its epochs"

@@ -42,19 +42,20 @@ def import_dag(dag_id: str, file: str | None, *, timeout_s: float) -> tuple[Any,
     """
     files = [DagFile(file, Path(file).resolve().parent, "check")] if file is not None else list(_files())
     known = files if file is not None else _known_of(dag_id, files)
-    naming = known or _naming(dag_id, files)
+    defining, naming = _naming(dag_id, files)
+    likely = known or defining
     ids: list[str] = []
     problems: dict[str, str] = {}  # of the files that may be its own
     failed = 0  # of the others
-    own = naming[0] if len(naming) == 1 else None
+    own = likely[0] if len(likely) == 1 else None
     if own is not None:
         dag, ids, finding = _imported(dag_id, own, timeout_s)
         if dag is not None:
             return dag, finding
         problems = {own.path: finding.finding} if finding.status == "error" else {}
     if not known or not problems:
-        others = [each for each in naming if each != own] + [each for each in files if each not in naming]
-        found, more, errors = _searched(dag_id, others, timeout_s)
+        others = [*naming, *(each for each in files if each not in naming)]
+        found, more, errors = _searched(dag_id, [each for each in others if each != own], timeout_s)
         if found is not None:
             dag, _, finding = _imported(dag_id, found, timeout_s)
             return dag, finding
@@ -106,18 +107,17 @@ def _known_of(dag_id: str, files: Sequence[DagFile]) -> list[DagFile]:
     return []
 
 
-def _naming(dag_id: str, files: Sequence[DagFile]) -> list[DagFile]:
-    """The files that seem to define the DAG; without one those that have its id as a text."""
+def _naming(dag_id: str, files: Sequence[DagFile]) -> tuple[list[DagFile], list[DagFile]]:
+    """(The files that seem to define the DAG; they and those that have its id as a text)."""
     name = re.escape(dag_id).encode()
-    text = rb"""(["'])""" + name + rb"""\1"""
+    quoted = rb"""(["'])""" + name + rb"""\1"""
     defined = rb"""\b(?:DAG\s*\(\s*|dag_id\s*=\s*)(["'])""" + name + rb"""\1|\bdef\s+""" + name + rb"""\s*\("""
     contents = dict[DagFile, bytes]()
     for each in files:
         with suppress(OSError):
             contents[each] = Path(each.path).read_bytes()
-    return next(
-        (found for words in (defined, text) if (found := [f for f in contents if re.search(words, contents[f])])), []
-    )
+    defining = [each for each, text in contents.items() if re.search(defined, text)]
+    return defining, defining + [f for f, text in contents.items() if f not in defining and re.search(quoted, text)]
 
 
 def _imported(dag_id: str, file: DagFile, timeout_s: float) -> tuple[Any, list[str], Finding]:

@@ -200,7 +200,8 @@ def _kind(error: BaseException) -> str:
     if isinstance(error, ZeusError):
         return "report" if isinstance(error, ReportError) else "zeus"
     text = error_text(error)
-    return "run" if "no context was found" in text else "gpu" if _NEEDS_GPU.search(text) else ""
+    of_run = "no context was found" in text or type(error).__name__ == "NotHereError"  # of an XCom
+    return "run" if of_run else "gpu" if _NEEDS_GPU.search(text) else ""
 
 
 def _not_xcom(value: Any) -> str | None:

@@ -88,7 +88,7 @@ class ZeusTrainerCallback(TrainerCallback):
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any) -> None:
         """Begin an epoch. Where no evaluation of the epoch before had the metric, its last value counts again."""
-        self._report_last(control, expected=args.eval_strategy != "no" and not self._evaluated)
+        self._report_last(control, expected=args.eval_strategy != "no" and not (self._evaluated or self._awaited))
         self._left, self._skipped, self._metrics = (self._samples or 0.0) - self._skipped, 0, {}
         self._driven.begin_epoch()
 
@@ -125,6 +125,13 @@ class ZeusTrainerCallback(TrainerCallback):
         self._take()
         control.should_training_stop = control.should_training_stop or self._driven.over
 
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **of: Any
+    ) -> None:
+        """Take the metrics of an evaluation that is only logged, as that of many trainers of the author's own."""
+        if metrics := {name: value for name, value in (logs or {}).items() if name.startswith("eval_")}:
+            self.on_evaluate(args, state, control, metrics=metrics)
+
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any) -> None:
         """Report the last epoch, if that is still due."""
         self._training = False
@@ -139,8 +146,12 @@ class ZeusTrainerCallback(TrainerCallback):
     def _report_last(self, control: TrainerControl, *, expected: bool) -> None:
         self._take()
         remedy = (
-            f"Let the Trainer's compute_metrics return {self._driven.metric!r} in an evaluation after each epoch "
-            '(TrainingArguments(eval_strategy="epoch")), or name a metric that came in the job\'s target'
+            "Let the Trainer's own evaluate() hand its metrics to self.log()"
+            if self._awaited
+            else (
+                f"Let the Trainer's compute_metrics return {self._driven.metric!r} in an evaluation after each epoch "
+                '(TrainingArguments(eval_strategy="epoch")), or name a metric that came in the job\'s target'
+            )
         )
         self._driven.report_last(expected=expected, remedy=remedy)
         control.should_training_stop = control.should_training_stop or self._driven.over

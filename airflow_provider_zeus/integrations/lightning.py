@@ -103,6 +103,8 @@ class ZeusCallback(Callback):
         if trainer.global_step != self._optimizer_steps:
             self._optimizer_steps, pending, self._pending = trainer.global_step, self._pending, 0
             self._driven.step(pending)
+        if trainer.is_last_batch and self._driven.active and self._driven.in_last_epoch:
+            trainer.should_stop = True  # then it validates now, whatever val_check_interval says
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Pause training."""
@@ -193,7 +195,7 @@ def _end_of(trainer: Trainer) -> tuple[str, object, float] | None:
 
 def _why_not_validated(trainer: Trainer, max_epochs: int) -> tuple[str, object, str, str] | None:
     """Option, value, problem and remedy where no validation runs within so many epochs; None where one does."""
-    every, interval = trainer.check_val_every_n_epoch, trainer.val_check_batch
+    every = trainer.check_val_every_n_epoch
     if trainer.limit_val_batches == 0:
         return "limit_val_batches", trainer.limit_val_batches, "no validation runs", "leave it out"
     if not trainer.enable_validation:
@@ -201,10 +203,6 @@ def _why_not_validated(trainer: Trainer, max_epochs: int) -> tuple[str, object, 
     if every is not None and every > max_epochs:
         problem = f"no validation runs within the job's max_epochs = {max_epochs}"
         return "check_val_every_n_epoch", every, problem, "leave it out, so that each epoch is validated"
-    batches = max_epochs * trainer.num_training_batches
-    if every is None and interval is not None and batches < interval < math.inf:
-        problem = f"no validation runs within the job's max_epochs = {max_epochs}, of {batches} batches in all"
-        return "val_check_interval", interval, problem, "leave it and check_val_every_n_epoch out"
     return None
 
 

@@ -214,8 +214,8 @@ LOST = "retried, result lost"  # reason of a try that another one followed, and 
 NO_RESULT = "no result"  # reason of a trial whose training left nothing
 LIMIT = "power_limit"  # key of ``Observation.reasons``: a power limit was to be set and is not in force
 TELL_METRIC = (  # the remedy
-    "a command prints it as JSON on the last line of its output; any training may call run.report() under "
-    "ZeusRun.from_env()"
+    "a command of ZeusCommandOperator prints it as JSON on the last line of its output; any other training calls "
+    "run.report() under ZeusRun.from_env()"
 )
 TELL_STEPS = "use run.data_loader(data), or batches of run.batch_size with run.step(samples) after each optimizer step"
 

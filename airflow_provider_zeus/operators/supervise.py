@@ -69,7 +69,8 @@ def _judge(recurrence: Recurrence, start: CommandStart, status: int) -> None:
 
     kept = recurrence.reporter.kept_end
     if kept is not None and kept.state is not None and kept.state.unproven and start.plan.job.require_target:
-        raise BelowTargetError.of(kept.batch_size, kept.reason, start.plan.job.target)
+        reported = kept.state is not State.NO_METRIC
+        raise BelowTargetError.of(kept.batch_size, kept.reason, start.plan.job.target, reported=reported)
     if status != 0:
         return
     if start.start_id and not start.trained:

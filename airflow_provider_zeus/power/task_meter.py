@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from multiprocessing.pool import ThreadPool
 from statistics import fmean
 from threading import Lock
 
@@ -120,7 +121,7 @@ class TaskMeter:
         reasons = []
         if device in ("auto", "nvml"):
             try:
-                gpus = bounded(lambda: [NvmlDevice(gpu=gpu, read_only=True) for gpu in find_gpus(EVERY_GPU)], OPEN_S)
+                gpus = bounded(_every_gpu, OPEN_S)
             except DeviceError as error:
                 reasons.append(str(error))
             except TimeoutError as error:  # it may compute on a GPU all the same: its processors are not all
@@ -202,3 +203,10 @@ class TaskMeter:
         """The power limit of the GPUs that it uses [W]; None where they differ."""
         limits = {gpu.device.limit_w() for gpu in self._gpus if gpu.used}
         return limits.pop() if len(limits) == 1 else None
+
+
+def _every_gpu() -> list[NvmlDevice]:
+    """The GPUs that the task may use, open. Raises DeviceError: there is none."""
+    found = find_gpus(EVERY_GPU)
+    with ThreadPool(len(found)) as pool:  # each waits until its counter moves; daemons, so that none holds the exit
+        return pool.map(lambda gpu: NvmlDevice(gpu=gpu, read_only=True), found)

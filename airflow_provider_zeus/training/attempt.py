@@ -104,7 +104,7 @@ class LiveAttempt:
         self._data_wait = DataWait()
         self._check = BatchSizeCheck(planned.batch_size)
         self._torch: TorchSteps | None = None  # what torch shows, once the author has loaded it
-        self._told = False  # the author tells the steps
+        self.told = False  # the author tells the steps
         self._steps_before = 0  # of torch, when the present epoch began
         self._blind: str | None = None  # of an epoch with steps of torch, of whose samples nothing is known
         self._held = 0  # samples of the newest step that torch showed, until another one shows that it was not told
@@ -162,7 +162,7 @@ class LiveAttempt:
 
         Returns a function to call when the pass is left early, with the samples of its last batch (0: none).
         """
-        if not self._told:
+        if not self.told:
             self._hear()
         self._start_training(first_step_done=False)
         self._meter.expect(expected_samples)
@@ -177,12 +177,12 @@ class LiveAttempt:
             raise ReportError(
                 f"run.step({samples!r}): an optimizer step has at least one sample. Leave empty ones out."
             )
-        if not self._told:
+        if not self.told:
             self._hear()
         self._count(samples)
 
     def torch_stepped(self, samples: int) -> None:
-        """Count an optimizer step of torch that the author did not tell: he had time to until this one."""
+        """Count an optimizer step of torch that the author has not told when the next one is made."""
         if not self._in_epoch:
             return
         held, self._held = self._held, samples
@@ -346,7 +346,7 @@ class LiveAttempt:
         self._in_epoch = True
         if self._torch is None and "torch.optim.optimizer" in sys.modules:
             self._torch = TorchSteps(self.local_batch_size, self.torch_stepped, self._torch_pass_over)
-            if self._told:
+            if self.told:
                 self._torch.ignore_draws()
         self._steps_before = self.optimizer_steps
         self._meter.start_epoch()
@@ -371,14 +371,14 @@ class LiveAttempt:
             problem = "run.report() ends an epoch, and none has begun. Call it once in `for _ in run.epochs()`."
             raise ReportError(problem)
         self._torch_pass_over()
-        if not self._meter.samples_of_epoch and self.optimizer_steps > self._steps_before:
+        if not self._meter.stepped and self.optimizer_steps > self._steps_before:
             self._blind = f"torch made steps in epoch {self._meter.epochs_done}, and no batch was drawn for them"
         self._in_epoch = self._adoptable = False
         self._meter.end_epoch()
 
     def _hear(self) -> None:
         """The author tells the steps: those that torch showed in this epoch do not count."""
-        self._told, self._held = True, 0
+        self.told, self._held = True, 0
         if self._torch is not None:
             self._torch.ignore_draws()
         if self._meter.drop_epoch():
@@ -391,7 +391,7 @@ class LiveAttempt:
             if not self._meter.training:
                 self._start_training(first_step_done=True)
             self._add(held)
-        if not self._told:
+        if not self.told:
             self._meter.end_training()
 
     def _add(self, samples: int) -> None:

@@ -114,18 +114,13 @@ class AttemptMeter:
         self.epochs_done += 1
         self._epoch_from = self.samples
 
-    @property
-    def samples_of_epoch(self) -> int:
-        """Samples trained in the present epoch."""
-        return self.samples - self._epoch_from
-
     def drop_epoch(self) -> bool:
         """Forget the steps of the present epoch; return whether there were any."""
-        dropped = self.samples_of_epoch
+        dropped = self.stepped
         if dropped:
             self.end_training()
-            self.samples -= dropped
-        return dropped > 0
+            self.samples = self._epoch_from
+        return dropped
 
     def advance(self, reading: Reading, *, phase_ends: bool = False) -> None:
         """Count energy and time up to ``reading``. Adds a power point about once a second and at the end of a phase."""
@@ -166,7 +161,7 @@ class AttemptMeter:
     @property
     def epochs(self) -> float | None:
         """Epochs done, with the fraction of the present one; None while the size of the first one is not known."""
-        begun, size = self.samples_of_epoch, self.samples_per_epoch
+        begun, size = self.samples - self._epoch_from, self.samples_per_epoch
         if begun and size is None and not self.epochs_done:
             return None
         return self.epochs_done + (min(begun / size, 1.0) if size else 0.0)

@@ -199,6 +199,8 @@ class PlanProgress:
         assert live is not None
         with outlived(f"measure the end of attempt {live.number}"):  # the device may fail: the sums so far are kept
             live.stop()
+        if self.child_trained and not self.forked:
+            log.error("Zeus: %s", IN_CHILD)
         self.profile += live.measured
         observation = replace(live.snapshot, learning_rate=self.learning_rate)
         observation = replace(observation, out_of_memory=out_of_memory, returned=returned)

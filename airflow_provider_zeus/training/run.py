@@ -241,6 +241,8 @@ class ZeusRun:
         if progress.killed is not None:
             raise_again(progress.killed)
         live = progress.live or progress.present
+        if not live.told:
+            progress.note_child()
         live.step(live.local_batch_size if samples is None else int(samples))
 
     def report(self, **metrics: float) -> None:

@@ -182,7 +182,9 @@ def _sizing(next_index: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @wraps(next_index)
     def sized(iterator: Any) -> Any:
         index = next_index(iterator)
-        with contextlib.suppress(Exception):
+        if not _listeners:
+            return index
+        with contextlib.suppress(Exception):  # nothing of this may fail a training
             held, number = _sizes.setdefault(iterator, {}), getattr(iterator, "_send_idx", 0)
             held.pop(number, None)
             if iterator._auto_collation or isinstance(index, list):
@@ -197,6 +199,8 @@ def _telling(next_batch: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @wraps(next_batch)
     def told(iterator: Any) -> Any:
+        if not _listeners:
+            return next_batch(iterator)
         try:
             batch = next_batch(iterator)
         except StopIteration:

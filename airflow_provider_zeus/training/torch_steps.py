@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import Any
+from typing import Any, ClassVar
 from weakref import ref
 
 from airflow_provider_zeus.training.samples import ignore, listen, samples_in
@@ -19,6 +19,7 @@ from airflow_provider_zeus.training.samples import ignore, listen, samples_in
 class TorchSteps:
     """Counts torch's optimizer steps, and the samples drawn for each, until :meth:`close`.
 
+    One counts at a time, the newest: what a run left unfinished in this process must not hear of another run's steps.
     A step trains on what one loader gave since the step before: a second one beside it (``zip``), a second optimizer
     and a validation in between add nothing.
 
@@ -27,6 +28,8 @@ class TorchSteps:
     :param ended: is called when the loader of the last step has no more batches.
     """
 
+    _newest: ClassVar[Callable[[], TorchSteps | None]] = lambda: None
+
     def __init__(self, whole: int, stepped: Callable[[int], None], ended: Callable[[], None]) -> None:
         self.by_optimizer: Counter[int] = Counter()  # steps of each: a training may have several
         self._whole, self._on_step, self._on_end = whole, stepped, ended
@@ -34,6 +37,9 @@ class TorchSteps:
         self._recent = 0  # of them those of the pass that drew last, also when it is over
         self._trained: Callable[[], Any] = lambda: None  # the pass of the last step
         self._hooks = ExitStack()
+        if (older := TorchSteps._newest()) is not None:
+            older.close()
+        TorchSteps._newest = ref(self)
         with suppress(Exception):  # a torch that refuses it shows nothing
             optimizers = sys.modules["torch.optim.optimizer"]
             self._hooks.callback(optimizers.register_optimizer_step_post_hook(self._stepped).remove)

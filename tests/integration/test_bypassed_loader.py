@@ -81,3 +81,32 @@ def test_fourteen_runs_teach_nothing_save_nothing_and_say_so(
     assert where is not None
     saving = Yardstick.of(as_dataset(log, JOB, where), where).saving([log[-1]])
     assert saved_text.run_verdict(saving).kind == "unknown"
+
+
+def own_loader(run: Any) -> int:
+    model, data = torch.nn.Linear(2, 1), torch.utils.data.TensorDataset(torch.randn(320, 2), torch.randn(320, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for epoch in run.epochs():
+        for x, y in torch.utils.data.DataLoader(data, batch_size=run.batch_size):
+            torch.nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        run.report(accuracy=min(1.0, 0.3 * (epoch + 1)))
+    return int(run.batch_size)
+
+
+def test_an_own_loader_of_the_chosen_size_teaches_without_being_told(
+    airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    for n in range(1, 6):
+        Recurrence.open(JOB, scheduled(n), conn_id="zeus_default").run().train(own_loader)
+    assert TELL_STEPS not in caplog.text
+    store = open_store()
+    try:
+        data = as_dataset(store.trials("d.train"), JOB)
+    finally:
+        store.close()
+    assert data.left_out == {}
+    assert len({trial.batch_size for trial in data.trials}) > 1, "other sizes are tried"
+    assert {trial.observation.samples_per_epoch for trial in data.trials} == {320.0}

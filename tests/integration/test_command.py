@@ -152,6 +152,8 @@ class TestOfOthers:
         tell = ["bash", "-c", "echo '{\"accuracy\": 0.5}'"]
         assert commands.run("zeus_other_below", tell, job(require_target=True)).state == "failed"
         assert states("zeus_other_below") == [(32, "exhausted", "ended at 0.5, below target")]
+        said = commands.run("zeus_other_unsaid", ["bash", "-c", "echo saved"], job(require_target=True))
+        assert said.state == "failed", "whether it reached its target is not known"
 
     @pytest.mark.parametrize(
         ("command", "reason"),

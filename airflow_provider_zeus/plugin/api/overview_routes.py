@@ -59,7 +59,9 @@ def job_saved(dag_id: str, job_id: str, user: GetUserDep) -> Any:
     if job is None:
         return overview_view.unreadable()
     if not job.chooses_size:
-        return overview_view.measured(job)
+        where = next((t.observation.where for t in reversed(trials) if t.observation.where), None)
+        profile = store.profile(job_id, where, job.job_version) if where else []
+        return overview_view.measured(job, trials, profile)
     dataset, profiles = reading.learned(store, dag_id, job, trials)
     return overview_view.saved(trials, dataset, profiles, all_of=not reading.has_older(store, dag_id, job_id))
 

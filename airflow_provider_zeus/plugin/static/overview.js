@@ -96,6 +96,7 @@ function stateParts({ name, why }) {
 }
 
 function settingsParts(job) {
+  if (job.batch_size === null) return []; // nothing is chosen for it, so there is nothing to pause or pin
   const open = element("button", "Settings", { type: "button", "aria-label": `Pause or pin ${job.job_id}` });
   open.addEventListener("click", () => openSettings(job, open.closest("tr")));
   const set = job.settings.map((text) => element("div", text, { class: "set", title: job.changed }));

@@ -15,8 +15,9 @@ from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.plugin.views import costs, overview_state
 from airflow_provider_zeus.plugin.views.models import Controls, Figure, JobRow, JobSaved, Source
 from airflow_provider_zeus.reports.dataset import Dataset, runs_of
-from airflow_provider_zeus.reports.next_run import next_rung
+from airflow_provider_zeus.reports.limit_saving import limit_saving
 from airflow_provider_zeus.reports.savings import saving
+from airflow_provider_zeus.units import energy_text
 
 NO_JOBS = (
     "There is no Zeus job yet. Decorate a training task with @task.zeus(ZeusJob(batch_sizes=[…], default_batch_size=…, "
@@ -107,10 +108,19 @@ def unreadable() -> JobSaved:
     return JobSaved(word="Not known", kind="warn", figure=words.missing(why), text=why, source=Source())
 
 
-def measured(job: ZeusJob) -> JobSaved:
-    """The answer for a job that chooses no batch size."""
-    text = next_rung(job)
-    return JobSaved(word="Measured", kind="warn", figure=words.missing(text), text=text, source=Source())
+def measured(job: ZeusJob, trials: Sequence[Trial], profile: Sequence[ProfileSample]) -> JobSaved:
+    """What the power limit saved of a job that chooses no batch size. ``profile``: of its newest device."""
+    seen = [t.observation for t in trials if t.observation.where is not None]
+    found = limit_saving([o for o in seen if o.where == seen[-1].where], profile)
+    if found is None or found.energy_j.value is None:
+        text = "no power limit was tuned yet" if job.mode != "measure" else "measured alone: nothing is set or chosen"
+        return JobSaved(word="Nothing", kind="warn", figure=words.missing(text), text=text, source=Source())
+    outcome = Outcome.of(found.energy_j.value, found.energy_j, energy_text)
+    word = "Undecided" if outcome.kind == "even" else outcome.verb.capitalize()
+    text = f"{outcome.amount} of energy by the power limit, {outcome.interval}"
+    figure = Figure(value=found.energy_j.value, text=f"{outcome.amount} by the power limit", exact=text)
+    source = words.badge([seen[-1].energy_source])
+    return JobSaved(word=word, kind=outcome.colour, figure=figure, text=text, source=source)
 
 
 def saved(trials: Sequence[Trial], log: Dataset, profiles: Sequence[ProfileSample], *, all_of: bool) -> JobSaved:

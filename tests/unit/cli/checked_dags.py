@@ -180,6 +180,11 @@ with DAG("raises", schedule=None, start_date=datetime(2026, 1, 1)):
     def needs_a_gpu(run=None):
         return torch.nn.Linear(2, 1).to("cuda")
 
+    @task.zeus(JOB)
+    def needs_an_xcom(run=None, ti=None):
+        return ti.xcom_pull("load")
+
+    needs_an_xcom()
     broken()
     broken_by_a_made_up_date()
     needs_a_run()

@@ -99,6 +99,7 @@ def test_errors_of_a_training(zeus: Zeus, home: Path) -> None:
         "broken": "error",
         "broken_by_a_made_up_date": "warning",
         "needs_a_run": "undecided",
+        "needs_an_xcom": "undecided",
         "needs_a_gpu": "undecided",
     }
     assert "ValueError: no such file (checked_dags.py:" in kinds["broken"].finding

@@ -83,9 +83,10 @@ def test_a_neighbour_that_names_the_dag_too(
     assert "noise" not in "".join(capfd.readouterr())
 
 
-def test_an_id_that_no_file_names(folder: Path) -> None:
-    write(folder, a=FAILS, b=DAG.format(module="json", name="'night' + 'ly'"), c=FAILS)
+def test_an_id_that_its_own_file_does_not_name(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(folder, a="'nightly'\n" + FAILS, b=DAG.format(module="json", name="'night' + 'ly'"), c=FAILS)
     assert found("nightly").finding == f"nightly in {folder / 'b.py'}"
+    assert "noise" not in "".join(capfd.readouterr())
     missing = found("nihgtly")
     assert (missing.status, missing.finding) == ("error", "there is no DAG nihgtly")
     assert missing.remedy == ("did you mean nightly; 2 files cannot be imported (airflow dags list-import-errors)")

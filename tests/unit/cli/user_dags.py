@@ -251,6 +251,12 @@ MISTAKES: dict[str, list[Mistake]] = {
         Mistake(dag_file(changed(("run.epochs()", "range(20)"))), "epochs", "for epoch in run.epochs()", ends=True),
         Mistake(dag_file(changed(("run.epochs()", "range(run.job.max_epochs)"))), "epochs", "range(...)", ends=True),
         Mistake(
+            dag_file(changed(("run.epochs()", "range(5)"), (LOADER, "DataLoader(TRAIN, batch_size=run.batch_size)"))),
+            "epochs",
+            "range(...)",
+            ends=True,
+        ),
+        Mistake(
             dag_file(
                 changed(
                     (BATCHES, f"        for again in range(3):\n    {BATCHES}"),

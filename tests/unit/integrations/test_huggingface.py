@@ -176,6 +176,16 @@ def test_a_metric_that_the_trainer_adds_after_the_event(hf: ModuleType, kit: Kit
     assert (kit.ends()[-1].state, kit.last().epochs, kit.last().samples) == (State.CONVERGED, 3, 3 * SAMPLES)
 
 
+def test_an_evaluation_of_the_authors_own(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    own = {"kind": hf.Logs, "trainer": {"compute_metrics": None}}
+    kit.run(incumbent(16), target="own >= 0.9", **SIZES).train(hf.Training(tmp_path, **own))
+    assert (kit.ends()[-1].state, kit.last().epochs) == (State.CONVERGED, 3)
+    training = hf.Training(tmp_path, **own | {"kind": hf.Keeps})
+    with pytest.raises(ReportError, match=r"epoch 0 .*'own'. Let the Trainer's own evaluate\(\) .* self.log\(\)"):
+        kit.run(incumbent(16), target="own >= 0.9", **SIZES).train(training)
+    assert training.counts[0].epochs == 1
+
+
 def test_without_memory_the_run_chooses_the_next_size_and_not_the_trainer(
     hf: ModuleType, kit: Kit, tmp_path: Path
 ) -> None:

@@ -150,6 +150,7 @@ def test_batches_are_counted_whatever_they_look_like(pl: ModuleType, kit: Kit, t
         ({"check_val_every_n_epoch": 2, "num_sanity_val_steps": 0}, 3, 4),
         ({"check_val_every_n_epoch": None, "val_check_interval": 10}, 3, 3),
         ({"check_val_every_n_epoch": None, "val_check_interval": 20}, 4, 6),
+        ({"check_val_every_n_epoch": None, "val_check_interval": 99}, 3, 10),  # the last epoch is validated
         ({"max_steps": 70}, 3, 3),
         ({"max_steps": 70, "max_epochs": None}, 3, 3),
         ({"num_sanity_val_steps": -1}, 3, 3),
@@ -257,7 +258,6 @@ def test_several_validation_loaders(pl: ModuleType, kit: Kit, tmp_path: Path, sa
         ({"limit_val_batches": 0}, "limit_val_batches = 0: .*does not log the target's 'acc'.*leave it out"),
         ({"loaders": 0}, r"val_dataloaders = None: .*give trainer.fit\(\) a loader"),
         ({"check_val_every_n_epoch": 20}, "check_val_every_n_epoch = 20: .*max_epochs = 10"),
-        ({"check_val_every_n_epoch": None, "val_check_interval": 99}, "val_check_interval = 99: .*70 batches in all"),
     ],
 )
 def test_what_cannot_work_is_refused_before_the_first_step(

@@ -70,6 +70,9 @@ def test_what_the_power_limit_saved_stands_there_with_its_interval(viewer: Any, 
     assert saved["about"] == "by the power limit, against full power (250 W), in 2 runs"
     assert saved["figures"][0]["kind"] == "good"
     assert "90 % interval" in saved["figures"][0]["note"]
+    of_job = answer(viewer, "jobs/d/saved", job_id="d.train")
+    assert of_job["word"] == "Saved"
+    assert of_job["figure"]["text"].endswith("by the power limit")
     gaps = answer(viewer, "dags/d/charts")["gaps"]
     assert "mode=" not in gaps[0]
 
@@ -101,7 +104,7 @@ def test_the_page_of_all_jobs_and_the_month_know_it(viewer: Any, admin: Any, sto
     (job,) = answer(admin, "jobs")["jobs"]
     assert (job["batch_size"], job["state"]["name"], job["outcome_text"]) == (None, "measured", "done")
     saved = answer(viewer, "jobs/d/saved", job_id="d.train")
-    assert saved["word"] == "Measured"
+    assert (saved["word"], saved["text"]) == ("Nothing", "measured alone: nothing is set or chosen")
     assert answer(viewer, "dags/d/what-if")["note"]
     months = [json.dumps(answer(admin, path)) for path in ("months", "months/saved")]
     assert "None" not in "".join(months)

@@ -116,6 +116,19 @@ def test_a_training_in_a_forked_process_is_told_so(kit: Kit, child_trains: Calla
     assert "nothing of it counts" in str(kit.ends()[0].reason)
 
 
+def test_a_child_that_makes_the_steps_is_told_so(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    def train(run: ZeusRun) -> None:
+        for _ in run.epochs():
+            child = multiprocessing.get_context("fork").Process(target=run.step)
+            child.start()
+            child.join()
+            run.report(acc=1.0)
+
+    kit.run().train(train)
+    assert caplog.text.count("nothing of it counts") == 1, "the child's own log is another process's"
+    assert kit.last().bypassed is not None
+
+
 def test_a_script_whose_child_trains_says_so_in_its_log(kit: Kit) -> None:
     run = kit.run()
     child = multiprocessing.get_context("fork").Process(target=by_epochs, args=(run,))

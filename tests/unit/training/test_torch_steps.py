@@ -59,6 +59,25 @@ def over(data: Any = DATA, **options: Any) -> Loop:
     return one_epoch
 
 
+class Endless:
+    """A batch sampler that never ends: a loader keeps its workers by it, as timm's and YOLO's."""
+
+    def __init__(self, batches: Any) -> None:
+        self.sampler = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            yield from self.sampler
+
+
+def one_iterator(run: ZeusRun, net: Net) -> None:
+    if "batches" not in net.kept:
+        whole = BatchSampler(RandomSampler(DATA), run.batch_size, drop_last=False)
+        net.kept["batches"] = iter(DataLoader(DATA, batch_sampler=Endless(whole), num_workers=1))
+    for x, y in itertools.islice(net.kept["batches"], 13):
+        net.fit(x, y)
+
+
 def validated(run: ZeusRun, net: Net) -> None:
     """A validation of larger batches in between, left by ``break``, and one behind the epoch."""
     valid = net.kept.setdefault("valid", DataLoader(DATA, batch_size=64, num_workers=1, persistent_workers=True))
@@ -76,10 +95,10 @@ def accumulated(run: ZeusRun, net: Net) -> None:
 
 
 def scaled(run: ZeusRun, net: Net) -> None:
-    """Mixed precision: the first steps overflow, and the scaler leaves them out."""
+    """Mixed precision: the first step overflows, and the scaler leaves it out."""
     scaler = net.kept.setdefault("scaler", torch.amp.GradScaler("cpu", init_scale=2.0**127, backoff_factor=2.0**-60))
     for x, y in DataLoader(DATA, batch_size=run.batch_size):
-        scaler.scale(torch.nn.functional.mse_loss(net.model(x), y)).backward()
+        scaler.scale(1000 * torch.nn.functional.mse_loss(net.model(x), y)).backward()
         scaler.step(net.optimizer)
         scaler.update()
         net.optimizer.zero_grad()
@@ -181,12 +200,13 @@ LOOPS: dict[str, Loop] = {
     "batch sampler": over(batch_sampler=BatchSampler(RandomSampler(DATA), B, drop_last=False), batch_size=1),
     "whole batches": over(sampler=BatchSampler(RandomSampler(DATA), B, drop_last=False), batch_size=None),
 } | {f.__name__: f for f in (
-    validated, accumulated, scaled, adversarial, endless, drawn_anew, in_advance, accelerated, side_by_side, looked_at,
-    told, told_rarely, own_hook,
+    one_iterator, validated, accumulated, scaled, adversarial, endless, drawn_anew, in_advance, accelerated,
+    side_by_side, looked_at, told, told_rarely, own_hook,
 )}  # fmt: skip
 
 
 def played(kit: Kit, one_epoch: Loop, epochs: int = 3, **job: Any) -> Any:
+    before = len(HOOKS)
     run = kit.run(incumbent(B), **{"batch_sizes": [B, 64], "default_batch_size": B, **job})
 
     def fn(run: ZeusRun) -> None:
@@ -196,7 +216,7 @@ def played(kit: Kit, one_epoch: Loop, epochs: int = 3, **job: Any) -> Any:
             run.report(acc=float(epoch == epochs - 1))
 
     run.train(fn)
-    assert not HOOKS
+    assert len(HOOKS) <= before
     return kit.last()
 
 
@@ -312,6 +332,14 @@ def test_nothing_counts_outside_of_an_epoch(kit: Kit) -> None:
 
     kit.run(incumbent(B), batch_sizes=[B, 64], default_batch_size=B).train(fn)
     assert (kit.last().samples, kit.last().epochs) == (2 * N, 2.0)
+
+
+def test_a_run_that_was_left_unfinished_hears_nothing_of_the_next_one(kit: Kit) -> None:
+    left = kit.run(incumbent(B), batch_sizes=[B, 64], default_batch_size=B)
+    next(left.epochs())
+    assert played(kit, over()).samples == 3 * N
+    left.close()
+    assert kit.last().samples == 0
 
 
 def test_several_processes_count_their_own_share(kit: Kit) -> None:
