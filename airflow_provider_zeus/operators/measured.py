@@ -59,6 +59,7 @@ def measured(recurrence: Recurrence, call: Callable[[StepTuner | None], T]) -> T
             meter = TaskMeter.open(plan.job.device, state_dir, cpu_watts=plan.cpu_watts, simulated=simulated)
         if simulated is not None or plan.job.mode in ("optimize", "observe"):
             tuner = StepTuner(plan, state_dir, simulated)
+            tuner.look()  # torch may be loaded already
     lines = MeasuredLines(recurrence, meter, tuner)
     beats = Heartbeat(lines.beat, TORCH_S if tuner else min(LOOK_S, plan.heartbeat_s))
     state = State.FAILED

@@ -49,6 +49,8 @@ class Counted:
     @property
     def why_not(self) -> str:
         """Why its energy is not known; empty where it is."""
+        if not self.total.time_s:
+            return "the clock of this device stands still: that of a simulated one goes with the training's steps"
         if self.total.energy_j is not None and not self.total.still and self.device.info.energy_source:
             return ""
         return self.device.missing.get("energy_j") or self.total.reason or self.total.still or "no source of energy"
@@ -185,7 +187,9 @@ class TaskMeter:
                 gpu_uuid=",".join(map(str, uuids)) if uuids and None not in uuids else None,
                 gpu_energy_j=each_j,
                 gpu_busy=fmean(busy) if busy else None,
-                reasons={"energy_j": why_not} if why_not else {},
+                reasons=dict.fromkeys(("energy_j",) if self._host.total.time_s else ("energy_j", "time_s"), why_not)
+                if why_not
+                else {},
             )
 
     def close(self) -> None:

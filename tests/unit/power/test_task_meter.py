@@ -14,6 +14,7 @@ from airflow_provider_zeus.model.trial import DeviceInfo
 from airflow_provider_zeus.power.cpu import RaplShareDevice, cpu_seconds, descendants, host_seconds
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.power.task_meter import TaskMeter
 from tests.fake_nvml import FakeNvml
 
@@ -181,6 +182,15 @@ def test_without_a_counter_the_estimate_of_a_busy_core_counts(no_rapl: None, tmp
     assert seen.energy_source == "estimate"
     assert seen.energy_j is not None
     assert seen.energy_j > 0.0
+
+
+def test_a_simulated_gpu_that_nothing_advanced_tells_nothing_and_why(tmp_path: Path) -> None:
+    gpu = SimulatedGpu("v100", load="shufflenet", state_file=tmp_path / "gpu")
+    meter = TaskMeter.open("simulated:v100/shufflenet", tmp_path, cpu_watts=None, simulated=gpu)
+    meter.look()
+    seen = meter.observation()
+    assert (seen.energy_j, seen.time_s) == (None, None)
+    assert set(seen.reasons) == {"energy_j", "time_s"}
 
 
 @pytest.mark.parametrize("device", ["none", "simulated:v100/shufflenet"])
