@@ -115,7 +115,7 @@ def lightning() -> int:
     import torch
     from lightning import pytorch as pl
 
-    class Module(pl.LightningModule):  # type: ignore[misc]
+    class Module(pl.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(4, 1)
@@ -201,7 +201,7 @@ def like_keras() -> float:
     import torch
 
     class Model(torch.nn.Module):
-        def compile(self, optimizer: str) -> None:  # type: ignore[override]
+        def compile(self, optimizer: str) -> None:
             self.layer = torch.nn.Linear(4, 1)
             self.optimizer = getattr(torch.optim, optimizer)(self.parameters(), lr=0.01)
 
