@@ -27,7 +27,6 @@ from demo.settings import (
     DemoError,
     Options,
     airflow_env,
-    with_ladder,
 )
 from demo.table import progress, table
 from demo.verdict import verdict
@@ -52,7 +51,7 @@ def _demo() -> int:
     port = free_port(options.port)
     if port != options.port:
         print(f"  port {options.port} is taken: using {port}", flush=True)
-    env = with_ladder(airflow_env(port))
+    env = airflow_env(port)
     os.environ.clear()  # open_store() must read the servers' configuration, and no other
     os.environ.update(env)
     servers = Servers(env, [CONSUMER, PRODUCER, LADDER])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -77,11 +76,3 @@ def airflow_env(port: int) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "PYTHONWARNINGS": "ignore",
     }
-
-
-def with_ladder(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the folder of the demo's own DAG beside that of the examples."""
-    local = "airflow.dag_processing.bundles.local.LocalDagBundle"
-    folders = {"dags-folder": DAGS, "demo": ROOT / "demo" / "dags"}
-    bundles = [{"name": name, "classpath": local, "kwargs": {"path": str(path)}} for name, path in folders.items()]
-    return {**env, "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles)}

@@ -51,7 +51,8 @@ def train(run: PlanProgress, fn: Callable[[], T]) -> T:
         try:
             kept, value = _run_attempt(run, live, fn)
         finally:
-            run.call_again(fn)
+            if run.plan.rehearsal is not None:
+                run.call_again(fn)
         if kept:
             return value  # type: ignore[return-value]
     raise AssertionError("the last attempt of a plan is never followed")

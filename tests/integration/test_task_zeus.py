@@ -285,7 +285,7 @@ def test_test_runs_teach_nothing_unless_named(run_dag: Any) -> None:
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (lambda: task.zeus(lambda run: None), "write @task.zeus(ZeusJob(...))"),
+        (lambda: task.zeus(job(), mode="optimize")(lambda run: None)(), "given beside a job"),
         (lambda: task.zeus(job())(lambda data: None)("x"), "has no parameter 'run'"),
         (lambda: task.zeus({**job().to_dict(), "target": "x"}, task_id="t")(lambda run: 0)(), "ZeusJob.target = 'x'"),
         (lambda: ZeusTrainOperator(task_id="t", job=job(), python_callable="train"), "not a function"),

@@ -33,7 +33,8 @@ def test_runs_stay_in_the_order_in_which_they_began() -> None:
 
 @pytest.mark.parametrize("state", list(State))
 def test_a_model_is_kept_when_converged_or_exhausted(state: State) -> None:
-    assert run_costs([trial(1, state=state)], {})[0].kept is (state in (State.CONVERGED, State.EXHAUSTED))
+    kept = (State.CONVERGED, State.EXHAUSTED, State.NO_METRIC)
+    assert run_costs([trial(1, state=state)], {})[0].kept is (state in kept)
 
 
 def test_a_figure_that_one_attempt_lacks_is_not_known_of_the_run() -> None:

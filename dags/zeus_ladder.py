@@ -1,4 +1,4 @@
-"""The first rungs of the demo: one function, its code unchanged, measured and then tuned, on a simulated GPU."""
+"""The first two rungs on any machine: a function, its code unchanged, measured and then tuned, on a simulated GPU."""
 
 from datetime import datetime
 
@@ -23,7 +23,7 @@ def train():
             optimizer.step()
 
 
-@dag(schedule=None, start_date=datetime(2026, 1, 1), tags=["zeus", "demo"])
+@dag(schedule=None, start_date=datetime(2026, 1, 1), tags=["zeus", "example"])
 def zeus_ladder():
     """Train as it is, measured; then with the power limit that costs least."""
     measured = task.zeus(ZeusJob(mode="measure", device=GPU), task_id="measured")(train)
