@@ -16,7 +16,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import is_deferred
-from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, job_part
+from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, is_timed_out, job_part
 from airflow_provider_zeus.operators.train import as_job
 from airflow_provider_zeus.training.ranks import Ranks
 
@@ -141,7 +141,8 @@ class ZeusCommandOperator(ReportsCost, StartsLater, BaseOperator):
         """Stop the command: raise TrainingKilled out of ``execute``, which Airflow itself does not interrupt."""
         from airflow_provider_zeus.training.interrupts import TrainingKilled
 
-        raise TrainingKilled("Airflow stopped the task")
+        if not is_timed_out():
+            raise TrainingKilled("Airflow stopped the task")
 
 
 def arguments(command: Any) -> list[str]:

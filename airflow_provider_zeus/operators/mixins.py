@@ -58,6 +58,13 @@ def job_id_of(job: ZeusJob, ti: Any, *, task_id: str | None = None, part: str | 
     return whole if part is None else f"{whole}.{part}"
 
 
+def is_timed_out() -> bool:
+    """Whether the task's own time limit has ended it: with the error that Airflow expects."""
+    from airflow.sdk.exceptions import AirflowTaskTimeout
+
+    return isinstance(sys.exc_info()[1], AirflowTaskTimeout)
+
+
 def push(context: Mapping[str, Any], key: str, value: Mapping[str, Any], *, most_s: float = 3.0) -> None:
     """Push an XCom for users. A push that fails or hangs is logged only: the trial log holds the same figures."""
     try:

@@ -18,7 +18,7 @@ from airflow_provider_zeus.airflow_compat import (
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, job_part
+from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, is_timed_out, job_part
 from airflow_provider_zeus.patience import outlived
 
 if TYPE_CHECKING:
@@ -130,7 +130,9 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
             raise TrainingKilled("Airflow stopped the task before it trained")
         self._recurrence.reporter.hurry()
         if self._run is None:
-            raise TrainingKilled("Airflow stopped the task")
+            if not is_timed_out():
+                raise TrainingKilled("Airflow stopped the task")
+            return
         self._run.kill("Airflow stopped the task")
 
     def arguments(self) -> dict[str, Any]:

@@ -104,6 +104,8 @@ def _new_target(trials: Sequence[Trial]) -> Remark | None:
     before: dict[_Task, Trial] = {}
     found = None
     for trial in trials:
+        if trial.spec.get("target") is None:  # it was measured as it is: a job that climbs has its first target
+            continue
         last = before.get(_task(trial), trial)
         before[_task(trial)] = trial
         if _target(last.spec) != _target(trial.spec):
@@ -196,7 +198,8 @@ def _named(trial: Trial, reader: str | None) -> str:
         return "a task of another DAG has others"
     sizes = ", ".join(map(str, trial.spec.get("batch_sizes") or ()))
     mapped = f" [{index}]" if index >= 0 else ""
-    return f"{dag_id}.{task_id}{mapped} has batch sizes {sizes} and target {trial.spec.get('target')}"
+    has = f"batch sizes {sizes} and target {trial.spec.get('target')}" if sizes else "no batch sizes"
+    return f"{dag_id}.{task_id}{mapped} has {has}"
 
 
 def _device(where: Where) -> str:

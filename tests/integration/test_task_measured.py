@@ -202,6 +202,24 @@ def test_a_coroutine_runs_and_a_forked_child_writes_nothing(run_dag: Any) -> Non
     assert ended("measured_other.forks") == [("done", None)]
 
 
+def test_a_time_limit_ends_it_with_airflows_own_error(run_dag: Any) -> None:
+    seen: list[str] = []
+    told = {"on_failure_callback": lambda context: seen.append(type(context["exception"]).__name__)}
+    with DAG("measured_limit", schedule=None, start_date=START) as dag:
+
+        @task.zeus(execution_timeout=timedelta(seconds=1), **told)
+        def waits() -> None:
+            Event().wait(60.0)
+
+        ZeusCommandOperator(task_id="sleeps", command="sleep 60", execution_timeout=timedelta(seconds=1), **told)
+        waits()
+    assert states(run_dag(dag)) == {"waits": "failed", "sleeps": "failed"}
+    assert seen == ["AirflowTaskTimeout"] * 2
+    for name in ("waits", "sleeps"):
+        ((state, reason),) = ended(f"measured_limit.{name}")
+        assert (state, "AirflowTaskTimeout" in str(reason)) == ("failed", True)
+
+
 def test_what_a_generator_yields_goes_to_its_outlets(run_dag: Any) -> None:
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.model.job import CHOICE
 from airflow_provider_zeus.model.trial import UNSEEN, Observation, State, Trial
 from airflow_provider_zeus.reports.job_remarks import RemarkKind, remarks
 from tests.unit.plugin.kit import JOB, trial
@@ -150,3 +151,10 @@ def test_a_script_that_reports_no_metric_or_is_not_seen_to_use_its_batch_size() 
     assert "JSON on the last line" in metric.text
     assert "neither has the word" in unseen.text
     assert remarks([*others, silent, replace(last, number=4)]) == [], "the newest that ended counts"
+
+
+def test_a_task_without_sizes_beside_one_with_is_named_so_and_climbing_is_no_remark() -> None:
+    as_it_is = ("d/other", dict.fromkeys(CHOICE))
+    (remark,) = remarks(log(A, as_it_is, A))
+    assert "d.other has no batch sizes" in remark.text
+    assert found(("d/train", dict.fromkeys(CHOICE)), A) == []
