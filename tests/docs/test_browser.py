@@ -100,6 +100,7 @@ def test_the_search_finds_a_page(by: str, word: str, page: str, built: Built, se
     home = f"{served}/index.html" if by == "server" else (built.folder / "index.html").as_uri()
     reader.page.goto(home)
     reader.page.locator(".md-search__input").click()
+    reader.page.locator(".md-search-result__meta", has_not_text="Initializing").wait_for()
     reader.page.keyboard.type(word)
     found = reader.page.locator(f".md-search-result__link[href*='{page}']").first
     found.wait_for()
@@ -117,6 +118,6 @@ def test_a_site_from_files_asks_for_nothing_else(built: Built, reader: Reader) -
         reader.page.locator("main h1").wait_for()
         assert reader.page.evaluate(TOO_WIDE) <= 0
     reader.page.locator("nav.md-tabs a", has_text="Concepts").click()
-    reader.page.locator("main h1", has_text="Three ways").wait_for()
+    reader.page.locator("main h1", has_text="Measure a task").wait_for()
     assert reader.said == []
     assert reader.hosts == {""}
