@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,16 @@ EACH = [
 @pytest.fixture(scope="module", autouse=True)
 def _torch_is_loaded() -> None:
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+
+
+@pytest.fixture(autouse=True)
+def _mlflow_stays() -> Iterator[None]:
+    """Files that stand in for MLflow do so in their own test alone."""
+    before = sys.modules.get("mlflow")
+    yield
+    sys.modules.pop("mlflow", None)
+    if before is not None:
+        sys.modules["mlflow"] = before
 
 
 def found_in(zeus: Zeus, path: Path, dag_id: str = "nightly") -> list[Finding]:
