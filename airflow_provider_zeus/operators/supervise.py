@@ -267,9 +267,10 @@ class CommandStart:
             self._end_open_attempt(why)
             return
         size = self.plan.attempts[0].batch_size
-        state, reason, seen = outcome_of(self.plan.job, last_line, self._measured())
+        measured = self._measured()
+        state, reason, seen = outcome_of(self.plan.job, last_line, measured)
         if self._elsewhere:  # its output is in the job's file
-            state, reason, seen = State.NO_METRIC, why, self._measured()
+            state, reason, seen = State.NO_METRIC, why, measured
         if self._result is not None:  # else it could not have told that it opened a ZeusRun
             seen = seen_to_use(seen, size, command, cwd)
         if UNSEEN in seen.reasons:

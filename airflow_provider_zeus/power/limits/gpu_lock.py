@@ -149,8 +149,10 @@ class GpuLock:
 
 
 def tell_holder(state_dir: str | os.PathLike[str], uuid: str) -> None:
-    """Let the training that holds the lock of a GPU know, by one more byte, that it is not alone. Raises nothing."""
+    """Let another process that holds the lock of a GPU know, by one more byte, that it is not alone. Raises nothing."""
     path = os.path.abspath(os.path.join(state_dir, f"gpu-{uuid}.lock"))
+    if path in _held:  # by this training itself
+        return
     with contextlib.suppress(OSError):  # there is no lock, so nobody holds it
         descriptor = private_files.open_file(path, os.O_WRONLY | os.O_APPEND)
         try:

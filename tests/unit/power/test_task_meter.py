@@ -95,17 +95,49 @@ def test_a_process_that_the_task_started_is_the_task(nvml: FakeNvml, opened: Cal
     assert meter.observation().energy_source == "nvml_counter"
 
 
+HOLDER = """
+import sys
+from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
+lock = GpuLock(sys.argv[1], sys.argv[2:], how="wait", wait_s=0.0)
+for _ in sys.stdin:
+    print(lock.check(), flush=True)
+"""
+
+
 def test_the_holder_of_the_lock_learns_that_it_is_not_alone(
+    nvml: FakeNvml, opened: Callable[[], TaskMeter], tmp_path: Path
+) -> None:
+    gpu = nvml.add()
+    command = [sys.executable, "-c", HOLDER, str(tmp_path), gpu.uuid.decode()]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as holder:
+        asks, answers = holder.stdin, holder.stdout
+        assert asks
+        assert answers
+
+        def checked() -> str:
+            asks.write("\n")
+            return answers.readline().strip()
+
+        assert checked() == ""
+        meter = opened()
+        meter.look()
+        assert checked() == ""
+        gpu.processes, gpu.own_pid = 1, os.getpid()
+        meter.look()
+        assert "came to share the GPU" in checked()
+        asks.close()
+
+
+def test_a_lock_that_the_task_itself_holds_says_nothing_of_another(
     nvml: FakeNvml, opened: Callable[[], TaskMeter], tmp_path: Path
 ) -> None:
     gpu = nvml.add()
     lock = GpuLock(tmp_path, [gpu.uuid.decode()], how="wait", wait_s=0.0)
     meter = opened()
-    meter.look()
-    assert lock.check() == ""
     gpu.processes, gpu.own_pid = 1, os.getpid()
     meter.look()
-    assert "came to share the GPU" in lock.check()
+    assert meter.observation().gpu_uuid == gpu.uuid.decode(), "it was seen on the GPU"
+    assert lock.check() == ""
     lock.close()
 
 
