@@ -61,7 +61,7 @@ LOWEST = $(MAKE) --no-print-directory AIRFLOW=lowest VENV=$(LOWEST_VENV)
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.demo-$(STATE)  ## Airflow on 127.0.0.1, 12 weekly retrainings against a baseline (DEMO_SLICES=N)
+demo: $(VENV)/.demo-$(STATE)  ## Airflow on 127.0.0.1, 20 weekly retrainings against a baseline (DEMO_SLICES=N)
 	@exec $(BIN)/python -m demo
 
 demo-levers: $(VENV)/.demo-$(STATE)  ## when, whether, in time, not more than: one job with all four, in 90 seconds
@@ -87,11 +87,11 @@ test-nightly: $(VENV)/.browser install-lowest  ## what takes longest; adds its l
 
 nightly-tests: PART ?= tests
 nightly-tests: $(VENV)/.browser
-	$(BIN)/python -m pytest -n $(JOBS) -m nightly \
+	$(BIN)/python -m pytest -n $(JOBS) -m nightly --timeout 1800 \
 	  --junitxml=test-results/nightly-tests.xml $(PART) || [ $$? -eq 5 ]
 
 nightly-examples: $(VENV)/.browser
-	$(BIN)/python -m pytest -n $(JOBS) -m $(QUICK) --hypothesis-profile thorough \
+	$(BIN)/python -m pytest -n $(JOBS) -m $(QUICK) --hypothesis-profile thorough --timeout 1800 \
 	  --junitxml=test-results/nightly-examples.xml \
 	  $(shell grep --recursive --files-with-matches --include='test_*.py' '^@given' tests)
 

@@ -28,26 +28,6 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.training.run import ZeusRun as ZeusRun
 
 __version__ = "0.2.0"
-__all__ = [
-    "AttemptOver",
-    "BelowTargetError",
-    "DeviceError",
-    "JobSpecError",
-    "ReportError",
-    "StoreError",
-    "TrainingKilled",
-    "UnknownTrialError",
-    "ZeusCommandOperator",
-    "ZeusError",
-    "ZeusHook",
-    "ZeusJob",
-    "ZeusRun",
-    "ZeusTrainOperator",
-    "ZeusTrial",
-    "__version__",
-    "check",
-    "read_log",
-]
 
 _MODULES = {  # of each public name, below this package
     "AttemptOver": "training.interrupts",
@@ -68,6 +48,7 @@ _MODULES = {  # of each public name, below this package
     "check": "cli.check",
     "read_log": "cli.export",
 }
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

@@ -47,6 +47,10 @@ class UnknownTrialError(StoreError):
     """The trial log does not hold this trial: the store was not asked for it, or the log was replaced."""
 
 
+class BudgetSpentError(ZeusError):
+    """A budget of the job is used up, and its runs do not begin until the next period (``on_budget``)."""
+
+
 class SignalError(ZeusError, RuntimeError):
     """A price or a carbon intensity cannot be read; the training goes on without it."""
 

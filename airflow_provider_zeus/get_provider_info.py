@@ -6,8 +6,6 @@ from typing import Any
 
 from airflow_provider_zeus import __version__
 
-_OPERATORS = ("train", "command", "trial")
-
 
 def _option(kind: str, default: str, description: str, example: str) -> dict[str, Any]:
     return {"type": kind, "default": default, "description": description, "example": example, "version_added": "0.2.0"}
@@ -59,7 +57,9 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [
             {
                 "integration-name": name,
-                "python-modules": [f"airflow_provider_zeus.operators.{module}" for module in _OPERATORS],
+                "python-modules": [
+                    f"airflow_provider_zeus.operators.{module}" for module in ("train", "command", "trial")
+                ],
             }
         ],
         "triggers": [
@@ -150,6 +150,13 @@ def _training() -> dict[str, Any]:
             "measured, no trial log is asked or written. measure: the same, measured and written to the log.",
             "measure",
         ),
+        "otel_hardware_names": _option(
+            "boolean",
+            "False",
+            "Where Airflow sends metrics by OpenTelemetry: also send what a run drew under OpenTelemetry's own names "
+            "for hardware, ``hw.energy`` and ``hw.power`` (docs/metrics.md).",
+            "True",
+        ),
         "notifiers": _option(
             "string",
             "",
@@ -165,6 +172,13 @@ def _training() -> dict[str, Any]:
             "Folder for records of changed power limits, simulated devices and costs not yet stored; a path "
             "of the host. Empty: ``$AIRFLOW_HOME/zeus``.",
             "/var/lib/zeus",
+        ),
+        "families": _option(
+            "string",
+            "",
+            "Names, separated by commas, of families (``ZeusJob(family=...)``) that jobs of several DAGs share: each "
+            "learns from the others' curves over the batch size. Other families hold jobs of one DAG alone.",
+            "churn, demand",
         ),
         "shared_group": _option(
             "string",

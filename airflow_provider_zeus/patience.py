@@ -70,11 +70,6 @@ def outlived(what: str, *, but: tuple[type[Exception], ...] = ()) -> Iterator[No
         log.exception("Zeus could not %s (%s). The training counts all the same.", what, type(error).__name__)
 
 
-def within(call: Callable[[str], T], most_s: float) -> Callable[[str], T]:
-    """The same call with a time limit; see :func:`bounded`."""
-    return lambda text: bounded(lambda: call(text), most_s)
-
-
 def retried(
     call: Callable[[], T],
     most_s: float,

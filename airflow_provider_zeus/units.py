@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 J_PER_KWH = 3.6e6
-_JOULES = ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"))
 
 
-def joules_text(joules: float) -> str:
-    """A cost [J] in J, kJ, MJ or GJ, with three digits: as it weighs time too it is no energy, and is on no bill."""
-    size, unit = next(((size, unit) for size, unit in _JOULES if abs(joules) >= 0.9995 * size), (1.0, "J"))
-    return f"{three_digits(joules / size)} {unit}"
+def energy_text(energy_j: float, beside_j: float | None = None) -> str:
+    """Energy [J] in kWh as on a bill, or in Wh below a tenth of one, with three digits.
 
-
-def energy_text(energy_j: float) -> str:
-    """Energy [J] in kWh as on a bill, or in Wh below a tenth of one, with three digits."""
+    :param beside_j: the energy that it stands beside, whose unit it has, so that the two compare.
+    """
     wh = energy_j / 3600.0
-    return f"{three_digits(wh / 1000)} kWh" if abs(wh) >= 99.95 else f"{three_digits(wh)} Wh"
+    in_kwh = abs(energy_j if beside_j is None else beside_j) >= 99.95 * 3600.0
+    return f"{three_digits(wh / 1000)} kWh" if in_kwh else f"{three_digits(wh)} Wh"
 
 
 def time_text(time_s: float) -> str:
@@ -31,8 +28,8 @@ def time_text(time_s: float) -> str:
 
 
 def costs_as(unit: str) -> Callable[[float], str]:
-    """The text of a cost: in joules (``unit`` "J"), or a time ("s") where time alone counts."""
-    return time_text if unit == "s" else joules_text
+    """The text of a cost: as energy (``unit`` "J"), so that the two compare; a time ("s") where time alone counts."""
+    return time_text if unit == "s" else energy_text
 
 
 def cost_text(cost: float, unit: str) -> str:
@@ -52,4 +49,5 @@ def counted(n: int, of: str) -> str:
 
 def three_digits(value: float) -> str:
     """Three digits, never as a power of ten."""
-    return f"{float(f'{value:.3g}'):,.9g}"
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.9g}" if abs(rounded) >= 1e-4 or rounded == 0 else f"{rounded:.15f}".rstrip("0")

@@ -1,13 +1,14 @@
-"""What each constant of the policies changes: ``python -m benchmarks.constants --traces DIR [--series DIR]``.
+"""What each rule and constant of the policies is worth: ``python -m benchmarks.constants --traces DIR [--series DIR]``.
 
-Replays every workload of the folder with each constant of ``optimizer/`` halved and doubled, 2 |B| |P| recurrences per
-seed, with common random numbers, and prints the tables of ``docs/knowledge-gradient.md``: the change of the expected
-regret [C*], mean over the pairs of workload and GPU, with 95 % intervals over the seeds. Constants of ``arms`` and
-``thompson`` are replayed under the policy ``zeus``, all others under ``knowledge_gradient``. Integers stay at least 1;
-all points of a grid are scaled. The policy was tuned on these traces: the tables do not show what suits other jobs.
+Replays all cases that the default policy is judged by (``benchmarks.quality.case_set``) with each constant of
+``optimizer/`` halved, doubled and, where that means something, at the value at which what it rules is not there;
+and without each rule that has no constant. Constants of ``arms`` and ``thompson`` are replayed under ``zeus``, all
+others under ``knowledge_gradient``. Integers stay at least 1; all points of a grid are scaled.
 
-``--series`` replays the retraining series of a folder, too; the tables then show the change of their total cost [%],
-mean over series and default batch sizes. Every figure is simulated; nothing is trained.
+Figures are the change of a case's total cost [%], with common random numbers: the mean over cases and seeds with its
+95 % interval, and the worst case in brackets. Above 0: the present value is cheaper. ``=``: the same decisions in all
+replays. ``--every 8`` takes every eighth drift and the regimes of every eighth pair alone. The policy was tuned on the
+traces and on some of the series: the tables do not show what suits other jobs. Every figure is simulated.
 """
 
 from __future__ import annotations
@@ -16,34 +17,33 @@ import hashlib
 import importlib
 import math
 import pkgutil
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import cache
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
 from airflow_provider_zeus import optimizer
-from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Decision
-from airflow_provider_zeus.optimizer.knowledge_gradient import slice_filter
-from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import NormalGrid
+from airflow_provider_zeus.optimizer.knowledge_gradient import decision_context, slice_filter
+from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import NormalGrid, Predictions
+from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 from airflow_provider_zeus.optimizer.policy import choose
 from airflow_provider_zeus.simulation.driver import replay as replay_job
 from airflow_provider_zeus.simulation.environment import Log
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import add, chosen_traces, command, on_all_cores, parser_of
-from benchmarks.quality.slice_tables import defaults_of, read_series, tables_in
+from benchmarks.quality.case_set import Cases, Recurring, recurring
 from benchmarks.replays import spent_by
 from benchmarks.report import mean_ci, plus_minus, table
 
 FACTORS = {"halved": 0.5, "doubled": 2.0}
-AT = 20  # recurrences after which regret is compared, beside the end
+OFF = "off"
 KG = "knowledge_gradient"
 
 
@@ -55,6 +55,7 @@ class Constant(NamedTuple):
     meaning: str
     source: str
     highest: float = math.inf  # largest value that has a meaning
+    off: float | None = None  # the value at which what it rules is not there; None: there is none
 
     @property
     def home(self) -> ModuleType:
@@ -94,32 +95,29 @@ _GP, _SF, _EC = f"{KG}.gp", f"{KG}.slice_filter", f"{KG}.epoch_cost"
 _AQ, _DC = f"{KG}.acquisition", f"{KG}.decision_context"
 _SP = f"{KG}.slice_paths"
 _TUNED = "tuned on these traces"
+_STATIC = "tuned on static scenarios"
 _DRIFT = "tuned on drift scenarios"
 _ALL = "tuned on these traces and the two series"
 _KEPT = "an earlier search, then kept"
 DECIDING = (
-    Constant(_GP, "SLOPE", "KG-2: prior d log Epochs / d log b above the default", _TUNED),
-    Constant(_GP, "TREND_SD", "KG-3: sd of the linear trend, per octave", _TUNED),
-    Constant(_GP, "SMOOTH_SD", "KG-3: sd of the smooth part", _TUNED),
+    Constant(_GP, "SLOPE", "KG-2: prior d log Epochs / d log b above the default", _TUNED, off=0.0),
+    Constant(_GP, "TREND_SD", "KG-3: sd of the linear trend, per octave", _TUNED, off=1e-3),
+    Constant(_GP, "SMOOTH_SD", "KG-3: sd of the smooth part", _TUNED, off=1e-3),
     Constant(_GP, "LENGTH_OCTAVES", "KG-3: its length scale [octaves]", _TUNED),
-    Constant(_GP, "OWN_SD", "KG-3: sd of a size's deviation from its neighbours", _TUNED),
-    Constant(_GP, "P_FAIL", "KG-9, KG-21: a complete run misses by chance", _TUNED, 0.99),
-    Constant(_SF, "NOISE_SD", "KG-4: median of the prior of the noise sd", _KEPT),
-    Constant(_SF, "NOISE_LOG_SD", "KG-4: sd of its logarithm", _KEPT),
-    Constant(_SF, "P_ALIKE", "KG-4: prior probability that slices are equally hard", _ALL, 0.99),
-    Constant(_SF, "CORRELATION", "KG-5: of the difficulties of consecutive slices", _ALL, 0.99),
-    Constant("slices", "OUT_OF_REACH", "missed slices in a row that teach", "judgement"),
+    Constant(_GP, "OWN_SD", "KG-3: sd of a size's deviation from its neighbours", _TUNED, off=1e-3),
+    Constant(_GP, "P_FAIL", "KG-9, KG-21: a complete run misses by chance", _TUNED, 0.99, off=1e-6),
+    Constant(_SF, "P_ALIKE", "KG-4: prior probability that slices are equally hard", _ALL, 0.99, off=1.0 - 1e-9),
+    Constant(_SF, "CORRELATION", "KG-5: of the difficulties of consecutive slices", _ALL, 0.99, off=0.0),
+    Constant("slices", "OUT_OF_REACH", "missed slices in a row that teach", "judgement", off=1),
     Constant(_AQ, "OCTAVES", "KG-19: distance of a candidate from a converged size", _TUNED),
-    Constant(_AQ, "BEYOND_FACTOR", "KG-20: cost factor where one more run is needed", "tuned on static scenarios"),
-    Constant(_AQ, "CAUTION", "KG-22: sd of ln C(b) - ln C(default) that count against b", _ALL),
-    Constant(_DC, "EXTRA_SHARE", "KG-23: share of the default's cost that tries may cost", _ALL),
+    Constant(_AQ, "BEYOND_FACTOR", "KG-20: cost factor where one more run is needed", _STATIC, off=1.0),
+    Constant(_AQ, "CAUTION", "KG-22: sd of ln C(b) - ln C(default) that count against b", _ALL, off=0.0),
+    Constant(_DC, "EXTRA_SHARE", "KG-23: share of the default's cost that tries may cost", _ALL, off=0.0),
     Constant(_AQ, "HORIZON", "KG-26, KG-28: recurrences that will use an answer", _ALL),
-    Constant(_AQ, "LOSS_AVERSION", "KG-27: joules saved that make up for one lost", _ALL),
-    Constant("learn", "KNOWN_RUNS", "KG-33: converged runs before a size can show a change", "judgement"),
-    Constant("drift", "MOST_SDS", "KG-33: sd that a surprise counts at most", "derived: 1 < evidence < 2 of them"),
-    Constant("drift", "JUMP", "KG-34: prior sd of a jump of log Epochs", _DRIFT),
-    Constant("drift", "LOG_BAYES_FACTOR", "KG-34: evidence needed", _DRIFT),
-    Constant("drift", "SURPRISES", "KG-34: newest surprises that may show a change", _DRIFT),
+    Constant(_AQ, "LOSS_AVERSION", "KG-27: joules saved that make up for one lost", _ALL, off=0.0),
+    Constant(_SF, "JUMP", "KG-6: sd of a lasting change of log Epochs", _DRIFT),
+    Constant(_SF, "HAZARD", "KG-33: prior probability that the data change before a slice", _DRIFT, off=1e-30),
+    Constant(_SF, "KEPT", "KG-33: newest slices before which a change is looked for", "convention: bounded time"),
 )
 OTHERS = (
     Constant(_EC, "R_SHARE", "KG-16: expected r / default where no power is known", _TUNED),
@@ -133,7 +131,7 @@ OTHERS = (
     Constant(_EC, "OWN_SD", "KG-14: sd of a size's own deviation", _TUNED),
     Constant(_EC, "LEVEL_SD", "KG-14: sd of the level", "convention: vague prior"),
     Constant(_EC, "_R_GRID", "KG-13: grid of log r [sd]", "convention: ± 4 sd"),
-    Constant(_GP, "LEVEL_SD", "KG-3, KG-6: sd of the level", "convention: vague prior"),
+    Constant(_GP, "LEVEL_SD", "KG-3: sd of the level", "convention: vague prior"),
     Constant(_SF, "NOISE_SDS", "KG-4: grid of the noise sd", _KEPT),
     Constant(_SF, "SLICE_SDS", "KG-4: grid of the difficulty's sd, beside 0", _KEPT),
     Constant(_SF, "DROPPED_BELOW", "ln P over the best pair's, below which one is dropped", "convention: bounded time"),
@@ -156,39 +154,87 @@ OTHERS = (
     Constant("arms", "RELATIVE_SD", "relative run-to-run sd before any is seen", "paper, section 3.2: 14 %"),
     Constant("thompson", "ROUNDS", "rounds of pruning exploration", "paper, Algorithm 3, line 2"),
 )
-TABLES = {"Epochs and decisions": DECIDING, "EpochCost, grids, bounds on memory, the other policy": OTHERS}
-CONSTANTS = DECIDING + OTHERS
+
+_ST, _STP, _EP = "starts", f"{KG}.start_policy", f"{KG}.epochs"
+_SEEN = "tuned on five of the series of docs/starts.md"
+_FA = f"{KG}.family"
+RELATIVES = (  # of jobs in a family: replayed by benchmarks.family, and by no case here
+    Constant(_FA, "FAR", "KG-37: share of a curve's prior variance that is a job's own", "judgement"),
+    Constant(_FA, "P_NO_FAMILY", "KG-39: prior probability that the others do not concern a job", "judgement"),
+    Constant(_FA, "P_STRANGER", "KG-38: prior probability that one member is no relative", "judgement"),
+    Constant(_FA, "MOST_TOLD", "KG-36: most that one job tells, x the prior's precision", "judgement"),
+    Constant(_FA, "MOST_SD", "KG-36: farthest that it lies off the prior's mean [sd]", "judgement"),
+    Constant(
+        _FA, "REACHED_BY", "KG-19: members that have to have reached a size before it is near for others", "judgement"
+    ),
+    Constant(_FA, "LEAST_TOLD", "KG-35: least that counts as told, x the prior's precision", "precision"),
+    Constant(_FA, "MOST_GROWTH", "log2 of the most that an epoch's cost rises per doubling, as told", "judgement"),
+)
+STARTS = (  # of jobs that choose where a training starts: replayed by benchmarks.starts, and by no case here
+    Constant(_STP, "LEVEL", "ln Epochs of a start that has not run, against a cold one's", "seven real series"),
+    Constant(_STP, "LEVEL_SD", "sd of that", "seven real series"),
+    Constant(_STP, "WALK_SD", "sd of its change from run to run while the start does not run", _SEEN),
+    Constant(_STP, "COMPLETE", "newest complete runs that tell how often a start misses", "judgement"),
+    Constant(_EP, "START_NOISE", "variance of a run that is not cold, x that of a cold one", _SEEN),
+    Constant(_EP, "START_WALK_SD", "sd of the change of a start's level between its runs", _SEEN),
+    Constant(_ST, "RUNS_KEPT", "newest runs of each start that teach it", "convention: bounded time"),
+    Constant(_ST, "PAYS_TIMES", "cold runs that the saving since the last one pays before one is due", "judgement"),
+    Constant(_ST, "Z_SURE", "sd by which a start serves worse before it is out", "convention: one-sided 95 %"),
+    Constant(_ST, "RATIO_SD", "sd of the log quality in service where few are known", "judgement"),
+    Constant(_ST, "RATIO_RUNS", "runs that this counts as", "judgement"),
+    Constant(_ST, "LONGEST_PAUSE", "cold runs after starts that could not be taken, at most", "judgement"),
+)
+
+
+class Rule(NamedTuple):
+    """A rule of the policy that has no constant: what stands in its place where it is off."""
+
+    owner: type | ModuleType
+    name: str
+    off: Callable[..., Any]
+    meaning: str
+
+
+_PREDICTIONS = DecisionContext.predictions
+
+
+def _though_missed(context: DecisionContext) -> Predictions | None:
+    return _PREDICTIONS(context._replace(missed=frozenset()))
+
+
+RULES = (
+    Rule(DecisionContext, "returning", lambda *args: None, "a size that has not run for a window is tried again"),
+    Rule(DecisionContext, "predictions", _though_missed, "a size whose newest run missed is no incumbent"),
+    Rule(decision_context, "loads", lambda *args: {}, "KG-15: the power drawn says how much of a step is work"),
+)
+
+
+TABLES: dict[str, Sequence[Constant | Rule]] = {
+    "Rules, and constants of Epochs and decisions": (*RULES, *DECIDING),
+    "EpochCost, grids, bounds on memory, the other policy": OTHERS,
+}
+CONSTANTS = DECIDING + OTHERS + STARTS + RELATIVES
 WORDS = {("belief", "TARGET_IS_NEW"), ("learn", "_MOST_TARGET")}  # of the sentence of a decision alone
 DERIVED = ("NOISE", "DIFFICULTY", "_LOG_PRIOR")  # of slice_filter, by its _grid()
 
 
 class Variant(NamedTuple):
-    """Replays of one policy with one constant scaled; ``constant`` None: with all values as they are."""
+    """Replays of one policy with one constant at another value, or one rule off; neither: as it is.
 
-    traces: Path
-    gpus: tuple[str, ...]
-    workloads: tuple[str, ...]
-    series: Path | None
-    seeds: int
+    ``value``: a factor, or OFF.
+    """
+
+    cases: Cases
     policy: str
-    constant: Constant | None = None
-    factor: float = 1.0
-
-
-class Recurring(NamedTuple):
-    """A job, what holds in its recurrences (the last for all that follow), and how often it recurs."""
-
-    job: ZeusJob
-    truths: Sequence[Scenario]
-    recurrences: int
+    constant: Constant | Rule | None = None
+    value: float | str = 1.0
 
 
 class Outcome(NamedTuple):
-    """Figures of one variant, one entry per seed."""
+    """What one variant cost."""
 
-    regret_20: list[float]  # [C*], mean over the pairs
-    regret_end: list[float]
-    series_cost: list[float]  # mean over the series of the logarithm of the total cost
+    spent: dict[str, list[float]]  # by group: of each case and seed [J]
+    below: int  # recurrences below target in all cases
     decisions: str  # digest of every decision, sentences left out
 
 
@@ -220,21 +266,23 @@ def _set(modules: Sequence[ModuleType], users: Sequence[ModuleType], name: str, 
 
 def outcome_of(variant: Variant) -> Outcome:
     """Replay one variant."""
-    pairs, series = _jobs(*variant[:4])
-    found, digest, constant = Outcome([], [], [], ""), hashlib.sha256(), variant.constant
-    with patched(constant, constant.scaled(variant.factor)) if constant else nullcontext():
-        for seed in range(variant.seeds):
-            curves = [_replay(pair, variant.policy, seed, digest).expected_regret() for pair in pairs]
-            found.regret_20.append(statistics.fmean(c[min(AT, len(c)) - 1] for c in curves))
-            found.regret_end.append(statistics.fmean(c[-1] for c in curves))
-            costs = [spent_by(_replay(each, variant.policy, seed, digest)) for each in series]
-            found.series_cost.append(statistics.fmean(map(math.log, costs)) if costs else 0.0)
-    return found._replace(decisions=digest.hexdigest())
+    c, digest, found, below = variant.constant, hashlib.sha256(), dict[str, list[float]](), 0
+    if isinstance(c, Constant):
+        off: Any = patched(c, c.off if variant.value == OFF else c.scaled(float(variant.value)))
+    else:
+        off = patch.object(c.owner, c.name, c.off) if c else nullcontext()
+    with off:
+        for group, jobs in recurring(variant.cases).items():
+            for each, seed in product(jobs, range(variant.cases.seeds)):
+                log = _replay(each, variant.policy, seed, digest)
+                found.setdefault(group, []).append(spent_by(log))
+                below += log.runs_below_target
+    return Outcome(found, below, digest.hexdigest())
 
 
 def _replay(what: Recurring, policy: str, seed: int, digest: Any) -> Log:
     """Replay a job under a policy. Every decision is added to ``digest``."""
-    job, (first, *_) = replace(what.job, policy=policy), what.truths
+    job = replace(what.job, policy=policy)
 
     def recorded(*args: Any, **kwargs: Any) -> Decision:
         decision = choose(*args, **kwargs)
@@ -243,74 +291,57 @@ def _replay(what: Recurring, policy: str, seed: int, digest: Any) -> Log:
             digest.update(repr((a.batch_size, a.phase, *(b and f"{b:.9g}" for b in bounds))).encode())
         return decision
 
-    return replay_job(first, job, what.recurrences, seed, dict(enumerate(what.truths)), choose=recorded)
+    return replay_job(what.first, job, what.recurrences, seed, what.shifts, choose=recorded)
 
 
-@cache
-def _jobs(
-    traces: Path, gpus: tuple[str, ...], workloads: tuple[str, ...], series: Path | None
-) -> tuple[list[Recurring], list[Recurring]]:
-    """The pairs of workload and GPU; and the series, each with its three defaults."""
-    whole = [Scenario(pair) for pair in Traces(traces).pairs(gpus, workloads)]
-    tables = [read_series(path) for path in tables_in(series)] if series else []
-    slices = [
-        Recurring(table.job(b, KG), table.truths(b), len(table.weeks))
-        for table in tables
-        for b in dict.fromkeys(defaults_of(table).values())
-    ]
-    return [Recurring(s.job(), [s], s.pair.recurrences) for s in whole], slices
+def variants_of(cases: Cases, constants: Sequence[Constant | Rule]) -> list[Variant]:
+    """As it is, under each policy that is needed, and each constant at its other values."""
+    policies = dict.fromkeys(c.policy if isinstance(c, Constant) else KG for c in constants)
+    found = [Variant(cases, policy) for policy in policies]
+    found += [Variant(cases, KG, c, OFF) for c in constants if isinstance(c, Rule) or c.off is not None]
+    scaled = (c for c in constants if isinstance(c, Constant))
+    return found + [Variant(cases, c.policy, c, factor) for c in scaled for factor in FACTORS.values()]
 
 
-def rows_of(
-    constants: Sequence[Constant], outcomes: Mapping[tuple[Constant | str, float], Outcome], *, series: bool
-) -> list[list[str]]:
-    """Rows of a table. ``outcomes``: by constant and factor; with the present values by policy and 1."""
-    rows = []
-    for c in constants:
-        now, cells, equal = outcomes[c.policy, 1.0], [], []
-        for name, factor in FACTORS.items():
-            then = outcomes[c, factor]
-            if then.decisions == now.decisions:
-                cells += ["="] * (3 if series else 2)
-                equal.append(name)
-                continue
-            cells += [_change(now.regret_20, then.regret_20), _change(now.regret_end, then.regret_end)]
-            if series:
-                percent = [100 * math.expm1(b - a) for a, b in zip(now.series_cost, then.series_cost, strict=True)]
-                cells.append(f"{plus_minus(mean_ci(percent), '+.1f')} %")
-        module = c.module.removeprefix(f"{KG}.")
-        rows.append([f"`{c.name}`", f"`{module}`", str(c), c.meaning, c.source, *cells, ", ".join(equal)])
-    return rows
+def row_of(variant: Variant, now: Outcome, then: Outcome) -> list[str]:
+    """How much dearer than now each group is, the mean and the worst of its cases."""
+    c = variant.constant
+    name = f"`{c.name}` {c}" if isinstance(c, Constant) else f"`{c.name}`" if c else ""
+    said = [name, c.meaning if c else "", OFF if variant.value == OFF else f"x {variant.value:g}"]
+    if then.decisions == now.decisions:
+        return [*said, *("=" for _ in now.spent), "="]
+    return [*said, *(_dearer(now.spent[g], then.spent[g]) for g in now.spent), f"{then.below - now.below:+d}"]
 
 
-def _change(now: Sequence[float], then: Sequence[float]) -> str:
-    return plus_minus(mean_ci([b - a for a, b in zip(now, then, strict=True)]), "+.2f")
+def _dearer(now: Sequence[float], then: Sequence[float]) -> str:
+    """Mean change of the cost of a case [%], with its 95 % interval over cases and seeds; the worst."""
+    percents = [100 * math.log(b / a) for a, b in zip(now, then, strict=True)]
+    return f"{plus_minus(mean_ci(percents), '+.2f')} ({max(percents):+.0f})"
 
 
 @command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__, "--traces --gpus --workloads")
-    parser.add_argument("--series", type=Path, help="folder of retraining series; default: none")
-    args = add(parser, "--seeds --jobs", seeds=5).parse_args(arguments)
+    parser = parser_of(__doc__, "--traces --every --series --max-epochs", every=8)
+    parser.add_argument("--mlperf", type=Path, help="folder of MLPerf's convergence points; default: none")
+    parser.add_argument("--deciding", action="store_true", help="the constants and rules that decide alone")
+    args, start = add(parser, "--seeds --jobs", seeds=1).parse_args(arguments), time.monotonic()
     chosen_traces(args)
-    base = Variant(args.traces, tuple(args.gpus), tuple(args.workloads), args.series, args.seeds, "")
-    pairs, series = _jobs(*base[:4])
-    policies = list(dict.fromkeys(c.policy for c in CONSTANTS))
-    variants = [base._replace(policy=policy) for policy in policies]
-    variants += [base._replace(policy=c.policy, constant=c, factor=f) for c in CONSTANTS for f in FACTORS.values()]
-    found = on_all_cores(outcome_of, variants, args.jobs)
-    outcomes = {(v.constant or v.policy, v.factor): o for v, o in zip(variants, found, strict=True)}
-    print(f"Mean over {len(pairs)} pairs{f' and {len(series)} series' if series else ''}, {args.seeds} seeds.")
-    for policy in policies:
-        at_20, at_end = (mean_ci(figure) for figure in outcomes[policy, 1.0][:2])
-        print(f"{policy}: regret {at_20[0]:.2f} C* after {AT} recurrences, {at_end[0]:.2f} C* at the end")
-    figures = [f"at {AT}", "end", *(["series"] if series else [])]
-    head = ["constant", "module", "value", "meaning", "source"]
-    head += [*(f"{name}: {figure}" for name in FACTORS for figure in figures), "no effect here"]
+    cases = Cases(args.traces, args.series, tuple(args.max_epochs), args.mlperf, seeds=args.seeds, every=args.every)
+    sizes = {group: len(jobs) for group, jobs in recurring(cases).items()}
+    print(f"Change of the total cost [%]; {args.seeds} seeds; cases: {sizes}")
     for title, constants in TABLES.items():
-        rows = table(head, rows_of(constants, outcomes, series=bool(series)))
-        print("\n".join(["", f"{title}: {len(constants)} constants", "", *rows]))
+        if args.deciding and constants is OTHERS:
+            continue
+        variants = variants_of(cases, constants)
+        head = ["constant or rule", "meaning", "at", *sizes, "below target"]
+        print("\n".join(["", f"{title}: {len(constants)}", "", *table(head, [])]), flush=True)
+        now: dict[str, Outcome] = {}  # by policy; these variants come first
+        for variant, then in zip(variants, on_all_cores(outcome_of, variants, args.jobs), strict=True):
+            before = now.setdefault(variant.policy, then)
+            if variant.constant:
+                print(table(row_of(variant, before, then), [])[0], flush=True)
+    print(f"{time.monotonic() - start:.0f} s")
     return 0
 
 

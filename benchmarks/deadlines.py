@@ -5,7 +5,12 @@ and ``choose``, and the limit of each epoch through the product's own :class:`In
 times the expected time of the fastest training (the best fixed batch size at full power). Beside it: that training
 itself, which knows the answer; the same job without a deadline; and the paper's policy, which knows none. A run whose
 attempts end after the deadline is late. Energy is that of all attempts, profiling included. The first epoch of a batch
-size profiles: an equal part of it at every limit. Simulated from measured epochs, times and powers.
+size profiles: an equal part of it at every limit. With ``--pace 1.3`` each epoch takes 1.3 times as long as its profile
+says. Simulated from measured epochs, times and powers.
+
+A second table is of jobs with ``max_slowdown`` at the same factors, beside the same jobs without it: after 15 runs,
+expected time and energy of the sizes and limits that end the runs, against the fastest fixed size and against the
+cheapest size and limit within that slowdown.
 """
 
 from __future__ import annotations
@@ -30,15 +35,20 @@ from benchmarks.command import SELECTION, chosen_traces, command, on_all_cores, 
 from benchmarks.report import table, write_report
 
 FASTEST, OURS, FREE, PAPER = "always fastest", "finish_by", "no deadline", "the paper's policy"
-WHO = (FASTEST, OURS, FREE, PAPER)
-SETTLED = 10  # recurrences after which a job knows its batch sizes
+SLOWDOWN = "max_slowdown"
+WHO = (FASTEST, OURS, FREE, PAPER, SLOWDOWN)
+FIRST, SETTLED, ENDS = 2, 10, 15  # recurrences after which a job knows its machine, its batch sizes, and its choice
 
 
 class Host(Environment):
-    """Trainings of one scenario and seed, each with a deadline."""
+    """Trainings of one scenario and seed, each with a deadline.
 
-    def __init__(self, scenario: Scenario, seed: int) -> None:
+    :param pace: how many times as long as its profile says an epoch takes.
+    """
+
+    def __init__(self, scenario: Scenario, seed: int, pace: float = 1.0) -> None:
         super().__init__(scenario, seed)
+        self._pace = pace
         self.profiles: dict[int, list[ProfileSample]] = {}  # by batch size
 
     def limit(self, b: int, slowdown: float | None) -> PowerMeasurement:
@@ -83,7 +93,7 @@ class Host(Environment):
                 seen = self.profile(b)
                 excess = Epoch(seen.energy_j - epoch.energy_j, seen.time_s - epoch.time_s, seen.cost - epoch.cost)
                 energy_j, time_s = energy_j + excess.energy_j, time_s + excess.time_s
-            energy_j, time_s = energy_j + part * epoch.energy_j, time_s + part * epoch.time_s
+            energy_j, time_s = energy_j + part * epoch.energy_j, time_s + part * epoch.time_s * self._pace
             epochs, cost = epochs + part, cost + part * weights.cost(epoch.energy_j, epoch.time_s)
         return Run(
             b,
@@ -116,15 +126,18 @@ def fastest(scenario: Scenario) -> int:
     return min(scenario.arms, key=lambda b: scenario.success_epochs(b) * scenario.full_power(b).time_s)
 
 
-def play(task: tuple[Pair, float, float, str, int, int]) -> dict[str, Any]:
+def play(task: tuple[Pair, float, float, str, int, int, float]) -> dict[str, Any]:
     """Lateness, energy and time of one policy on one pair and seed."""
-    pair, eta, factor, who, recurrences, seed = task
+    pair, eta, factor, who, recurrences, seed, pace = task
     scenario = Scenario(pair, eta)
     b = fastest(scenario)
-    fastest_s = scenario.success_epochs(b) * scenario.full_power(b).time_s
+    fastest_s = scenario.success_epochs(b) * scenario.full_power(b).time_s * pace
     ends_s = factor * fastest_s
-    host, late, energy_j, time_s, missed = Host(scenario, seed), list[bool](), list[float](), list[float](), 0
-    job = scenario.job(policy="zeus" if who == PAPER else "knowledge_gradient")
+    host, late, missed = Host(scenario, seed, pace), list[bool](), 0
+    energy_j, time_s, ends = list[float](), list[float](), list[tuple[int, float]]()
+    job = scenario.job(
+        policy="zeus" if who == PAPER else "knowledge_gradient", max_slowdown=factor if who == SLOWDOWN else None
+    )
     writer, belief = Writer(job, scenario), prior(job)
     for t in range(recurrences):
         runs = list[Run]()
@@ -151,18 +164,32 @@ def play(task: tuple[Pair, float, float, str, int, int]) -> dict[str, Any]:
         late.append(spent_s > ends_s)
         energy_j.append(math.fsum(r.energy_j for r in runs))
         time_s.append(spent_s / fastest_s)
+        ends.append((runs[-1].batch_size, runs[-1].limit_w))
         missed += not runs[-1].reached
+    expected = [_expected(scenario, *end) for end in ends[ENDS:] or ends]
+    within_s = factor * fastest_s / pace * (1 + 1e-9)
+    fixed = (_expected(scenario, b, p.limit_w) for b, points in pair.points.items() for p in points)
+    cheapest_j = min(j for j, s in fixed if s <= within_s)
     return {
         "pair": pair.name,
         "factor": factor,
         "who": who,
         "late": fmean(late),
+        "late_first": fmean(late[FIRST:]),
         "late_settled": fmean(late[SETTLED:]),
         "energy_j": math.fsum(energy_j),
         "energy_settled_j": math.fsum(energy_j[SETTLED:]),
         "time": fmean(time_s),
         "missed": missed,
+        "end_time": fmean(s for _, s in expected) * pace / fastest_s,
+        "end_energy": fmean(j for j, _ in expected) / cheapest_j,
     }
+
+
+def _expected(scenario: Scenario, b: int, limit_w: float) -> tuple[float, float]:
+    """Expected energy [J] and time [s], by the profile, until a run of b at that limit reaches its target."""
+    point, epochs = next(p for p in scenario.pair.points[b] if p.limit_w == limit_w), scenario.success_epochs(b)
+    return epochs * point.energy_j, epochs * point.time_s
 
 
 def report_of(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -183,6 +210,7 @@ def report_of(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "factor": factor,
                 "who": who,
                 "late": fmean(f["late"] for p in pairs for f in mine[p]),
+                "late_first": fmean(f["late_first"] for p in pairs for f in mine[p]),
                 "late_settled": fmean(late.values()),
                 "worst_late_settled": late[worst],
                 "worst_pair": worst,
@@ -190,19 +218,26 @@ def report_of(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "energy_settled": math.exp(fmean(math.log(ratio(p, "energy_settled_j")) for p in pairs)),
                 "time": fmean(f["time"] for p in pairs for f in mine[p]),
                 "below_target": sum(f["missed"] for p in pairs for f in mine[p]),
+                "jobs": sum(len(mine[p]) for p in pairs),
+                "too_slow": sum(f["end_time"] > factor + 1e-9 for p in pairs for f in mine[p]),
+                "too_dear": sum(f["end_energy"] > 1.03 for p in pairs for f in mine[p]),
+                "end_time": fmean(f["end_time"] for p in pairs for f in mine[p]),
+                "end_energy": fmean(f["end_energy"] for p in pairs for f in mine[p]),
             }
         )
     return rows
 
 
 def markdown_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table of the docs."""
-    head = ["deadline", "", "late", f"late after {SETTLED} runs", "worst pair", "energy", "energy after them", "time"]
+    """The tables of the docs: of deadlines, and of ``max_slowdown``."""
+    head = ["deadline", "", "late", f"late after {FIRST} runs", f"after {SETTLED}", "worst pair", "energy"]
+    head += [f"energy after {SETTLED}", "time"]
     cells = [
         [
             f"{r['factor']:g} x",
             r["who"],
             f"{r['late']:.1%}",
+            f"{r['late_first']:.1%}",
             f"{r['late_settled']:.1%}",
             f"{r['worst_late_settled']:.1%} {r['worst_pair']}",
             f"{r['energy'] - 1:+.1%}",
@@ -210,8 +245,22 @@ def markdown_of(rows: Sequence[Mapping[str, Any]]) -> str:
             f"{r['time']:.2f} x",
         ]
         for r in rows
+        if r["who"] != SLOWDOWN
     ]
-    return "\n".join(table(head, cells)) + "\n"
+    slow_head = ["max_slowdown", "", "time", "jobs that are slower", "energy", "jobs more than 3 % dearer"]
+    slow = [
+        [
+            f"{r['factor']:g}",
+            {SLOWDOWN: "with it", FREE: "without"}[r["who"]],
+            f"{r['end_time']:.2f} x",
+            f"{r['too_slow']} of {r['jobs']}",
+            f"{r['end_energy'] - 1:+.1%}",
+            f"{r['too_dear']} of {r['jobs']}",
+        ]
+        for r in rows
+        if r["who"] in (SLOWDOWN, FREE)
+    ]
+    return "\n".join([*table(head, cells), "", *table(slow_head, slow)]) + "\n"
 
 
 @command
@@ -221,15 +270,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--factors", type=float, nargs="+", default=[1.1, 1.5, 2.0])
     parser.add_argument("--recurrences", type=int, default=60)
     parser.add_argument("--eta", type=float, default=1.0)
+    parser.add_argument("--pace", type=float, default=1.0)
     args, start = parser.parse_args(arguments), time.monotonic()
     pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
     cases = product(args.factors, WHO, pairs, range(args.seeds))
-    tasks = [(pair, args.eta, factor, who, args.recurrences, seed) for factor, who, pair, seed in cases]
+    tasks = [(pair, args.eta, factor, who, args.recurrences, seed, args.pace) for factor, who, pair, seed in cases]
     rows = report_of(list(on_all_cores(play, tasks, args.jobs)))
     text = markdown_of(rows)
     write_report(args.out, {"source": "simulated", "rows": rows}, text, "deadlines")
     print(text, end="")
-    print(f"{len(pairs)} pairs, {args.seeds} seeds, eta {args.eta:g}: {time.monotonic() - start:.0f} s")
+    what = f"{len(pairs)} pairs, {args.seeds} seeds, eta {args.eta:g}, pace {args.pace:g}"
+    print(f"{what}: {time.monotonic() - start:.0f} s")
     return 0
 
 

@@ -9,7 +9,6 @@ made before.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import socket
@@ -23,6 +22,8 @@ from pathlib import Path
 from time import perf_counter, process_time
 from types import SimpleNamespace
 from typing import Any
+
+from benchmarks.command import parser_of
 
 MOST_MS = 300.0
 ROUNDS = 9
@@ -46,7 +47,7 @@ def everything_on(home: str, port: int) -> dict[str, str]:
 
 def main() -> int:
     """Print the medians as JSON; the exit status is 1 where a task takes too much longer."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--task", action="store_true", help="run one task in this process, and print what it took")
     given = parser.parse_args()
@@ -68,7 +69,7 @@ def measure(rounds: int) -> dict[str, float]:
         off = {name: value for name, value in os.environ.items() if name not in exporters}  # of who measures, maybe
         off |= {**_QUIET, "AIRFLOW_HOME": home}
         on = {**off, **exporters}
-        _prepare(Path(home), off)
+        prepare(Path(home), off)
         found: dict[str, list[dict[str, float]]] = {"off": [], "on": []}
         for n in range(rounds + 1):
             for name, environ in (("off", off), ("on", on)):
@@ -111,10 +112,10 @@ def task() -> dict[str, float]:
         job |= {"log_to": ["mlflow"]} if on else {}
         outlets = [Asset("model")] if on else []
         operator = ZeusTrainOperator(task_id="train", job=job, python_callable=train, outlets=outlets)
-    context = _context(operator)
+    given = context(operator)
     with _trackers() if on else nullcontext():
         begun_s, begun_cpu_s = perf_counter(), process_time()
-        operator.execute(context)
+        operator.execute(given)
         over_s = perf_counter()
     took_s = {"whole": over_s - begun_s, "end": over_s - ended_s, "processor": process_time() - begun_cpu_s}
     return {name: 1e3 * s for name, s in took_s.items()}
@@ -129,13 +130,13 @@ def _trackers() -> Any:
     return mlflow.start_run()
 
 
-def _context(operator: Any) -> Any:
+def context(operator: Any) -> Any:
     """What a task is given; its XComs go nowhere."""
     name = f"{os.getpid()}-{perf_counter()}"
     ti = SimpleNamespace(
         id=name,
         dag_id="exporters",
-        task_id="train",
+        task_id=operator.task_id,
         run_id=name,
         try_number=1,
         map_index=-1,
@@ -147,7 +148,7 @@ def _context(operator: Any) -> Any:
     return {"ti": ti, "dag_run": run, "task": operator, "dag": operator.dag, "outlet_events": OutletEventAccessors()}
 
 
-def _prepare(home: Path, environ: Mapping[str, str]) -> None:
+def prepare(home: Path, environ: Mapping[str, str]) -> None:
     """Airflow's database, and a trial log."""
     from benchmarks.cost.store_log import fill
 

@@ -1,8 +1,8 @@
 """Refit the constants of the simulated GPUs: ``python benchmarks/fit_simulated_gpu.py --traces DIR``.
 
-DIR holds ``summary_power_<gpu>.csv`` as published by the Zeus authors (github.com/ml-energy/zeus, ``trace/``). Prints
-the constants as they stand in ``power/simulated/models.py``, with the relative errors of time per step and of power
-over each load's (batch size, limit) grid. Robust least squares in log space (Levenberg-Marquardt).
+DIR holds ``summary_power_<gpu>.csv`` as published by the Zeus authors (docs/benchmarks.md says where). Prints the
+constants as they stand in ``power/simulated/models.py``, with the relative errors of time per step and of power over
+each load's (batch size, limit) grid. Robust least squares in log space (Levenberg-Marquardt).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def rows(traces: Path, gpu: str, load: Load) -> Array:
                 float(r["average_power"]),
             )
             for r in csv.DictReader(file)
-            if (r["dataset"], r["optimizer"]) == load.trace
+            if (r["dataset"], r["optimizer"]) == (load.dataset, load.optimizer)
         ]
     return np.asarray(np.array(found) / (1.0, 1.0, load.samples_per_epoch, 1.0), dtype=np.float64)
 

@@ -1,10 +1,11 @@
 """What this package measures on a real GPU, whose settings it leaves alone: ``python -m benchmarks.gpu --out DIR``.
 
-The counter's update period, the step response of power to a load, the meter against polled power over a minute, a
-residual network of 18 layers trained in ``measure`` mode at three batch sizes, and what the run handle costs a step
-against a bare loop and upstream's monitor in the same run. Takes about five minutes; writes ``gpu.json`` and
-``gpu.md``. Without a GPU, without torch's CUDA or where somebody else uses the GPU it says so, writes nothing and exits
-with 0.
+The counter's update period, the step response of power to a load, the meter against polled power over a minute, how
+much of the time the power limit binds at rest and under load and at which clock, a residual network of 18 layers
+trained in ``measure`` mode at three batch sizes and behind loaders that let it wait, and what the run handle costs a
+step against a bare loop and upstream's monitor in the same run. Takes about six minutes; writes ``gpu.json`` and
+``gpu.md``. Without a GPU, without torch's CUDA or where somebody else uses the GPU it says so, writes nothing and
+exits with 0.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.library import ask
 from airflow_provider_zeus.power.nvml.visible import Gpu, find_gpu
 from benchmarks.command import needs, parser_of
-from benchmarks.parts.gpu_readings import Load, meter_and_polled, step_response, update_period
-from benchmarks.parts.gpu_training import matrix_load, small_step, step_costs, trained
+from benchmarks.parts.gpu_readings import Load, cap_and_clock, meter_and_polled, step_response, update_period
+from benchmarks.parts.gpu_training import WAITS, matrix_load, small_step, step_costs, trained, waits
 from benchmarks.report import table, write_report
 
 BATCH_SIZES = (256, 128, 64)
@@ -39,6 +40,7 @@ class Lengths:
     load_s: float = 10.0
     meter_s: float = 60.0
     epoch_s: float = 20.0
+    wait_s: float = 5.0
     round_s: float = 1.0
     rounds: int = 7
     pixels: int = 224
@@ -88,11 +90,15 @@ def measured(gpu: Gpu, device: NvmlDevice, on: str, load: Load, lengths: Lengths
     report["response"] = step_response(power_mw, device.energy_j, load, rest_s=lengths.rest_s, load_s=lengths.load_s)
     _say("meter against polling", lengths.meter_s)
     report["meter"] = meter_and_polled(device, power_mw, load, lengths.meter_s)
+    _say("cap and clock", 2 * lengths.load_s)
+    report["cap"] = cap_and_clock(device, load, lengths.load_s)
     with tempfile.TemporaryDirectory() as folder:
         _say("training", lengths.epoch_s * len(BATCH_SIZES))
         report["training"] = trained(
             on, BATCH_SIZES, lengths.epoch_s, folder, pixels=lengths.pixels, width=lengths.width
         )
+        _say("waits for batches", lengths.wait_s * len(WAITS))
+        report["waits"] = waits(on, folder, lengths.wait_s, pixels=lengths.pixels, width=lengths.width)
         _say("cost of a step", 8 * lengths.round_s * lengths.rounds)
         costs = partial(step_costs, on, folder, seconds=lengths.round_s, rounds=lengths.rounds)
         report["step_cost"] = {"no work": costs(), "a small step": costs(work=small_step(on))}
@@ -131,13 +137,25 @@ def markdown_of(report: Mapping[str, Any]) -> str:
     rows += _rows("counter", report["counter"])
     for name, found in report["response"].items():
         rows += _rows(name.replace("_", " "), found)
-    rows += _rows("meter", report["meter"])
+    rows += _rows("meter", report["meter"]) + _rows("cap", report["cap"])
     trained_at = ["samples_per_s", "mean_w", "j_per_sample", "energy_j", "upstream_j", "time_s", "upstream_s"]
     lines = [f"# Measured on a real GPU: {about}", "", *table(["what", "figure"], rows), "", "## ResNet-18", ""]
     lines += table(
         ["batch size", *trained_at],
         [[str(row["batch_size"]), *(_n(row.get(name)) for name in trained_at)] for row in report["training"]],
     )
+    lines += ["", "## Waits for batches", "", "Share of the time that the loader lets the training wait:", ""]
+    figures = ("share", "found", "gpu_busy")
+    rows = [
+        [
+            str(row["workers"]),
+            "waited for" if row["waited_for"] else "queued",
+            *(_n(row[name]) for name in figures),
+            "yes" if row["named"] else "no",
+        ]
+        for row in report["waits"]
+    ]
+    lines += table(["workers", "steps", "made", "found", "GPU busy", "named"], rows)
     lines += ["", "## Microseconds per step", ""]
     found = report["step_cost"]
     lines += table(

@@ -188,6 +188,18 @@ def _around_1(rng: random.Random, spread: float) -> float:
     return rng.lognormvariate(-(spread**2) / 2, spread)
 
 
+def share_beside(groups: Iterable[Group]) -> float:
+    """Share of the submissions that begin while another of their group runs, on the trace's clock."""
+    beside = every = 0
+    for group in groups:
+        busy_until_s = -1.0
+        for s in group.submissions:
+            every += 1
+            beside += s.start_s < busy_until_s
+            busy_until_s = max(busy_until_s, s.end_s)
+    return beside / every
+
+
 def write_groups(path: Path, groups: Iterable[Group]) -> None:
     """A file that :func:`read_groups` reads back unchanged."""
     with path.open("w", newline="", encoding="utf-8") as file:

@@ -1,10 +1,11 @@
-"""Overlapping submissions (section 6.3, Figure 9): ``python -m benchmarks.groups --traces DIR [--groups FILE]``.
+"""Overlapping submissions (section 6.3, Figure 9): ``python -m benchmarks.groups --traces DIR [--trace FILE]``.
 
 Replays groups of recurring submissions, each group one job, and writes ``report.json`` and ``report.md``: cumulative
-energy and time against Default per workload. Without ``--groups`` the groups are drawn in the shape of Alibaba's trace
-(``--shape``). ``--loads`` lets them wait for the GPUs of one cluster too, and draws ``groups.png``. ``grid_search``
+energy and time against Default per workload. ``--trace`` reads a group trace, as the paper's authors published it;
+without one the groups are drawn in the shape of Alibaba's (``--shape``). ``--loads`` lets them wait for the GPUs of one
+cluster too, and draws ``groups.png``. ``--page`` writes ``docs/groups.md`` from ``--draws`` draws. ``grid_search``
 begins at the smallest batch size, which a group of few submissions hardly leaves (the paper names no order).
-``knowledge_gradient`` looks for changes anew whenever runs end in another order than they began, some 100 times slower:
+``knowledge_gradient`` looks for changes anew whenever runs end in another order than they began, and is the slowest:
 give it fewer ``--jobs``. Everything is simulated from measured epochs, times and powers.
 """
 
@@ -24,11 +25,12 @@ from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import add, chosen_traces, command, needs, on_all_cores, parser_of, positive
-from benchmarks.group_shape import SHAPE, Group, draw_groups, read_groups, read_shape
+from benchmarks.group_shape import OFTEN, SHAPE, Group, Shape, draw_groups, read_groups, read_shape, share_beside
 from benchmarks.quality import cluster as cluster_queue
+from benchmarks.quality import groups_page
 from benchmarks.quality.cluster import Cluster, gpus_for, run_cluster
 from benchmarks.quality.overlap import Default, GridSearch, Ledger, Player, Zeus, play
-from benchmarks.report import table, write_report
+from benchmarks.report import over_draws, table, write_report
 
 FIGURE_9 = ("zeus", "grid_search", "default")
 NAMES = tuple(dict.fromkeys([*FIGURE_9, *POLICIES]))
@@ -127,7 +129,7 @@ def _figures(ledger: Ledger) -> dict[str, Any]:
     figures = asdict(ledger)
     del figures["batch_sizes"]
     energy, time_ = ledger.energy_j / ledger.default_energy_j, ledger.time_s / ledger.default_time_s
-    return {"energy": energy, "time": time_, **figures}
+    return {"energy": energy, "time": time_, "cost": ledger.cost_j / ledger.default_cost_j, **figures}
 
 
 def markdown_of(report: Mapping[str, Any]) -> str:
@@ -182,24 +184,73 @@ def _on_cluster(
     return run_cluster(groups, scenarios, policy, player_of, gpus, seed)
 
 
+def one_draw(scenarios: Mapping[str, Scenario], args: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """The report of the groups that a seed draws, in this process."""
+    datasets = sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s)
+    groups = list(draw_groups(args.jobs, datasets, seed, read_shape(args.shape)))
+    return _whole_report(groups, scenarios, argparse.Namespace(**{**vars(args), "seed": seed, "processes": 1}))
+
+
+def one_change(scenarios: Mapping[str, Scenario], args: argparse.Namespace, work: tuple[Shape, int]) -> dict[str, Any]:
+    """``zeus`` and Default on the busiest cluster, on groups of another shape."""
+    shape, seed = work
+    datasets = sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s)
+    groups = list(draw_groups(args.jobs, datasets, seed, shape))
+    gpus = gpus_for(groups, max(args.loads))
+    found = {policy: _on_cluster(groups, scenarios, seed, (policy, gpus)) for policy in ("default", "zeus")}
+    return {"beside": share_beside(groups), **cluster_queue.report_of({max(args.loads): found})[f"{max(args.loads):g}"]}
+
+
+def _whole_report(
+    groups: Sequence[Group], scenarios: Mapping[str, Scenario], args: argparse.Namespace
+) -> dict[str, Any]:
+    policies = list(dict.fromkeys(args.policies))
+    report = report_of(*run_groups(groups, scenarios, policies, args.seed, args.processes))
+    report["in_groups_of_5"] = sum(n for g in groups if (n := len(g.submissions)) >= OFTEN) / report["submissions"]
+    if args.loads:
+        report["cluster"] = cluster_of(groups, scenarios, policies, args)
+    return report
+
+
+def write_page(scenarios: Mapping[str, Scenario], args: argparse.Namespace) -> None:
+    """``docs/groups.md`` with its picture. Raises JobSpecError where an option that it needs is missing."""
+    lacking = {"zeus", "knowledge_gradient", "grid_search", "default"} - set(args.policies)
+    if not args.loads or lacking or args.trace is not None:
+        remedy = "It is made of draws (no --trace), with --loads and all four of --policies"
+        raise JobSpecError.of("page", str(args.page), "cannot be made of these options", remedy)
+    seeds = range(args.draws)
+    reports = list(on_all_cores(partial(one_draw, scenarios, args), seeds, args.processes))
+    shapes = groups_page.shapes_of(read_shape(args.shape))
+    parts = [(shape, seed) for shape in shapes.values() for seed in seeds]
+    found = list(on_all_cores(partial(one_change, scenarios, args), parts, args.processes))
+    changed = {name: found[i * args.draws : (i + 1) * args.draws] for i, name in enumerate(shapes)}
+    (args.page.parent / "images").mkdir(parents=True, exist_ok=True)
+    cluster_queue.draw(over_draws(reports), args.page.parent / "images" / "groups.png")
+    args.page.write_text(groups_page.page_of(reports, changed, args), encoding="utf-8")
+
+
 @command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
     args, start_s = _parser().parse_args(arguments), time.monotonic()
-    traces, policies = chosen_traces(args), list(dict.fromkeys(args.policies))
-    scenarios = scenarios_of(traces, args.gpu or traces.gpus[-1])
-    if args.groups is not None:
-        groups = read_groups(args.groups)
+    traces = chosen_traces(args)
+    args.gpu = args.gpu or traces.gpus[-1]
+    scenarios = scenarios_of(traces, args.gpu)
+    if args.loads:
+        needs("matplotlib", ", or leave out --loads")
+    if args.page is not None:
+        write_page(scenarios, args)
+        print(f"{args.page} after {time.monotonic() - start_s:.0f} s")
+        return 0
+    if args.trace is not None:
+        groups = read_groups(args.trace)
     else:
         datasets = sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s)
         groups = list(draw_groups(args.jobs, datasets, args.seed, read_shape(args.shape)))
-    report = report_of(*run_groups(groups, scenarios, policies, args.seed, args.processes))
-    if args.loads:
-        needs("matplotlib", ", or leave out --loads")
-        report["cluster"] = cluster_of(groups, scenarios, policies, args)
+    report = _whole_report(groups, scenarios, args)
     write_report(args.out, report, markdown_of(report))
     if args.loads:
-        cluster_queue.draw(report, args.out / "groups.png")
+        cluster_queue.draw(over_draws([report]), args.out / "groups.png")
     print(markdown_of(report), end="")
     print(f"{len(groups):,} groups; {args.out / 'report.md'} after {time.monotonic() - start_s:.0f} s")
     return 0
@@ -208,7 +259,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of(__doc__, "--traces")
     parser.add_argument("--gpu", help="default: the last one in the folder")
-    parser.add_argument("--groups", type=Path, metavar="FILE", help="a group trace; default: drawn")
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="a group trace, as alibaba_groups.csv.xz; default: drawn"
+    )
     parser.add_argument("--shape", type=Path, default=SHAPE, metavar="FILE", help="of the groups that are drawn")
     loads = "of a cluster with a queue, under the default configuration"
     parser.add_argument("--loads", type=float, nargs="+", default=[], help=loads)
@@ -216,6 +269,8 @@ def _parser() -> argparse.ArgumentParser:
     luck = "of the groups that are drawn, and of the luck of every run"
     parser.add_argument("--seed", type=int, default=0, help=luck)
     parser.add_argument("--policies", nargs="+", default=list(FIGURE_9), choices=NAMES, metavar="POLICY")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write docs/groups.md there, and its picture")
+    parser.add_argument("--draws", type=positive, default=20, help="of the page, each a trace of its own (default: 20)")
     parser.add_argument("--processes", type=positive, help="default: one per core")
     return add(parser, "--out", out=Path("groups-report"))
 

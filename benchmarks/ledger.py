@@ -6,7 +6,11 @@ of the measured pairs of ``--traces``, whose data never change; with a small, a 
 the pages do (``reports/savings.py``) and compared with the truth: what the default's training of that slice and seed
 does cost. Only runs in which the default did not train itself are counted as single runs.
 
-``wrong sign``: the interval says *saved* where the runs lost, or the reverse. ``undecided``: it holds both.
+``--made`` takes series of a seeded generator instead: slices that differ, regimes, seasons, outliers (``made_series``).
+
+``wrong sign``: the interval says *saved* where the runs lost, or the reverse; a truth within 1 % of what was spent has
+no sign. ``undecided``: it holds both. ``open``: undecided, or nothing could be said since the default had not reached
+its target.
 """
 
 from __future__ import annotations
@@ -32,12 +36,15 @@ from airflow_provider_zeus.simulation import driver
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.command import add, chosen_traces, command, on_all_cores, parser_of
 from benchmarks.quality import slice_trainings as weather_replay
+from benchmarks.quality.made_series import MADE, made
 from benchmarks.quality.slice_tables import KINDS, Series, defaults_of
 from benchmarks.regimes import series_of
 from benchmarks.report import table, write_json
 
 LENGTHS = (5, 10, 20, 40)
+NO_SIGN = 0.01  # relative difference of spent and truth below which neither sign is wrong
 EXACT = 1e-3  # relative difference up to which a measured baseline is the true one
+SHARES = ("covered", "wrong_sign", "undecided")
 REAL, STATIONARY = "real series", "pairs, stationary"
 
 
@@ -65,7 +72,7 @@ class Judged(NamedTuple):
     """Estimates after so many runs, beside the truth."""
 
     runs: int
-    error: float  # of the mean, as a share of the truth
+    error: float | None  # of the mean, as a share of the truth; None: nothing could be said
     covered: bool
     wrong: bool
     undecided: bool
@@ -75,19 +82,18 @@ class Judged(NamedTuple):
 def judged(part: Part) -> list[Judged]:
     """Make the log and judge it at each length that it has."""
     log = _of_series(part.source, part) if isinstance(part.source, Series) else _of_pair(part.source, part)
-    found = [_after(log, n) for n in LENGTHS if n <= len(log.truth)]
-    return [one for one in found if one is not None]
+    return [_after(log, n) for n in LENGTHS if n <= len(log.truth)]
 
 
-def _after(log: Log, runs: int) -> Judged | None:
-    """None where the default has not reached its target: then the pages say *not known*."""
+def _after(log: Log, runs: int) -> Judged:
+    """Where the default has not reached its target, nothing can be said: the pages say *not known*."""
     slices = list(dict.fromkeys(t.key.ti_id for t in log.trials))[:runs]
     trials = [t for t in log.trials if t.key.ti_id in slices]
     found = saving(trials, log.job, rng=random.Random(0), profiles=log.profiles)
     truth, spent = math.fsum(log.truth[:runs]), found.cost.spent or 0.0
     estimate = found.cost.baseline
     if estimate.value is None:
-        return None
+        return Judged(runs, None, covered=False, wrong=False, undecided=True, singles=())
     return Judged(runs, estimate.value / truth - 1, *_compared(estimate, truth, spent), _singles(found, log))
 
 
@@ -102,7 +108,8 @@ def _compared(baseline: Estimate, truth: float, spent: float) -> tuple[bool, boo
         return False, False, True
     said = 1 if baseline.low > spent else -1 if baseline.high < spent else 0
     covered = baseline.low * (1 - EXACT) <= truth <= baseline.high * (1 + EXACT)
-    return covered, said * (truth - spent) < 0, not said
+    wrong = said * (truth - spent) < 0 and abs(truth - spent) > NO_SIGN * spent
+    return covered, wrong, not said
 
 
 def _kept_by(replay: Callable[..., object], *args: Any, **kwargs: Any) -> list[Trial]:
@@ -151,16 +158,17 @@ def _profile(truth: Scenario, samples: int) -> list[ProfileSample]:
 def figures(found: Sequence[Judged]) -> dict[str, Any]:
     """Shares over all logs of one length."""
     singles = [single for judged in found for single in judged.singles]
+    known = [(j.error, (j.covered, j.wrong, j.undecided)) for j in found if j.error is not None]
 
     def shares(of: Sequence[tuple[bool, bool, bool]]) -> dict[str, float | None]:
-        names = ("covered", "wrong_sign", "undecided")
-        return {name: statistics.fmean(s[i] for s in of) if of else None for i, name in enumerate(names)}
+        return {name: statistics.fmean(s[i] for s in of) if of else None for i, name in enumerate(SHARES)}
 
     return {
         "logs": len(found),
-        "rmse": math.sqrt(statistics.fmean(j.error**2 for j in found)),
-        "bias": statistics.fmean(j.error for j in found),
-        "sums": shares([(j.covered, j.wrong, j.undecided) for j in found]),
+        "rmse": math.sqrt(statistics.fmean(error**2 for error, _ in known)) if known else None,
+        "bias": statistics.fmean(error for error, _ in known) if known else None,
+        "sums": shares([sums for _, sums in known]),
+        "open": statistics.fmean(j.undecided for j in found),
         "runs": shares(singles),
     }
 
@@ -177,14 +185,15 @@ def measure(parts: Sequence[Part], jobs: int | None = None) -> dict[str, dict[st
 def markdown(measured: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     """The figures as a table; shares in per cent."""
     head = ["logs of", "runs", "logs", "RMSE", "bias", "sums: covered", "wrong sign", "undecided"]
-    head += ["runs: covered", "wrong sign", "undecided"]
+    head += ["open", "runs: covered", "wrong sign", "undecided"]
 
     def share(value: float | None) -> str:
         return "–" if value is None else f"{100 * value:.1f}"
 
     rows = [
-        [kind, n, str(f["logs"]), share(f["rmse"]), f"{100 * f['bias']:+.1f}"]
-        + [share(f[of][name]) for of in ("sums", "runs") for name in ("covered", "wrong_sign", "undecided")]
+        [kind, n, str(f["logs"]), share(f["rmse"]), "–" if f["bias"] is None else f"{100 * f['bias']:+.1f}"]
+        + [share(f["sums"][name]) for name in SHARES]
+        + [share(f["open"]), *(share(f["runs"][name]) for name in SHARES)]
         for kind, of_length in measured.items()
         for n, f in of_length.items()
     ]
@@ -197,6 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__, "--traces --every --series --max-epochs")
     parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0])
     parser.add_argument("--audit", type=_share, default=0.02, metavar="SHARE", help="of the job; default: 0.02")
+    parser.add_argument("--made", action="store_true", help="series of the generator alone, one for each kind and seed")
     add(parser, "--seeds", seeds=20).add_argument("--first-seed", type=int, default=0, metavar="N")
     args, start = add(parser, "--report --jobs").parse_args(arguments), time.monotonic()
     pairs = [Scenario(pair) for pair in chosen_traces(args).pairs()[:: args.every]] if args.traces else []
@@ -205,6 +215,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     part = partial(Part, policy=args.policy, audit=args.audit)
     parts = [part(REAL, s, default=k, seed=seed) for s in series.values() for k in KINDS for seed in seeds]
     parts += [part(STATIONARY, p, default=k, seed=seed) for p in pairs for k in KINDS for seed in seeds]
+    if args.made:
+        parts = [part(kind, made(kind, n), default=k, seed=n) for kind in MADE for n in seeds for k in KINDS]
     found = measure(parts, args.jobs)
     print("\n".join(markdown(found)))
     took_s = time.monotonic() - start

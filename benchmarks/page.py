@@ -17,22 +17,24 @@ tab of the same runs. Cold: nothing is in the browser's cache.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Origin, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import Observation, Origin, State, Trial, TrialKey
 from airflow_provider_zeus.store.base import AskRequest, Report
 from airflow_provider_zeus.store.sql.store import Store
+from benchmarks.command import parser_of
 from benchmarks.cost import page_drawn, page_hostile
+from benchmarks.cost.store_log import DEVICE, seen
 
 BUDGET_MS, BUDGET_LONG_MS = 300.0, 600.0
 LONG = 1000  # runs above which the second budget counts
@@ -40,14 +42,13 @@ DAG = "bench"
 JOB = ZeusJob(
     batch_sizes=[8, 16, 32, 64, 128, 256], default_batch_size=64, target="accuracy >= 0.84", max_epochs=30, window=26
 )
-DEVICE = DeviceInfo(model="V100", count=1, max_power_w=300.0, energy_source="simulated")
 AIRFLOW = "Airflow's runs"
 DECIDED = 60  # runs that the policy decides one by one; the log goes on like the last half of them
 
 
 def main() -> int:
     """Print the figures; 1 when the median is above the budget."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--repeat", type=int, default=30)
     parser.add_argument("--loads", type=int, default=5, help="of each page in the browser")
@@ -195,22 +196,9 @@ def _run(store: Store, n: int) -> list[Trial]:
 
 
 def _seen(batch_size: int, n: int) -> Observation:
-    """A run that needs more epochs with larger batches and spends less on each."""
-    epochs = 6.0 + batch_size / 64 + n % 3
-    return Observation(
-        epochs=epochs,
-        samples=int(epochs * 10_000),
-        samples_per_epoch=10_000.0,
-        energy_j=epochs * (4000.0 + 64_000 / batch_size),
-        time_s=epochs * (30.0 + 900 / batch_size),
-        metric=0.85,
-        power_limit_w=DEVICE.max_power_w,  # so that what was saved against full power is known, and drawn
-        device_model=DEVICE.model,
-        device_count=1,
-        max_power_w=DEVICE.max_power_w,
-        energy_source="simulated",
-        reasons={"learning_rate": "the loop did not say"},
-    )
+    """A run at full power, so that what was saved against that is known, and drawn."""
+    one, reasons = seen(batch_size, n), {"learning_rate": "the loop did not say"}
+    return replace(one, samples=round((one.epochs or 0.0) * 10_000), power_limit_w=DEVICE.max_power_w, reasons=reasons)
 
 
 if __name__ == "__main__":

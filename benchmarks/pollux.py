@@ -2,8 +2,9 @@
 
 Replays Pollux's choice of the batch size (``benchmarks/quality/goodput.py``) and the policies ``zeus`` and
 ``knowledge_gradient`` on the same traces with the same luck, and writes ``report.json``, ``report.md`` and
-``pollux.png``. The paper trained DeepSpeech2 on four A40. The traces are of one GPU; ``4xa40`` is four of them with
-nothing lost in between (``benchmarks/ideal_gpus.py``). Everything is simulated from measured epochs, times and powers.
+``pollux.png``; with ``--page`` also ``docs/pollux.md``. The paper trained DeepSpeech2 on four A40. The traces are of
+one GPU; ``4xa40`` is four of them with nothing lost in between (``benchmarks/quality/goodput.py``). Everything is
+simulated from measured epochs, times and powers.
 """
 
 from __future__ import annotations
@@ -21,17 +22,15 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import SELECTION, chosen_traces, command, needs, parser_of
 from benchmarks.plots import POLICY, name_of, panels, save
+from benchmarks.quality import pollux_page
 from benchmarks.quality.goodput import POLLUX, noise_scales, pair_on, sizes_by_progress
+from benchmarks.quality.pollux_page import LAST, PAPERS, PAPERS_RATIOS, SEVERAL, change, label, plain
 from benchmarks.replays import Replays, Task, run_tasks
-from benchmarks.report import Ratio, geomean_of, percent, ratio_of, table, write_report
+from benchmarks.report import Ratio, geomean_of, ratio_of, table, write_report
 
-PAPERS = "deepspeech2"  # the workload of section 6.6
-PAPERS_RATIOS = (0.79, 1.12)  # of energy and of time to Pollux's, on four A40
-SEVERAL = "4xa40"
 ETAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 ETA = 0.5
 FIGURES = {"energy": "eta_last5", "time": "tta_last5", "energy of all": "cum_energy", "cost of all": "spent"}
-LAST = ("energy", "time")  # of the last five recurrences, as in Figure 6
 
 Found = Mapping[Task, Replays]
 
@@ -175,23 +174,6 @@ def _eta_table(of: Mapping[str, Any]) -> list[str]:
     return table(["GPU", "eta", *(f"{p}: {n}" for p in POLICIES for n in LAST)], rows)
 
 
-def plain(ratio: Sequence[float]) -> str:
-    """A ratio as the change that it is."""
-    return f"{100 * (ratio[0] - 1):+.1f} %"
-
-
-def change(ratio: Sequence[float]) -> str:
-    """A ratio as the change that it is, with its interval where there is one."""
-    _, low, high = ratio
-    return plain(ratio) if 100 * (high - 1) - 100 * (low - 1) < 0.05 else percent(ratio)
-
-
-def label(gpu: str) -> str:
-    """A GPU for people."""
-    count, _, model = gpu.rpartition("x")
-    return f"{count} × {model.upper()}, nothing lost between" if count else model.upper()
-
-
 def draw(report: Mapping[str, Any], path: Path) -> Path:
     """Energy over time against Pollux: one panel per GPU, one mark per workload and policy."""
     gpus, every = list(report["geomean"]), [of for row in report["pairs"].values() for of in row.values()]
@@ -199,10 +181,12 @@ def draw(report: Mapping[str, Any], path: Path) -> Path:
     for ax, gpu in zip(axes, gpus, strict=True):
         ax.axhline(1, color="#9a9a9a", lw=1)
         ax.axvline(1, color="#9a9a9a", lw=1)
-        for pair, policies in report["pairs"].items():
-            workload, _, where = pair.partition("/")
-            if where == gpu:
-                _marks(ax, workload, policies)
+        here = {pair: of for pair, of in report["pairs"].items() if pair.endswith(f"/{gpu}")}
+        at = {pair: (list(of.values())[-1]["time"][0], list(of.values())[-1]["energy"][0]) for pair, of in here.items()}
+        for pair, policies in here.items():
+            x, y = at[pair]
+            crowded = any(abs(t - x) < 0.2 and 0 < e - y < 0.06 for p, (t, e) in at.items() if not p.startswith(PAPERS))
+            _marks(ax, pair.partition("/")[0], policies, above=not crowded)
         ax.set(title=label(gpu).replace(", nothing lost between", ""), xlabel="time (Pollux = 1)")
         ax.set_xlim(min([*(of["time"][0] for of in every), 1.0]) - 0.05, max(of["time"][0] for of in every) + 0.12)
         ax.set_ylim(min(of["energy"][0] for of in every) - 0.05, max([*(of["energy"][0] for of in every), 1.0]) + 0.05)
@@ -216,19 +200,19 @@ def draw(report: Mapping[str, Any], path: Path) -> Path:
     return save(figure, path, title, list(unique.values()))
 
 
-def _marks(ax: Any, workload: str, policies: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
-    """Both policies on one workload."""
+def _marks(ax: Any, workload: str, policies: Mapping[str, Mapping[str, Sequence[float]]], *, above: bool) -> None:
+    """Both policies on one workload; its name to the right, above or below."""
     size, shape = (70, "*") if workload == PAPERS else (22, "o")
     for policy, of in policies.items():
         name, colour = POLICY[policy]
         ax.scatter(of["time"][0], of["energy"][0], s=size, marker=shape, color=colour, label=name, zorder=3)
+    if workload == PAPERS:  # the title says so
+        return
     last = list(policies.values())[-1]
-    below = workload == PAPERS
     ax.annotate(
         name_of(workload),
         (last["time"][0], last["energy"][0]),
-        xytext=(-5, -9) if below else (4, 4),
-        ha="right" if below else "left",
+        xytext=(4, 4 if above else -9),
         textcoords="offset points",
         fontsize=7,
     )
@@ -247,6 +231,7 @@ def pairs_of(traces: Traces, args: argparse.Namespace) -> dict[tuple[str, str], 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
     parser = parser_of(__doc__, SELECTION, seeds=40, out=Path("pollux-report"))
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write docs/pollux.md there too, and its picture")
     args, start_s = parser.parse_args(arguments), time.monotonic()
     needs("matplotlib")
     scenarios = pairs_of(chosen_traces(args), args)
@@ -257,6 +242,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = report_of(found, scenarios, args.seeds)
     write_report(args.out, report, markdown_of(report))
     draw(report, args.out / "pollux.png")
+    if args.page is not None:
+        page = pollux_page.page_of(report)
+        (args.page.parent / "images").mkdir(parents=True, exist_ok=True)
+        draw(report, args.page.parent / "images" / "pollux.png")
+        args.page.write_text(page, encoding="utf-8")
     print(markdown_of(report), end="")
     print(f"\n{args.out / 'report.md'} after {time.monotonic() - start_s:.0f} s")
     return 0

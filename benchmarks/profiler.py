@@ -2,8 +2,8 @@
 
 Every training and batch size of every ``summary_power_<gpu>.csv``, on the limits measured (25 W apart) and on 21 limits
 interpolated between them; eta 0.5 and 1; 1 % and 3 % noise a window. The first window of a limit shows the same noise
-to every search. Then trainings of the run handle with epochs of 10 s, 1 min and 1 h. Writes ``profiler.json`` and
-``profiler.md``. The exit status is 1 where a target is missed.
+to every search. Then how often the first window tells that no limit binds, and trainings of the run handle with epochs
+of 10 s, 1 min and 1 h. Writes ``profiler.json`` and ``profiler.md``. The exit status is 1 where a target is missed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.command import add, chosen_traces, command, on_all_cores, parser_of
+from benchmarks.parts.cap_replay import cap_figures
 from benchmarks.parts.profiler_overhead import Overhead, overhead
 from benchmarks.parts.profiler_replay import LONG, SEARCHES, Case, Curve, Row, curves_of, searched
 from benchmarks.report import table, write_report
@@ -52,11 +53,16 @@ def report_of(curves: Sequence[Curve], seeds: int, jobs: int | None = None) -> d
         part = found[n * len(curves) : (n + 1) * len(curves)]
         rows += [{"grid": grid, "eta": eta, "noise": noise, "search": name, **summary(part, name)} for name in SEARCHES]
     report = {"source": "simulated", "curves": len(curves), "seeds": seeds, "searches": rows}
+    report["cap"] = list(on_all_cores(partial(_cap, list(curves), seeds), [(e, n) for e in ETAS for n in NOISES], jobs))
     report["overhead"] = [
         {"epoch_s": epoch_s, "epochs": EPOCHS, **spread(list(on_all_cores(partial(_overhead, epoch_s), curves, jobs)))}
         for epoch_s in EPOCHS_S
     ]
     return report | {"verdicts": verdicts(rows)}
+
+
+def _cap(curves: Sequence[Curve], seeds: int, cell: tuple[float, float]) -> dict[str, Any]:
+    return cap_figures(curves, *cell, seeds)
 
 
 def _overhead(epoch_s: float, curve: Curve) -> Overhead:
@@ -123,6 +129,10 @@ def markdown_of(report: Mapping[str, Any]) -> str:
     ]
     head = ["grid", "eta", "noise", "search", "limits", "windows", "regret: mean", "p95", "max", "beyond: mean", "p95"]
     lines += table(head, [_row(row) for row in report["searches"]])
+    lines += ["", "## Where no limit binds: before the first window tells, and with it", ""]
+    names = [name for name in report["cap"][0] if name not in ("eta", "noise")]
+    head = ["eta", "noise", *(name.replace("_", " ") for name in names)]
+    lines += table(head, [_cap_row(row, names) for row in report["cap"]])
     lines += [
         "",
         "## A whole training against the same one at the optimum from step 1",
@@ -148,6 +158,11 @@ def _row(row: Mapping[str, Any]) -> list[str]:
     figures = [f"{row[name]:.2%}" for name in ("regret_mean", "regret_p95", "regret_max", "beyond_mean", "beyond_p95")]
     shares = [f"{row['limits']:.0%}", f"{row['windows']:.0%}"]
     return [row["grid"], f"{row['eta']:g}", f"{row['noise']:.0%}", row["search"], *shares, *figures]
+
+
+def _cap_row(row: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    cells = [f"{row[name]:.1f}" if name.startswith("windows") else f"{row[name]:.2%}" for name in names]
+    return [f"{row['eta']:g}", f"{row['noise']:.0%}", *cells]
 
 
 def _overhead_row(row: Mapping[str, Any]) -> list[str]:

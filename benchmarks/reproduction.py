@@ -22,7 +22,7 @@ from benchmarks.quality.weather_measure import example_job
 from benchmarks.replays import UPSTREAM
 
 SEEDS = 40
-SUBMISSIONS = 4_000  # of each draw of overlapping groups
+SUBMISSIONS = 3_000  # of each draw of overlapping groups
 
 
 def draw(found: Results, folder: Path) -> None:

@@ -8,7 +8,6 @@ since no checkpoint lies near its end; how long another process's heartbeats of 
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import statistics
 import sys
@@ -22,20 +21,21 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from airflow_provider_zeus.model.trial import Observation, Origin, State, Trial, TrialKey
-from airflow_provider_zeus.store.base import AskRequest, Report
+from airflow_provider_zeus.model.trial import Observation, State, Trial, TrialKey
+from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.rows import to_row
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from airflow_provider_zeus.store.sql.store import SqlStore
-from benchmarks.cost.store_log import DEVICE, JOB, seen
+from benchmarks.command import parser_of
+from benchmarks.cost.store_log import ask, empty_commit, seen
 
 BUDGET_MS = 15.0
 
 
 def main() -> int:
     """Print the figures; 1 when the median is above the budget."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--repeat", type=int, default=200)
     parser.add_argument("--url", help="database to run on; default a new SQLite file")
@@ -48,7 +48,7 @@ def main() -> int:
             cold = _timed(lambda: _recurrence(store, args.trials + 1))
         store.tell(beside.key, State.CONVERGED, Report(observation=_seen(64, 0)))
         both = [_timed(lambda n=n: _recurrence(store, args.trials + 2 + n)) for n in range(args.repeat)]  # type: ignore[misc]
-        empty = [_timed(lambda: _commit(url)) for _ in range(args.repeat)]
+        empty = [_timed(lambda: empty_commit(url, "bench.train")) for _ in range(args.repeat)]
         store.close()
     median, commit = statistics.median(both), statistics.median(empty)
     print(f"trials logged            {args.trials:>9,}")
@@ -68,9 +68,8 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def _recurrence(store: SqlStore, n: int) -> Trial:
-    origin = Origin(dag_id="bench", run_id=f"run{n}", task_id="train", run_type="scheduled")
-    asked = store.ask(AskRequest(job=JOB, job_id="bench.train", ti_id=f"ti-{n}", origin=origin, device=DEVICE))
-    return store.tell(asked.trial.key, State.CONVERGED, Report(observation=_seen(asked.trial.batch_size, n)))
+    asked = ask(store, "bench.train", n).trial
+    return store.tell(asked.key, State.CONVERGED, Report(observation=_seen(asked.batch_size, n)))
 
 
 def _seen(batch_size: int, n: int) -> Observation:
@@ -86,7 +85,7 @@ def _fill(store: SqlStore, url: str, trials: int) -> Trial:
     asked = [_recurrence(store, n) for n in range(1, 31)][-1]
     row = to_row(asked)
     rows = [
-        row | {"number": n, "ti_id": f"ti-{n}", "run_id": f"run{n}", "told_seq": n, "asked_after_seq": n - 1}
+        row | {"number": n, "ti_id": f"bench.train-{n}", "run_id": f"run{n}", "told_seq": n, "asked_after_seq": n - 1}
         for n in range(31, trials + 1)
     ]
     with transaction(engine_of(read_url(url)), write=True) as connection:
@@ -120,12 +119,6 @@ def _beat(url: str, key: TrialKey, begun: Any, over: Any, longest_ms: Any) -> No
             store.heartbeat(key, news)
         finally:  # an error comes after a wait too
             longest_ms.value = max(longest_ms.value, (time.perf_counter() - start) * 1e3)
-
-
-def _commit(url: str) -> None:
-    """The least that any durable answer costs: one number changed."""
-    with transaction(engine_of(read_url(url)), write=True) as connection:
-        connection.execute(sa.update(schema.job).values(told_seq=schema.job.c.told_seq + 1))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ commit.
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import queue
 import statistics
@@ -29,8 +27,9 @@ import sqlalchemy as sa
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from airflow_provider_zeus.store.sql.store import SqlStore
-from benchmarks.command import progress
+from benchmarks.command import parser_of, progress
 from benchmarks.cost.store_log import ask, empty_commit, tell
+from benchmarks.report import write_json
 
 PROCESSES = 8
 WAIT_S = 600.0
@@ -201,7 +200,7 @@ def databases(backends: list[str]) -> Iterator[Callable[[str], Any]]:
 
 def main() -> int:
     """Print the figures; 1 when anything was lost."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--backends", nargs="+", default=["sqlite", "postgresql"], choices=["sqlite", "postgresql"])
     parser.add_argument("--processes", type=int, default=PROCESSES)
     parser.add_argument("--out", type=Path, help="writes the figures as JSON")
@@ -213,8 +212,7 @@ def main() -> int:
                 with empty(backend) as url:
                     results.append({"backend": backend} | run(url, load, processes=args.processes))
                 print(_shown(results[-1]), flush=True)
-    if args.out:
-        args.out.write_text(json.dumps(results, indent=1))
+    write_json(args.out, results)
     return 1 if any(one["errors"] for one in results) else 0
 
 

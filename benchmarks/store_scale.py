@@ -8,8 +8,6 @@ No statement of a question, a report or a page may read the table of trials from
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 import time
@@ -19,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.store.sql.store import SqlStore
-from benchmarks.command import progress
+from benchmarks.command import parser_of, progress
 from benchmarks.cost.store_log import ask, checkpoint, empty_commit, explained, fill, pages, scans, tell, use
+from benchmarks.report import write_json
 from benchmarks.store_load import databases
 
 MOST = 1.5
@@ -106,7 +105,7 @@ def _read(store: SqlStore, url: str, job_id: str, trials: int) -> dict[str, Any]
 
 def main() -> int:
     """Print the figures; 1 when a target is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--backends", nargs="+", default=["sqlite", "postgresql"], choices=["sqlite", "postgresql"])
     parser.add_argument("--shrink", type=int, default=1, help="divide the trials by this: a rehearsal")
     parser.add_argument("--out", type=Path, help="writes the figures as JSON")
@@ -118,8 +117,7 @@ def main() -> int:
                 with empty(backend) as small, empty(backend) as large:
                     results.append({"backend": backend} | run(small, large, scale.shrunk(args.shrink)))
                 print(_shown(results[-1]), flush=True)
-    if args.out:
-        args.out.write_text(json.dumps(results, indent=1))
+    write_json(args.out, results)
     return 1 if any(one["ratio"] > MOST or one["scans"] for one in results) else 0
 
 

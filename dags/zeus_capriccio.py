@@ -51,7 +51,7 @@ def zeus_capriccio():
     """One retraining per slice; Zeus picks the batch size and the power limit."""
 
     @task.zeus(JOB)
-    def train(run=None, params=None):
+    def train(run, params):
         import transformers
 
         from airflow_provider_zeus.integrations.huggingface import ZeusTrainerCallback, arguments

@@ -26,7 +26,7 @@ def zeus_demo():
     """Tell two spirals apart. Run it by `airflow zeus demo`, or trigger it; the tab *Zeus cost* shows what it cost."""
 
     @task.zeus(JOB, retries=2, retry_delay=timedelta(seconds=5))  # SQLite, where one process writes at a time
-    def train(run=None, run_id=None):
+    def train(run, run_id):
         from zlib import crc32
 
         import numpy as np

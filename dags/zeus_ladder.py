@@ -25,10 +25,11 @@ def train():
 
 @dag(schedule=None, start_date=datetime(2026, 1, 1), tags=["zeus", "example"])
 def zeus_ladder():
-    """Train as it is, measured; then with the power limit that costs least."""
+    """Train as it is, measured; beside it with the power limit that costs least."""
     measured = task.zeus(ZeusJob(mode="measure", device=GPU), task_id="measured")(train)
     tuned = task.zeus(ZeusJob(mode="optimize", device=GPU), task_id="tuned")(train)
-    measured() >> tuned()
+    measured()
+    tuned()
 
 
 zeus_ladder()

@@ -15,7 +15,7 @@ def zeus_minimal():
     """Train daily at the cheapest batch size known, or at a promising one. Needs airflow-provider-zeus[torch]."""
 
     @task.zeus(JOB)
-    def train(run=None):
+    def train(run):
         import torch
         from torch.utils.data import TensorDataset
 

@@ -18,7 +18,7 @@ else:
 
     @dag(schedule="0 6 1 * *", start_date=datetime(2026, 1, 1, tzinfo=UTC), catchup=False, tags=["zeus", "example"])
     def zeus_month():
-        """The report of a month: the page as the mail's text, the figures as a CSV file beside it."""
+        """The report of a month: the page as the mail's text, the figures as CSV files beside it."""
 
         @task(retries=2, retry_delay=timedelta(minutes=10))
         def mail():
@@ -30,9 +30,9 @@ else:
             first = context["dag_run"].run_after.replace(day=1)
             month = f"{first - timedelta(days=1):%Y-%m}"
             with tempfile.TemporaryDirectory() as folder:
-                page, figures = ZeusHook().write_month(month, folder)
+                page, *figures = ZeusHook().write_month(month, folder)
                 text = page.read_text(encoding="utf-8")
-                notifier = SmtpNotifier(TO, FROM, f"Zeus, {month}", html_content=text, files=[str(figures)])
+                notifier = SmtpNotifier(TO, FROM, f"Zeus, {month}", html_content=text, files=list(map(str, figures)))
                 notifier.notify(context)  # as a callback it would be rendered as a template, names of jobs included
 
         mail()

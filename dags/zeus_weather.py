@@ -63,7 +63,7 @@ else:
         """
 
         @task.zeus(JOB, retries=1, retry_delay=timedelta(seconds=5))
-        def train(run: Any = None, partition_key: str | None = None) -> str:
+        def train(run: Any, partition_key: str) -> str:
             """Return the path of the kept model."""
             import torch
             from weather import forecast

@@ -59,9 +59,9 @@ def _demo() -> int:
     try:
         servers.start()
         print(f"Airflow is up: {servers.url}/dags/{CONSUMER}", flush=True)
-        climb(servers.api, servers.check)
         feed = Feed(servers.api, servers.check)
-        baseline = _start_baseline(feed, options, port)
+        baseline = _start_baseline(feed, options, port)  # trains while the first rungs wait for Airflow
+        climb(servers.api, servers.check)
         problem = _feed(feed, options.slices) or _wait_for(baseline)
         _print_result(_rows(), _page_says(), servers)
         if problem:
@@ -136,8 +136,9 @@ def _wait_for(baseline: Process) -> str | None:
 
 
 def _page_says() -> str:
-    """The first sentence of the DAG's tab, which knows the log alone and not the baseline."""
-    from airflow_provider_zeus.plugin.text.saved_text import job_verdict
+    """The verdict and the first sentence of the DAG's tab, which knows the log alone and not the baseline."""
+    from airflow_provider_zeus.plugin.text.headline import sentence
+    from airflow_provider_zeus.plugin.text.saved_text import job_word
     from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
     from airflow_provider_zeus.reports.dataset import as_dataset
     from airflow_provider_zeus.store.open import open_store
@@ -147,8 +148,8 @@ def _page_says() -> str:
         trials = store.trials(JOB_ID)
         log = as_dataset(trials, job_today(trials, store.settings(JOB_ID)))
         profiles = [] if log.where is None else store.profile(JOB_ID, log.where, log.job.job_version)
-        found = job_verdict(JobAnalysis.of(trials, log, profiles).saving)
-        return f"{found.word}. {found.text}"
+        known = JobAnalysis.of(trials, log, profiles)
+        return f"{job_word(known.saving)[0]}. {sentence(known.saving, known.next_run, known.source).text}"
     finally:
         store.close()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.store.open import open_store
-from airflow_provider_zeus.units import joules_text
+from airflow_provider_zeus.units import energy_text
 from demo.api import Api, part
 from demo.settings import HOME, LADDER, DemoError
 
@@ -43,7 +43,7 @@ def took(trial: Trial) -> str:
     if seen.energy_j is None or seen.time_s is None:
         return "not known: see the task's log"
     limit = "" if seen.power_limit_w is None else f" at {seen.power_limit_w:.0f} W"
-    return f"{joules_text(seen.energy_j)}, {seen.time_s:.0f} s{limit}"
+    return f"{energy_text(seen.energy_j)}, {seen.time_s:.0f} s{limit}"
 
 
 def less(before: Trial, after: Trial) -> str:

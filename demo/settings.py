@@ -31,14 +31,14 @@ class DemoError(Exception):
 class Options:
     """``DEMO_SLICES`` weeks to train on, ``DEMO_PORT`` to try first, ``DEMO_EXIT=1`` to end after the table."""
 
-    slices: int = 12
+    slices: int = 20
     port: int = 8080
     stay: bool = True
 
     @classmethod
     def read(cls, env: Mapping[str, str], *, terminal: bool) -> Self:
         """Read the environment. Raises DemoError naming variable, value and remedy."""
-        slices = _number(env, "DEMO_SLICES", 12, 1, WEEKS)
+        slices = _number(env, "DEMO_SLICES", 20, 1, WEEKS)
         port = _number(env, "DEMO_PORT", 8080, 1024, 65535)
         return cls(slices, port, terminal and env.get("DEMO_EXIT", "") in ("", "0"))
 

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.units import energy_text
 from demo.run_costs import RunCost
 
 MARKS = {State.GIVEN_UP: "*", State.EXHAUSTED: "~", State.FAILED: "!", State.ABANDONED: "!", State.RUNNING: "?"}
@@ -44,11 +45,11 @@ def _cells(row: RunCost) -> tuple[str, ...]:
         " ".join(f"{b}{MARKS.get(state, '')}" for b, state in row.attempts),
         _figure(row.limit_w, "{:.0f} W"),
         _figure(row.epochs, "{:.1f}").removesuffix(".0"),
-        _kilojoules(row.energy_j),
+        _energy(row.energy_j),
         _figure(row.time_s, "{:.0f} s"),
-        _kilojoules(row.cost_j),
-        _kilojoules(row.baseline.cost_j if row.baseline else None),
-        row.phase.value,
+        _energy(row.cost_j),
+        _energy(row.baseline.cost_j if row.baseline else None),
+        row.phase.text,
         row.source or "none",
         row.why,
     )
@@ -58,8 +59,8 @@ def _aligned(name: str, text: str, width: int) -> str:
     return text.rjust(width) if name in RIGHT else text.ljust(width)
 
 
-def _kilojoules(joules: float | None) -> str:
-    return _figure(None if joules is None else joules / 1000, "{:.2f} kJ")
+def _energy(joules: float | None) -> str:
+    return "-" if joules is None else energy_text(joules)
 
 
 def _figure(value: float | None, form: str) -> str:

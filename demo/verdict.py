@@ -6,7 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from statistics import median
 
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.units import energy_text
 from demo.baseline import Baseline
 from demo.run_costs import RunCost
 
@@ -51,20 +54,33 @@ def verdict(rows: Sequence[RunCost]) -> list[str]:
     if not pairs:
         return ["No run has both its cost and its baseline yet: there is nothing to compare."]
     lines = [f"{_runs(len(pairs))} against always training at {pairs[0].base.batch_size} and full power:"]
-    lines.append(_against("cost", "kJ", [p.cost_j for p in pairs], [p.base_j for p in pairs]))
+    lines.append(_against("cost", "Wh", [p.cost_j for p in pairs], [p.base_j for p in pairs]))
     energy = [(p.row.energy_j, p.base.energy_j * p.weight) for p in pairs if p.row.energy_j is not None]
     time = [(p.row.time_s / 60, p.base.time_s / 60 * p.weight) for p in pairs if p.row.time_s is not None]
-    lines.append(_against("energy", "kJ", [ours for ours, _ in energy], [base for _, base in energy]))
+    lines.append(_against("energy", "Wh", [ours for ours, _ in energy], [base for _, base in energy]))
     lines.append(_against("time", "min", [ours for ours, _ in time], [base for _, base in time]))
     if len(pairs) < len(rows):
         lines.append(f"{_runs(len(rows) - len(pairs))} left out: the cost or the baseline is not known.")
     if lost := sum(not p.row.kept for p in pairs):
         lines.append(f"{_runs(lost)} kept no model: that cost counts, the baseline's does not.")
-    return [*lines, _break_even_text(pairs)]
+    return [*lines, _break_even_text(pairs), *_hardest(pairs)]
+
+
+def _hardest(pairs: Sequence[Pair]) -> list[str]:
+    """Why the dearest week was dear, where its data were hard for the baseline, too."""
+    worst, usual_j = max(pairs, key=lambda p: p.cost_j), median(p.base.cost_j for p in pairs)
+    if worst.base.cost_j < 1.5 * usual_j:
+        return []
+    tried = [str(b) for b, state in worst.row.attempts if state is State.GIVEN_UP]
+    return [
+        f"{worst.row.slice_key} was dearest, {energy_text(worst.cost_j)}: its data are hard at any size (the baseline "
+        f"took {energy_text(worst.base.cost_j)} there, {energy_text(usual_j)} in a usual week)"
+        + (f", and {' and '.join(tried)} was tried and given up." if tried else ".")
+    ]
 
 
 def _against(what: str, unit: str, ours: Sequence[float], theirs: Sequence[float]) -> str:
-    scale = 1000.0 if unit == "kJ" else 1.0
+    scale = 3600.0 if unit == "Wh" else 1.0
     a, b = sum(ours) / scale, sum(theirs) / scale
     change = 100 * (a / b - 1) if b else 0.0
     word = "less" if change < 0 else "MORE"
@@ -81,7 +97,7 @@ def _break_even_text(pairs: Sequence[Pair]) -> str:
         key = pairs[run - 1].row.slice_key
         return f"Break-even: run {run} ({key}); from there on the sum stays at or below the baseline's."
     behind_j = -sum(p.saved_j for p in pairs)
-    head = f"Not even after {_runs(len(pairs))}: {behind_j / 1000:.1f} kJ above the baseline."
+    head = f"Not even after {_runs(len(pairs))}: {energy_text(behind_j)} above the baseline."
     savings = [p.saved_j for p in pairs if p.row.exploiting][-LATEST:]
     if not savings:
         return f"{head} No run has used what was learned yet, so the break-even is unknown."
@@ -91,6 +107,6 @@ def _break_even_text(pairs: Sequence[Pair]) -> str:
         return f"{head} {latest} saved nothing either, so the break-even is unknown."
     more = math.ceil(behind_j / mean_j)
     return (
-        f"{head} {latest} saved {mean_j / 1000:.1f} kJ each: at that rate it breaks even after about {more} more. "
+        f"{head} {latest} saved {energy_text(mean_j)} each: at that rate it breaks even after about {more} more. "
         "That is a projection, not a promise."
     )

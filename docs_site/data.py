@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping
-from importlib import resources
+from importlib import import_module, resources
 from types import ModuleType
 from typing import Any
 
@@ -158,7 +158,8 @@ def schema() -> str:
 def _column_comments() -> dict[tuple[str, str], str]:
     """The comment behind each column in the source, by the names of its table and of the column."""
     found, table_name = {}, ""
-    for line in inspect.getsource(tables).splitlines():
+    newest = import_module(f"airflow_provider_zeus.store.sql.migrations.versions.tables_{tables.HEAD}")
+    for line in inspect.getsource(newest).splitlines():
         if begun := re.fullmatch(r' {4}"(\w+)",', line):
             table_name = begun[1]
         if said := re.search(r'sa\.Column\("(\w+)".*\),  # (.+)$', line):

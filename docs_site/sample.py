@@ -75,7 +75,7 @@ def _run(store: SqlStore, spec: ZeusJob, number: int, folder: Path) -> Sample:
         )
     )
     reporter = ResultReporter(store, AirflowVariables(), asked.trial, lease_s=config.lease_s, state_dir=folder)
-    plan = plan_of(asked, config, state_dir=str(folder), device=device)
+    plan = plan_of(asked, config, device=device)
     ZeusRun.from_plan(plan, sink=reporter, device=device).train(_train)
     cost = reporter.cost_xcom()
     run = with_log(RunFigures(cost=cost, ended=reporter.ended), store.trials("sales.train"), store.profile)

@@ -74,10 +74,13 @@ def airflow_home() -> Path:
     from airflow.sdk.execution_time import supervisor
     from airflow.utils import db
 
+    airflow_settings.engine.dispose()  # of a test that looked for a Variable before there were tables
     migrated = Path(os.environ["PYTEST_DEBUG_TEMPROOT"]) / "airflow.db"
     with migrated.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if migrated.exists():
+            for older in _HOME.glob("airflow.db*"):  # a journal would put the empty tables back
+                older.unlink()
             shutil.copy(migrated, _HOME / "airflow.db")
             db.import_all_models()
         else:  # the first of the test processes makes it for all
@@ -93,8 +96,9 @@ def airflow_home() -> Path:
 def _as_in_a_new_process(request: pytest.FixtureRequest) -> Iterator[None]:
     """What one test leaves in this process, no other finds: whatever their order, each passes or fails alike.
 
-    That is the environment, the supervisor that ``dag.test()`` leaves behind, what Airflow's log masks, loggers that
-    commands and migrations set up, and the Variables of the metadata database, which serves many tests.
+    That is the environment, the supervisor that ``dag.test()`` leaves behind, what Airflow's log masks, who hears
+    torch's steps, loggers that commands and migrations set up, and the Variables of the metadata database, which
+    serves many tests.
     """
     environment = dict(os.environ)
     yield
@@ -108,6 +112,9 @@ def _as_in_a_new_process(request: pytest.FixtureRequest) -> Iterator[None]:
     for copy in ("airflow.sdk._shared.secrets_masker", "airflow._shared.secrets_masker"):
         if copy in sys.modules:
             sys.modules[copy].reset_secrets_masker()
+    if listener := sys.modules.get("airflow_provider_zeus.training.torch_listener"):
+        for hearing in listener._hearings:  # of a training whose end was made to fail
+            listener._end(hearing)
     if logging.root.manager.disable:
         logging.disable(logging.NOTSET)
     for name, each in list(logging.root.manager.loggerDict.items()):

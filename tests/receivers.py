@@ -38,14 +38,14 @@ class Point:
 
 @dataclass
 class Received:
-    """What has come so far, of names that begin with ``zeus.``."""
+    """What has come so far, of names that begin with ``zeus.``, and OpenTelemetry's for hardware."""
 
     port: int
     points: list[Point] = field(default_factory=list)
     raw: list[str] = field(default_factory=list)  # StatsD: every line
 
     def add(self, point: Point) -> None:
-        if point.name.startswith(f"{PREFIX}zeus."):
+        if point.name.startswith((f"{PREFIX}zeus.", "hw.")):
             self.points.append(point)
 
     def wait_for(self, name: str, most_s: float = 60.0) -> list[Point]:

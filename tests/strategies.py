@@ -61,7 +61,7 @@ def make_trial(
 @st.composite
 def jobs(draw: st.DrawFn) -> ZeusJob:
     """Jobs of both policies. The window of ``"zeus"`` is small enough to slide within a log of :func:`logs`; that of
-    the other is not, since what a run surprised by depends on runs that have left it.
+    the other is not, since how a run is judged depends on runs that have left it.
     """
     sizes = draw(st.sampled_from([(32,), (16, 32), (8, 16, 32, 64)]))
     policy = draw(st.sampled_from(POLICIES))

@@ -29,8 +29,10 @@ from airflow_provider_zeus.operators.external_meter import names
 from airflow_provider_zeus.operators.mixins import DECISION, PLAN, job_part
 from airflow_provider_zeus.operators.train import ZeusTrainOperator, check_function
 from airflow_provider_zeus.operators.trial import ZeusAskOperator
+from airflow_provider_zeus.optimizer.policy import measured
 from airflow_provider_zeus.power.factory import open_device
 from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID
 from airflow_provider_zeus.training.protocol.plan import Plan
@@ -79,8 +81,8 @@ def check(
     job = (job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)).check(rendered=True)
     check_function(train)
     stage = Stage(timeout_s=timeout_s, gpu=gpu, to_report=to_report)
-    outcome = stage.function(job, lambda run: train(run, *args, **kwargs))
-    shown = of_training(outcome, timeout_s=timeout_s, to_report=to_report)
+    outcome = stage.function(job, lambda run: train(run, *args, **kwargs), train)
+    shown = of_training(outcome, timeout_s=timeout_s, to_report=to_report, train=train)
     return Findings([*shown, *checks_dag.of_deadline(job), *_of_host(zeus_conn_id, is_worker=False), *_of_job(job)])
 
 
@@ -117,17 +119,19 @@ def _of_task(task: ZeusTask, dag: Any, stage: Stage) -> Iterator[Finding]:
         operator, context = checks_dag.rendered(task.task, dag, {})
         job = ZeusJob.from_dict(operator.job).check(rendered=True)
         if not job.chooses_size:
-            yield ok("training", "it is measured as it is, so it is not tried here; nothing is set or chosen")
+            yield ok("training", f"it is not tried here. {measured(job).attempts[0].why} {next_rung(job)}")
         elif isinstance(operator, ZeusTrainOperator):
             job_part(operator.job_id_by, operator.arguments())
             made_up = checks_dag.made_up(task.task, operator)
-            outcome = stage.function(job, lambda run: operator.call(run, context))  # type: ignore[arg-type]
+            train = operator.python_callable
+            outcome = stage.function(job, lambda run: operator.call(run, context), train)  # type: ignore[arg-type]
             yield from of_training(
                 outcome,
                 made_up=made_up,
                 readers=task.readers(dag),
                 timeout_s=stage.timeout_s,
                 to_report=stage.to_report,
+                train=train,
             )
         elif isinstance(operator, ZeusCommandOperator):
             job_part(operator.job_id_by, {"cwd": operator.cwd, **(operator.env or {})})
@@ -209,25 +213,21 @@ def _of_job(job: ZeusJob) -> Iterator[Finding]:
             yield error("budget", f"{what} is ignored", remedy)
     for signal in dict.fromkeys(filter(None, (job.follow, job.start_signal))):
         yield checks_host.signal(signal)
+    if job.ran_with is not None:
+        what = f"runs from before it named batch sizes count for {job.ran_with}, where torch told their steps"
+        yield ok("ran_with", what)
     if job.mode == "off":
         yield ok("power limit", "mode='off' measures nothing")
         return
     config = ZeusConfig.read()
     with TemporaryDirectory(prefix="zeus-check-") as folder:  # of the state of a simulated GPU
         try:
-            device = open_device(
-                job.device,
-                state_dir=folder,
-                cpu_watts=config.cpu_watts,
-                read_only=config.power_read_only,
-                power_socket=config.power_socket,
-                gpus=job.gpus,
-            )
+            device = open_device(job.device, state_dir=folder, host=config, gpus=job.gpus)
         except ZeusError as problem:
             yield error("device", f"on this host: {problem}", "check it where the task trains, or use device='auto'")
             return
         try:
-            sets = job.mode in ("optimize", "observe")
+            sets = job.tries_limits
             yield (
                 checks_host.limits_of(job, device, config.power_socket)
                 if sets

@@ -10,12 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
-from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.errors import DeviceError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.helpers import ZEUSD
 from airflow_provider_zeus.power.limits.record import candidates, is_record
 from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.training.profiling.cap import BOUND, WORKING, CapWatch, never_binds
+from airflow_provider_zeus.training.profiling.search import UNBOUND
 from airflow_provider_zeus.untrusted_files import open_plain
 
 
@@ -47,6 +49,30 @@ def energy(device: Device, pause: Callable[[float], object] = time.sleep) -> Fin
         if now_j is not None and now_j != first_j:
             return ok("energy", f"{source} works: {now_j - first_j:.3g} J while it was read")
     return warning("energy", f"{source} stays at {first_j:g} J for 1 s", "check the driver's counter")
+
+
+def cap(device: Device, pause: Callable[[float], object] = time.sleep) -> Finding:
+    """Whether the power limit holds back what the GPU does now, or a clock that somebody has locked."""
+    watch, limits, limit_w = CapWatch(device), device.limit_range(), device.limit_w() or 0.0
+    begun_s, begun_j = device.now_s(), device.energy_j()
+    for _ in range(3):
+        watch.open(device.now_s())
+        pause(0.4)
+        watch.close(limit_w, device.now_s())
+    now_j, busy = device.energy_j(), device.busy()
+    if not (busy or 0.0) >= WORKING:
+        return ok("cap", "the GPU does not work now: called while a training runs, this says whether the cap binds")
+    if why := watch.why_locked(limit_w, busy):
+        return warning("cap", f"{why}; no power limit is chosen", "nvidia-smi -rgc, where nobody needs the lock")
+    share, clock = watch.share(limit_w), watch.clock_mhz(limit_w)
+    at = "" if clock is None else f", at a mean clock of {clock:.0f} MHz"
+    if share is not None and share > BOUND:
+        return ok("cap", f"the limit of {limit_w:g} W binds {100 * share:.0f} % of the time{at}")
+    draw_w = None if now_j is None or begun_j is None else (now_j - begun_j) / (device.now_s() - begun_s)
+    if limits is not None and draw_w is not None and draw_w < UNBOUND * limits.min_w:
+        never = never_binds(draw_w, limits.min_w)
+        return ok("cap", f"{never}{at}; no limit can save anything of what runs now")
+    return ok("cap", f"the limit of {limit_w:g} W does not bind now{at}; a lower one may")
 
 
 def state(state_dir: Path) -> Finding:
@@ -143,15 +169,18 @@ def limits_of(job: ZeusJob, device: Device, power_socket: str = "") -> Finding:
 
 
 def signal(name: str) -> Finding:
-    """Whether the Connection of a signal is defined. Raises StoreError where Airflow cannot look it up."""
+    """Whether the Connection of a signal is defined."""
     from airflow.sdk import conf
 
     from airflow_provider_zeus.signals.reading import CONNECTIONS
     from airflow_provider_zeus.store.open import find_connection
 
     conn_id = CONNECTIONS.get(name, name)
-    if find_connection(conn_id) is not None:
-        return ok(f"Connection {conn_id}", f"the signal {name!r} has one")
+    try:
+        if find_connection(conn_id) is not None:
+            return ok(f"Connection {conn_id}", f"the signal {name!r} has one")
+    except StoreError as problem:  # Airflow cannot look it up
+        return error(f"Connection {conn_id}", str(problem))
     if name == "price" and conf.get("zeus", "tariff", fallback="").strip():
         return ok(f"Connection {conn_id}", "[zeus] tariff takes its place")
     remedy = f"define {conn_id} with type Zeus signal, or correct the name in the job (docs/signals.md)"

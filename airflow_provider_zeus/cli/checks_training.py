@@ -9,16 +9,24 @@ from airflow_provider_zeus.cli.rehearsal import Outcome
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED
 from airflow_provider_zeus.model.trial import TELL_STEPS
 from airflow_provider_zeus.training.attempt_checks import is_close
+from airflow_provider_zeus.training.starts import SHARDED, UNSEEN
 from airflow_provider_zeus.training.torch_watch import STEPS
 
 
 def of_training(
-    outcome: Outcome, *, made_up: str = "", readers: Sequence[str] = (), timeout_s: float, to_report: bool = False
+    outcome: Outcome,
+    *,
+    made_up: str = "",
+    readers: Sequence[str] = (),
+    timeout_s: float,
+    to_report: bool = False,
+    train: object = None,
 ) -> Iterator[Finding]:
     """Findings of a training that has the run handle.
 
     :param made_up: what it was given that a real run gets otherwise, such as a date; its errors may be due to that.
     :param readers: tasks that need its value.
+    :param train: the function that was called.
     """
     yield training(outcome, made_up=made_up, timeout_s=timeout_s)
     yield steps(outcome)
@@ -29,6 +37,7 @@ def of_training(
     yield from epochs(outcome)
     yield from data(outcome)
     yield from trackers(outcome)
+    yield from starts(outcome, train)
 
 
 def training(outcome: Outcome, *, made_up: str = "", timeout_s: float) -> Finding:
@@ -222,6 +231,30 @@ def trackers(outcome: Outcome) -> Iterator[Finding]:
         if seen is not None and name not in seen.open_runs:
             what = f"no run of {name} was open at its report, so nothing is written there"
             yield warning("log_to", what, f"open one around its loop, as `with {name}.start_run():`")
+
+
+def starts(outcome: Outcome, train: object = None) -> Iterator[Finding]:
+    """Whether a job with several starts gives its model one, and looks forward in time.
+
+    :param train: the function, whose code may draw its hold-out at random.
+    """
+    if not outcome.plan.job.chooses_start or outcome.seen is None:
+        return
+    if outcome.seen.sharded:
+        remedy = 'call run.start() before the model is sharded, or leave starts=["cold"]'
+        yield error("starts", f"{SHARDED}: every run would start cold", remedy)
+    elif outcome.seen.started:
+        yield ok("starts", "the model is given its start")
+    else:
+        yield warning("starts", *UNSEEN.split(": ", 1))
+    names, codes = set[str](), [getattr(train, "__code__", None)]
+    for code in codes:  # it grows by the functions within
+        if code is not None:
+            names |= set(code.co_names)
+            codes += [each for each in code.co_consts if hasattr(each, "co_names")]
+    if drawn := names & {"random_split", "train_test_split", "KFold", "ShuffleSplit", "StratifiedKFold"}:
+        what = f"{min(drawn)} draws a hold-out on parts of which the earlier model may have trained: its metric is void"
+        yield warning("starts", what, "hold out the newest data, which no earlier model has seen (docs/starts.md)")
 
 
 def of_command(outcome: Outcome, *, names_zeus: bool, timeout_s: float) -> Iterator[Finding]:

@@ -25,83 +25,82 @@ _OUTPUT = Arg(
 )
 
 
-def _command(name: str, help_: str, path: str, *args: Arg, description: str | None = None) -> ActionCommand:
+def _command(
+    name: str, help_: str, path: str, *args: Arg, description: str | None = None, of_log: bool = True
+) -> ActionCommand:
+    """``of_log``: whether it reads or writes the trial log of a Connection."""
     func = lazy_load_command(f"airflow_provider_zeus.cli.{path}")
-    return ActionCommand(name=name, help=help_, func=func, args=(*args, _CONN_ID), description=description)
+    args = (*args, _CONN_ID) if of_log else args
+    return ActionCommand(name=name, help=help_, func=func, args=args, description=description)
 
 
 def _simulate() -> ActionCommand:
     number = positive_int(allow_zero=False)
-    return ActionCommand(
-        name="simulate",
-        help="Replay measured trainings through a policy, without training anything",
-        description="Replay measured trainings through policies and report their costs. Reads no trial log.",
-        func=lazy_load_command("airflow_provider_zeus.cli.simulate.simulate"),
-        args=(
-            Arg(("--traces",), help="folder of summary_train.csv and power traces", required=True, metavar="DIR"),
-            Arg(("--workload",), help="only this workload (default: all in the folder)", metavar="W"),
-            Arg(("--gpu",), help="only this GPU (default: all in the folder)", metavar="G"),
-            Arg(
-                ("--policy",),
-                help="policies, default and grid_search (default: all policies)",
-                nargs="+",
-                metavar="P",
-            ),
-            Arg(
-                ("--default-batch-size",),
-                help="yours (default: the paper's, or the largest that always reaches its target)",
-                type=number,
-                metavar="B",
-            ),
-            Arg(("--eta",), help="weight of energy against time, 0 to 1 (default: 0.5)", type=float, default=0.5),
-            Arg(("--recurrences",), help="runs of each job (default: the paper's number)", type=number, metavar="N"),
-            Arg(("--seeds",), help="replays of each job (default: 5)", type=number, default=5, metavar="N"),
-            Arg(("--verbose",), help="also a line per recurrence", action="store_true"),
-            _OUTPUT,
+    return _command(
+        "simulate",
+        "Replay measured trainings through a policy, without training anything",
+        "simulate.simulate",
+        Arg(("--traces",), help="folder of summary_train.csv and power traces", required=True, metavar="DIR"),
+        Arg(("--workload",), help="only this workload (default: all in the folder)", metavar="W"),
+        Arg(("--gpu",), help="only this GPU (default: all in the folder)", metavar="G"),
+        Arg(
+            ("--policy",),
+            help="policies, default and grid_search (default: all policies)",
+            nargs="+",
+            metavar="P",
         ),
+        Arg(
+            ("--default-batch-size",),
+            help="yours (default: the paper's, or the largest that always reaches its target)",
+            type=number,
+            metavar="B",
+        ),
+        Arg(("--eta",), help="weight of energy against time, 0 to 1 (default: 0.5)", type=float, default=0.5),
+        Arg(("--recurrences",), help="runs of each job (default: the paper's number)", type=number, metavar="N"),
+        Arg(("--seeds",), help="replays of each job (default: 5)", type=number, default=5, metavar="N"),
+        Arg(("--verbose",), help="also a line per recurrence", action="store_true"),
+        _OUTPUT,
+        description="Replay measured trainings through policies and report their costs. Reads no trial log.",
+        of_log=False,
     )
 
 
 def _check() -> ActionCommand:
-    return ActionCommand(
-        name="check",
-        help="Try two steps of each Zeus task of a DAG, and name mistakes",
+    return _command(
+        "check",
+        "Try two steps of each Zeus task of a DAG, and name mistakes",
+        "check.check_dag",
+        Arg(("dag_id",), help="the DAG", metavar="DAG_ID"),
+        Arg(("--file",), help="the file that defines it (default: it is looked for)", metavar="PATH"),
+        Arg(("--task",), help="only this task (default: all)", metavar="TASK_ID"),
+        Arg(("--timeout",), help="seconds for each task (default: 60)", type=float, default=60.0, metavar="S"),
+        Arg(("--gpu",), help="let the trainings use this host's GPUs; no limit is set", action="store_true"),
+        Arg(("--to-report",), help="end each at its first report: nothing after the loop runs", action="store_true"),
+        Arg(("--json",), help="print a list of {check, status, finding, remedy}", action="store_true"),
         description="Import a DAG and run two steps of each of its Zeus tasks on the CPU: no trial is opened, no power "
         "limit set, no XCom pushed. What a training saves in them, it saves. Exit status 1 where something is surely "
         "wrong.",
-        func=lazy_load_command("airflow_provider_zeus.cli.check.check_dag"),
-        args=(
-            Arg(("dag_id",), help="the DAG", metavar="DAG_ID"),
-            Arg(("--file",), help="the file that defines it (default: it is looked for)", metavar="PATH"),
-            Arg(("--task",), help="only this task (default: all)", metavar="TASK_ID"),
-            Arg(("--timeout",), help="seconds for each task (default: 60)", type=float, default=60.0, metavar="S"),
-            Arg(("--gpu",), help="let the trainings use this host's GPUs; no limit is set", action="store_true"),
-            Arg(
-                ("--to-report",), help="end each at its first report: nothing after the loop runs", action="store_true"
-            ),
-            Arg(("--json",), help="print a list of {check, status, finding, remedy}", action="store_true"),
-        ),
+        of_log=False,
     )
 
 
 def _demo() -> ActionCommand:
     number = positive_int(allow_zero=False)
-    return ActionCommand(
-        name="demo",
-        help="Run an example ten times in the Airflow that runs here, without torch or a GPU",
+    return _command(
+        "demo",
+        "Run an example ten times in the Airflow that runs here, without torch or a GPU",
+        "demo.demo",
+        Arg(("--runs",), help="how many (default: 10)", type=number, default=10, metavar="N"),
+        Arg(
+            ("--wait",),
+            help="seconds to wait for Airflow and its DAG (default: 300)",
+            type=positive_int(allow_zero=True),
+            default=300,
+            metavar="S",
+        ),
         description="Trigger runs of the example zeus_demo in the Airflow of this host ('airflow standalone'), follow "
         "them, and name the page that shows them. Runs that are there already are not triggered again.",
-        func=lazy_load_command("airflow_provider_zeus.cli.demo.demo"),
-        args=(
-            Arg(("--runs",), help="how many (default: 10)", type=number, default=10, metavar="N"),
-            Arg(
-                ("--wait",),
-                help="seconds to wait for Airflow and its DAG (default: 300)",
-                type=positive_int(allow_zero=True),
-                default=300,
-                metavar="S",
-            ),
-        ),
+        of_log=False,
     )
 
 
@@ -145,11 +144,25 @@ def _commands() -> tuple[CLICommand, ...]:
             "and changes nothing.",
         ),
         _command(
+            "worth",
+            "Say what the last retrainings of a job bought",
+            "worth.worth",
+            _JOB,
+            Arg(("--last",), help="retrainings (default: 20)", type=positive_int(allow_zero=False), default=20),
+            _OUTPUT,
+            description="Say how much better the newest models were than those before them, on the same new data, and "
+            "what their runs cost: where the earlier model's metric was told by run.still_good() or run.served().",
+        ),
+        _command(
             "export",
             "Write every field of every trial as CSV or JSON",
             "export.export",
             Arg(("job",), help="name of a job (default: all jobs)", metavar="JOB", nargs="?"),
-            Arg(("--format",), help="csv or json (default: json for FILE.json, else csv)", choices=("csv", "json")),
+            Arg(
+                ("--format",),
+                help="csv or json (default: json for FILE.json, else csv), or cyclonedx: what JOB's kept model drew",
+                choices=("csv", "json", "cyclonedx"),
+            ),
             Arg(("--output",), help="file to write (default: standard output)", metavar="FILE"),
         ),
         _command(
@@ -170,12 +183,20 @@ def _commands() -> tuple[CLICommand, ...]:
             Arg(("--month",), help="calendar month in UTC, as 2026-11 (default: the present one)", metavar="MONTH"),
             Arg(
                 ("--out",),
-                help="folder for zeus-MONTH.html and zeus-MONTH.csv (default: .)",
+                help="folder for zeus-MONTH.html and the CSV files (default: .)",
                 default=".",
                 metavar="DIR",
             ),
-            description="Write an HTML page, fit for a mail, and a CSV file: what each job spent and saved in a month, "
-            "by kind of source, beside the month before.",
+            Arg(
+                ("--format",),
+                help="html (the default), or focus: a CSV file with a row a run",
+                choices=("html", "focus"),
+            ),
+            Arg(("--by",), help="show what each owner or tag spent, and write nothing", choices=("owner", "tag")),
+            _OUTPUT,
+            description="Write an HTML page, fit for a mail, and CSV files: what each job, owner and tag spent in a "
+            "month, by kind of source, and what each job saved, beside the month before. --format focus writes the "
+            "runs as charges of FinOps FOCUS 1.4.",
         ),
         _simulate(),
         _command(

@@ -7,6 +7,7 @@ It speaks with Airflow's metadata database, as Airflow's own commands do, so it 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import ssl
 import sys
@@ -15,7 +16,6 @@ import urllib.error
 import urllib.request
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -143,7 +143,7 @@ def _trigger(run_id: str) -> bool:
     return True
 
 
-@contextmanager
+@contextlib.contextmanager
 def _quietly() -> Iterator[None]:
     """Keep what Airflow logs about each run that it makes off the terminal; warnings stay."""
     import structlog
@@ -197,13 +197,11 @@ def _follow(run_ids: list[str]) -> Iterator[tuple[str, bool]]:
 def _outcome(run_id: str) -> str | None:
     """The closing line of a run by the trial log; None where the log cannot be read, or has nothing of it."""
     try:
-        store = open_store(create=False)
+        log = open_store(create=False)
     except StoreError:
         return None
-    try:
-        ended = [t for t in store.trials(JOB_ID) if t.origin.run_id == run_id and t.state is not State.RUNNING]
-    finally:
-        store.close()
+    with contextlib.closing(log):
+        ended = [t for t in log.trials(JOB_ID) if t.origin.run_id == run_id and t.state is not State.RUNNING]
     return closing(ended) if ended else None
 
 

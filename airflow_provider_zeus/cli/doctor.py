@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -12,7 +13,13 @@ from airflow_provider_zeus.cli import checks_host
 from airflow_provider_zeus.cli.finding import Finding, error, ok, show, undecided, warning
 from airflow_provider_zeus.cli.shell import MIGRATE, command, not_migrated
 from airflow_provider_zeus.errors import StoreError, ZeusError
-from airflow_provider_zeus.store.base import trial_label
+from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.power.device import Device, default_state_dir
+from airflow_provider_zeus.power.factory import open_device
+from airflow_provider_zeus.store.base import UPGRADE, trial_label
+from airflow_provider_zeus.store.open import open_store, runs_here, store_url
+from airflow_provider_zeus.store.pending import pending_places
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 
 @command
@@ -24,10 +31,6 @@ def doctor(args: Namespace) -> int:
 
 def examine(conn_id: str, *, restore: bool = False) -> Iterator[Finding]:
     """Run the checks one by one and yield their findings."""
-    from airflow_provider_zeus.operators.config import ZeusConfig
-    from airflow_provider_zeus.power.device import Device, default_state_dir
-    from airflow_provider_zeus.power.factory import open_device
-
     yield _safely("versions", versions)
     try:
         config = ZeusConfig.read()
@@ -40,20 +43,14 @@ def examine(conn_id: str, *, restore: bool = False) -> Iterator[Finding]:
     state_dir, socket, devices = config.state_dir, config.power_socket, list[Device]()
 
     def find() -> Finding:
-        devices.append(
-            open_device(
-                "auto",
-                state_dir=state_dir,
-                cpu_watts=config.cpu_watts,
-                read_only=config.power_read_only,
-                power_socket=socket,
-            )
-        )
+        devices.append(open_device("auto", state_dir=state_dir, host=config))
         return checks_host.device(devices[0])
 
     yield _safely("device", find)
     if devices:
         yield _safely("energy", lambda: checks_host.energy(devices[0]))
+        if devices[0].clocks() is not None:
+            yield _safely("cap", lambda: checks_host.cap(devices[0]))
         yield _safely("permission", lambda: checks_host.permission(devices[0], socket))
     if restore:
         yield _safely("restore", lambda: checks_host.restore(state_dir))
@@ -104,8 +101,6 @@ def versions(airflow: str | None = None) -> Finding:
 
 def store(conn_id: str) -> Finding:
     """Which store is used, and whether it can be reached. Raises StoreError."""
-    from airflow_provider_zeus.store.open import open_store, runs_here, store_url
-
     url = store_url(conn_id)
     if url is None:
         variables = open_store(conn_id, create=False)
@@ -118,12 +113,9 @@ def store(conn_id: str) -> Finding:
 
 def schema(conn_id: str) -> Finding:
     """Whether the tables have the schema of this version. Raises StoreError."""
-    from airflow_provider_zeus.store.open import runs_here, store_url
-
     url = store_url(conn_id)
     if url is None:
         return ok("schema", "Variables have no tables")
-    from airflow_provider_zeus.store.base import UPGRADE
     from airflow_provider_zeus.store.sql.migrate import OTHER_VERSION
     from airflow_provider_zeus.store.sql.schema import HEAD
 
@@ -139,16 +131,14 @@ def schema(conn_id: str) -> Finding:
 
 def trials(conn_id: str) -> Finding:
     """Whether all trials of the log can be read; it reads them all. Raises StoreError."""
-    from airflow_provider_zeus.store.open import open_store, store_url
     from airflow_provider_zeus.store.sql.migrate import missing_file
 
     url = store_url(conn_id)
     if url is not None and missing_file(url) is not None:
         return ok("trials", "no log yet")
-    store = open_store(conn_id, create=False)
-    count = sum(len(store.trials(job_id)) for job_id in store.jobs())
-    left_out = [f"{trial_label(damage)}: {damage.problem}" for damage in store.unreadable]
-    store.close()
+    with closing(open_store(conn_id, create=False)) as store:
+        count = sum(len(store.trials(job_id)) for job_id in store.jobs())
+        left_out = [f"{trial_label(damage)}: {damage.problem}" for damage in store.unreadable]
     if not left_out:
         return ok("trials", f"all {count} can be read")
     finding = f"{len(left_out)} of {count + len(left_out)} cannot be read and are ignored: {'; '.join(left_out)}"
@@ -172,8 +162,6 @@ def executor(conn_id: str) -> Finding:
     """Whether all hosts on which tasks run can reach the store."""
     from airflow.sdk import conf
 
-    from airflow_provider_zeus.store.open import runs_here, store_url
-
     name = conf.get("core", "executor", fallback="") or "LocalExecutor"
     if runs_here():
         return ok("executor", f"{name}: every task runs on this host, so a file is enough")
@@ -190,9 +178,6 @@ def executor(conn_id: str) -> Finding:
 
 def pending(state_dir: Path) -> Finding:
     """Whether costs wait to be stored in the log. Raises StoreError."""
-    from airflow_provider_zeus.store.pending import pending_places
-    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
-
     waiting = pending_places(AirflowVariables(), state_dir)
     if not waiting:
         return ok("untold costs", "none")

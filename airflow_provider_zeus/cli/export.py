@@ -8,19 +8,21 @@ import os
 import sys
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from airflow_provider_zeus.cli.shell import command, known, of_all_jobs, opened, say
-from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.cli.shell import command, known, of_all_jobs, opened, print_data, say, show
+from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.reports.export_rows import COLUMNS, Row, csv_of, exact, flat, json_of, rows_of
 from airflow_provider_zeus.store.base import trial_label
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, open_store
 from airflow_provider_zeus.store.rows import points_to_lists
+from airflow_provider_zeus.units import counted
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 @command
 def export(args: Namespace) -> int:
     """Write the trials of one job or of all; the status is 1 where one is left out, as its log is damaged."""
+    if args.format == "cyclonedx":
+        return _write_passport(args)
     form = args.format or ("json" if (args.output or "").lower().endswith(".json") else "csv")
     with opened(args) as store:
         if args.job is None:  # read them all before the file is opened
@@ -52,6 +56,23 @@ def export(args: Namespace) -> int:
     if left_out:
         say(f"Left out, since they cannot be read: {', '.join(left_out)}. See 'airflow zeus doctor'.", file=sys.stderr)
     return status
+
+
+def _write_passport(args: Namespace) -> int:
+    """Write what the newest model that a job kept has drawn; the status is 1 where it kept none."""
+    from airflow_provider_zeus.reports.passport import passport
+    from airflow_provider_zeus.signals.prices import in_force
+
+    if args.job is None:
+        raise JobSpecError.of("JOB", None, "is missing", "a passport is that of one job's model: name the job")
+    with opened(args) as store:
+        trials = store.trials(known(store, args.job))
+    if (found := passport(trials, in_force())) is None:
+        say(f"No run of {args.job} has kept a model yet.", file=sys.stderr)
+        return 1
+    with _target(args.output) as file:
+        file.write(json.dumps(found, indent=2, allow_nan=False) + "\n")
+    return 0
 
 
 @contextmanager
@@ -93,21 +114,62 @@ def read_log(job_id: str | None = None, *, zeus_conn_id: str = DEFAULT_CONN_ID) 
 
     Raises StoreError: the log cannot be read.
     """
-    store = open_store(zeus_conn_id, create=False)
-    try:
+    with closing(open_store(zeus_conn_id, create=False)) as store:
         rows = [flat(row) for row, _ in rows_of_jobs(store, store.jobs() if job_id is None else [job_id])]
-    finally:
-        store.close()
     nested = ("decision", "reasons")
     return {name: [json.dumps(row[name]) if name in nested else row[name] for row in rows] for name in COLUMNS}
 
 
 @command
 def report(args: Namespace) -> None:
-    """Write the report of a month."""
+    """Write the report of a month, or its runs as FOCUS has them; or show what owners or tags spent."""
     from airflow_provider_zeus.hooks.zeus import write_month
     from airflow_provider_zeus.reports.months import month_of
 
+    month = args.month or month_of(time.time())
     with opened(args) as store:
-        for file in write_month(store, args.month or month_of(time.time()), Path(args.out)):
-            say(str(file))
+        if args.by:
+            _show_groups(store, month, args.by, args.output)
+        elif args.format == "focus":
+            _write_focus(store, month, Path(args.out))
+        else:
+            for file in write_month(store, month, Path(args.out)):
+                say(str(file))
+
+
+def _show_groups(store: Store, month: str, by: str, output: str) -> None:
+    from airflow_provider_zeus.hooks.zeus import about_dags, bounds_of
+    from airflow_provider_zeus.reports.month_spent import SPENT, by_group, group_record, group_rows
+    from airflow_provider_zeus.signals.prices import in_force
+
+    sums, prices = store.sums(bounds_of(month, 1)), in_force()
+    groups = [g for g in by_group(sums, about_dags({s.dag_id for s in sums})) if g.by == by]
+    if print_data([{"month": month, **group_record(group, prices)} for group in groups], output):
+        return
+    names = [name.lower() for name in (by, "jobs", *SPENT)]
+    rows = [
+        {names[0]: name, "source": kind, **dict(zip(names[1:], cells, strict=True))}
+        for kind in dict.fromkeys(group.kind for group in groups)
+        for name, *cells in group_rows(groups, by, kind, prices)
+    ]
+    show(rows, empty="No run of a DAG that Airflow knows began in this month.", plain=output == "plain")
+
+
+def _write_focus(store: Store, month: str, folder: Path) -> None:
+    from airflow_provider_zeus.hooks.zeus import about_dags, bounds_of, write_private
+    from airflow_provider_zeus.reports.focus import Charge, as_csv, charges_of
+    from airflow_provider_zeus.signals.prices import in_force
+
+    begin_s, end_s = bounds_of(month, 1)
+    sums, prices = store.sums([begin_s, end_s]), in_force()
+    about, left_out = about_dags({s.dag_id for s in sums}), Counter[str]()
+
+    def charges() -> Iterator[Charge]:
+        for job_id in sorted({s.job_id for s in sums}):
+            found, others = charges_of(store.trials(job_id), (begin_s, end_s), about, prices)
+            left_out.update(others)
+            yield from found
+
+    say(str(write_private(folder / f"zeus-{month}-focus.csv", as_csv(charges()))))
+    for why, count in left_out.most_common():
+        say(f"{counted(count, 'run')} left out, since its cost is not known: {why}.", file=sys.stderr)

@@ -121,9 +121,7 @@ def _dry(store: Store, histories: Sequence[History]) -> list[Trial]:
 # They teach how many epochs a batch size needs. Their energy and time are shown as the file tells them: how they were
 # measured is not known, so they are never added to or compared with what Zeus measured.
 RUN_TYPE = "manual"  # a person started them, as far as can be told
-_LEAST, _MOST = 1e-9, 1e12  # of a measured value in any unit
 _REACHED = {"": True, "true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_NAMES = (*EARLIER, *OPTIONAL)
 
 
 def trials_of(lines: Iterable[Entry], like: Trial, about: str) -> list[tuple[str, Read]]:
@@ -141,7 +139,7 @@ def trials_of(lines: Iterable[Entry], like: Trial, about: str) -> list[tuple[str
     seen: Counter[str] = Counter()
     found = []
     for place, cells in lines:
-        known = {name: cells.get(name, "").strip() for name in _NAMES}
+        known = {name: cells.get(name, "").strip() for name in (*EARLIER, *OPTIONAL)}
         text = "\n".join((like.job_id, *known.values()))
         seen[text] += 1  # two trainings with equal values are two
         digest = sha256(f"{seen[text]}\n{text}".encode()).hexdigest()[:32]
@@ -200,7 +198,7 @@ def _number(place: str, column: str, cell: str, *, optional: bool = False) -> fl
         value = float(cell)
     except ValueError:
         value = math.nan
-    if not _LEAST <= value <= _MOST:
+    if not 1e-9 <= value <= 1e12:  # of a measured value in any unit
         may = ", or leave the cell empty" if optional else ""
         refuse(place, column, cell, "no number above 0 that can be measured", f"Correct it{may}")
     return value

@@ -23,9 +23,12 @@ from airflow_provider_zeus.cli.shell import (
 )
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.trial import Trial, newest_here
+from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import NEWEST, remarks
 from airflow_provider_zeus.store.live_settings import copy_settings, settings_key, write_settings
+from airflow_provider_zeus.store.pending import drain
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 
 @command
@@ -51,7 +54,7 @@ def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[
         "job": job_id,
         "trials": str(len(log)),
         "recurrences": str(_recurrences(log)),
-        "last state": last.state.value if last else "-",
+        "last state": last.state.text if last else "-",
         "batch size": "-" if last is None or last.batch_size is None else str(last.batch_size),
         "cost": cost_text(last) if last else "-",
         "source": (last.observation.energy_source or "none") if last else "-",
@@ -85,10 +88,7 @@ def _recurrences(log: Sequence[Trial]) -> int:
 @command
 def pin(args: Namespace) -> None:
     """Train with one batch size from the next run on. Raises JobSpecError where the job does not have it."""
-    with opened(args) as store:
-        job_id = known(store, args.job)
-        newest = store.trials(job_id)[-1:]  # the newest that can be read
-    sizes = newest[0].spec.get("batch_sizes", ()) if newest else ()
+    job_id, sizes = _with_sizes(args)
     if args.batch_size not in sizes:
         raise JobSpecError.of(
             "BATCH_SIZE", args.batch_size, f"not in batch_sizes {list(sizes)} of {job_id}", "Choose one of them"
@@ -106,8 +106,12 @@ def unpin(args: Namespace) -> None:
 
 @command
 def pause(args: Namespace) -> None:
-    """Pause exploration from the next run on."""
-    job_id = _change(_known(args), pause_exploration=True)
+    """Pause exploration from the next run on. Raises JobSpecError where the job has no batch sizes to explore."""
+    job_id, sizes = _with_sizes(args)
+    if not sizes:
+        problem = "its runs have no batch size, so there is nothing to pause"
+        raise JobSpecError.of("JOB", job_id, problem, 'To set no power limit, give its task mode="measure"')
+    _change(job_id, pause_exploration=True)
     say(f"{job_id} explores no other batch size from its next run on.")
 
 
@@ -139,10 +143,6 @@ def rename(args: Namespace) -> None:
     What was cut off in between works, and the same command finishes it. Costs of the old name that wait to be stored
     come first: later they would be stored under it again.
     """
-    from airflow_provider_zeus.operators.config import ZeusConfig
-    from airflow_provider_zeus.store.pending import drain
-    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
-
     variables, old, new = AirflowVariables(), args.old, args.new
     if not 0 < len(new) <= 1000 or not new.isprintable():
         raise JobSpecError.of("NEW", new, "no name of a job", "Give at most 1000 printable characters")
@@ -166,6 +166,14 @@ def rename(args: Namespace) -> None:
         say(f"{count} trial{'' if count == 1 else 's'} of {old} {'is' if count == 1 else 'are'} now of {new}.")
 
 
+def _with_sizes(args: Namespace) -> tuple[str, Sequence[int]]:
+    """A job and the batch sizes of its newest trial that can be read."""
+    with opened(args) as store:
+        job_id = known(store, args.job)
+        newest = store.trials(job_id)[-1:]
+    return job_id, newest[0].spec.get("batch_sizes") or () if newest else ()
+
+
 def _known(args: Namespace) -> str:
     with opened(args) as store:
         return known(store, args.job)
@@ -173,7 +181,5 @@ def _known(args: Namespace) -> str:
 
 def _change(job_id: str, **changes: object) -> str:
     """Change live settings of a job (None removes one), and return its name. Raises StoreError."""
-    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
-
     write_settings(AirflowVariables(), job_id, changes, by=f"cli: {os_user()}")
     return job_id

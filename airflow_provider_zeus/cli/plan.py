@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import time
 from argparse import Namespace
 from collections.abc import Mapping
@@ -41,7 +40,8 @@ def plan(args: Namespace) -> None:
         trials = store.trials(job_id, last=1)
         job = newest_here(trials).job if trials else None
         if job is not None and not job.chooses_size:
-            _measured(args, job, job_id, trials[-1].origin.dag_id)
+            spent = budget_spent(lambda last: store.trials(job_id, last=last), job, in_force(), time.time())
+            _measured(args, job, job_id, trials[-1].origin.dag_id, spent.get("budget_spent"))
             return
         found, figures, job = _next_run(store, job_id)
         starts = _scheduled(figures["dag_id"])
@@ -66,11 +66,12 @@ def plan(args: Namespace) -> None:
         say(f"{name:<11} {text}")
 
 
-def _measured(args: Namespace, job: ZeusJob, job_id: str, dag_id: str) -> None:
-    """The plan of a job that chooses no batch size."""
-    why = measured(job).attempts[0].why
+def _measured(args: Namespace, job: ZeusJob, job_id: str, dag_id: str, spent: str | None) -> None:
+    """The plan of a job that chooses no batch size; ``spent``: which budget is used up."""
+    why = measured(job).attempts[0].why if spent is None else f"{spent}."
     starts = _scheduled(dag_id)
-    if print_data({"job": job_id, "starts": starts and starts.isoformat(), "attempts": [], "why": why}, args.output):
+    data: dict[str, Any] = {"job": job_id, "starts": starts and starts.isoformat(), "attempts": [], "why": why}
+    if print_data({**data, "to_save": next_rung(job)}, args.output):
         return
     when = (
         "not known: no schedule, paused, or not in this Airflow's database"
@@ -86,11 +87,11 @@ def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any], Zeus
     trials, live = store.trials(job_id, last=1000), store.settings(job_id)
     job, switched = next_of(newest_here(trials).job.with_settings(live))
     log = as_dataset(trials, job)
-    profiles = [] if log.where is None else store.profile(job_id, log.where, job.job_version)
+    profiles = store.profile(job_id, log.where, job.job_version)
     prices = in_force()
     spent = budget_spent(lambda last: store.trials(job_id, last=last), job, prices, time.time())
     decided = NextDecision.of(log, profiles=profiles, trials=trials, settings={**live, **spent, **switched})
-    base = saving(log, job, rng=random.Random(0), profiles=profiles, decided=decided).base
+    base = saving(log, job, profiles=profiles, decided=decided).base
     found = upcoming(log, base, decided, profiles=profiles)
     running = [t.number for t in trials if t.state is State.RUNNING]
     noted = [remark.text for remark in of_ended([t for t in trials if t.state is not State.RUNNING])]
@@ -118,10 +119,11 @@ def _texts(found: Upcoming) -> Mapping[str, str]:
     if after and first.phase is not Phase.AUDIT:
         missed = "it is given up" if first.bounded else "it misses the target"
         batch_size += f"; {after[-1].batch_size} where {missed}"
+    started = {} if first.start is None else {"start": "; ".join(f"{a.batch_size} {a.start}" for a in found.attempts)}
     expected = f"not known: {found.epochs.reason}"
     if found.epochs.value is not None:
         expected = f"{_expected(found)}, of a run of {found.batch_size}{limit}"
-    lines = {"batch size": batch_size, "phase": first.phase.value, "why": first.why, "expected": expected}
+    lines = {"batch size": batch_size, **started, "phase": first.phase.text, "why": first.why, "expected": expected}
     if found.room_s is not None:
         room = f"decided as if it had as long until its deadline as the newest run had, {time_text(found.room_s)}"
         most = "" if found.time_95_s is None else f"; 95 % of such runs end within {time_text(found.time_95_s)}"
@@ -148,6 +150,7 @@ def _as_json(found: Upcoming) -> dict[str, Any]:
     return {
         "attempts": [
             {"batch_size": a.batch_size, "phase": a.phase.value, "why": a.why, "bound_cost": a.bound_cost}
+            | ({} if a.start is None else {"start": a.start.value})
             for a in found.attempts
         ],
         "batch_size": found.batch_size,

@@ -15,6 +15,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, MOST_TEXT, truncated
 from airflow_provider_zeus.model.trial import (
+    Lineage,
     Observation,
     Origin,
     PlannedAttempt,
@@ -31,7 +32,6 @@ from airflow_provider_zeus.store.rows import DAMAGE, is_known, points_from_lists
 
 AGAIN = "Correct it, or write the file again with 'airflow zeus export'"
 _BOUNDS = ("bound_cost", "max_epoch_cost")
-_TIMES = ("opened_at", "lease_until", "closed_at")
 
 Read = tuple[Trial, Sequence[PowerPoint]]
 
@@ -93,9 +93,10 @@ def of_csv(place: str, cells: Mapping[str, str]) -> Read:
     row |= {name: _text(cells[name]) for name in ("job_id", "ti_id", "state", "reason")}
     row |= {name: _read(place, name, cells[name], int) for name in ("attempt", "asked_after_seq", "told_seq")}
     row["lease_s"] = _read(place, "lease_s", cells["lease_s"], float)
-    row |= {name: _read(place, f"{name}_utc", cells[f"{name}_utc"], _seconds) for name in _TIMES}
+    for name in ("opened_at", "lease_until", "closed_at"):
+        row[name] = _read(place, f"{name}_utc", cells[f"{name}_utc"], _seconds)
     row |= dict.fromkeys(("dag_id", "run_id", "task_id"), "")  # as an empty cell
-    row |= _typed(place, Origin, cells) | _typed(place, Observation, cells)
+    row |= _typed(place, Origin, cells) | _typed(place, Lineage, cells) | _typed(place, Observation, cells)
     row |= {name: _read(place, name, cells[name], json.loads) for name in ("decision", "reasons")}
     row["planned"] = _planned(place, cells, row["decision"])
     spec = {f.name: _text(cells[f"spec_{f.name}"]) for f in fields(ZeusJob)}

@@ -40,7 +40,8 @@ def refuse(place: str, column: str, value: object, problem: str, remedy: str) ->
 def text_of(path: str) -> str:
     """The text of a file. Raises JobSpecError: it cannot be read, is too large or is not UTF-8."""
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        never_blocks = os.O_NONBLOCK | os.O_CLOEXEC  # as a pipe would
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | never_blocks)) as file:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise JobSpecError.of("FILE", path, f"cannot be read ({error.strerror})", "Name a file") from None
@@ -52,10 +53,6 @@ def text_of(path: str) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise JobSpecError.of("FILE", path, f"line {line} is not UTF-8", "Save it as UTF-8") from None
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would block
 
 
 def document_of(text: str, path: str) -> tuple[Iterator[Entry], Iterator[Entry]]:

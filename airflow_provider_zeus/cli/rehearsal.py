@@ -5,6 +5,8 @@ It asks no store, sets no power limit and pushes no XCom. Its folders for state 
 
 from __future__ import annotations
 
+import dis
+import inspect
 import json
 import os
 import re
@@ -79,17 +81,28 @@ class Stage:
     gpu: bool = False
     to_report: bool = False
 
-    def function(self, job: ZeusJob, call: Callable[[ZeusRun], Any]) -> Outcome:
+    def function(self, job: ZeusJob, call: Callable[[ZeusRun], Any], train: object = None) -> Outcome:
         """Call a training function with a run handle, in a fork of this process.
 
-        Where its epoch was cut, and ended without a report, it is called again for a whole epoch: its report may come
-        with the last batch.
+        Where its epoch was cut, and it ended without a report or by an error, it is called again for a whole epoch: its
+        report may come with the last batch, or it counts the batches. So is one whose code reports in several places,
+        of which one may come late in the epoch.
+
+        :param train: the function of the author's that is called.
         """
         cut = self._called(job, call)
-        if cut.ended is None or cut.ended.kind != "report" or cut.metric is not None or not (cut.seen and cut.seen.cut):
+        ended = cut.ended
+        if cut.seen is None or not cut.seen.cut or ended is None or cut.seen.after:
+            return cut
+        is_wrong = ended.error is not None and (not ended.kind or (ended.kind == "report" and cut.metric is None))
+        reports_again = ended.error is None and _reports_of(train) > 1
+        if not (is_wrong or reports_again):
             return cut
         whole = self._called(job, call, whole=True)
-        return cut if whole.metric is None else whole
+        if reports_again:
+            return whole if whole.seen is not None and whole.seen.after else cut
+        is_well = whole.ended is not None and whole.ended.error is None
+        return whole if is_well or (cut.metric is None and whole.metric is not None) else cut
 
     def _called(self, job: ZeusJob, call: Callable[[ZeusRun], Any], *, whole: bool = False) -> Outcome:
         with TemporaryDirectory(prefix="zeus-check-", ignore_cleanup_errors=True) as name:
@@ -117,7 +130,10 @@ class Stage:
             if by_env:
                 (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8")
                 environ |= {environment.PLAN: str(folder / "plan.json"), environment.RESULT: str(folder / _RESULT)}
-                environ |= {environment.BATCH_SIZE: str(plan.attempts[0].batch_size)}
+                environ |= {
+                    environment.BATCH_SIZE: str(plan.attempts[0].batch_size),
+                    environment.START: "cold",
+                }
             output = deque[str](maxlen=20)
             try:
                 child = Child(command, environ, output.append, cwd=cwd or str(folder))
@@ -157,6 +173,12 @@ class Stage:
             attempt_root=str(folder),
             rehearsal=Rehearsal(path=str(folder / "seen.json"), to_report=self.to_report, whole=whole),
         )
+
+
+def _reports_of(train: object) -> int:
+    """In how many places the code of a function calls ``report()``; 0 where its code is not known."""
+    code = getattr(inspect.unwrap(train), "__code__", None) if callable(train) else None
+    return 0 if code is None else sum(each.argval == "report" for each in dis.get_instructions(code))
 
 
 def _be_child(folder: Path, plan: Plan, call: Callable[[ZeusRun], Any], *, gpu: bool) -> NoReturn:

@@ -14,7 +14,7 @@ import sys
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, closing, contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from airflow_provider_zeus.errors import ConnectionLookupError, DamagedLogError, JobSpecError, ZeusError
@@ -76,16 +76,11 @@ def not_migrated() -> str | None:
     return None
 
 
-@contextmanager
-def opened(args: Namespace) -> Iterator[Store]:
+def opened(args: Namespace) -> AbstractContextManager[Store]:
     """The store that ``--conn-id`` names, closed at the end. Creates no file. Raises StoreError."""
     from airflow_provider_zeus.store.open import open_store
 
-    store = open_store(args.conn_id, create=False)
-    try:
-        yield store
-    finally:
-        store.close()
+    return closing(open_store(args.conn_id, create=False))
 
 
 @contextmanager

@@ -8,24 +8,21 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_zeus.cli.figures import energy_text, number_text, time_text
 from airflow_provider_zeus.cli.shell import command, print_data, say, show
 from airflow_provider_zeus.errors import JobSpecError
-
-if TYPE_CHECKING:
-    from airflow_provider_zeus.simulation.environment import Log
-    from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.model.job_checks import POLICIES
+from airflow_provider_zeus.simulation.driver import default, grid_search, replay
+from airflow_provider_zeus.simulation.environment import Log
+from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.simulation.traces import Traces
 
 
 @command
 def simulate(args: Namespace) -> None:
     """Replay traces through policies and print what each would have cost."""
-    from airflow_provider_zeus.model.job_checks import POLICIES
-    from airflow_provider_zeus.simulation.scenario import Scenario
-    from airflow_provider_zeus.simulation.traces import Traces
-
     policies = list(dict.fromkeys(args.policy or POLICIES))
     summaries: list[dict[str, Any]] = []
     lines: list[dict[str, Any]] = []
@@ -58,8 +55,6 @@ def simulate(args: Namespace) -> None:
 
 
 def _replay(policy: str, scenario: Scenario, recurrences: int, seed: int) -> Log:
-    from airflow_provider_zeus.simulation.driver import default, grid_search, replay
-
     scenario.job()  # raises JobSpecError for an invalid eta
     baselines = {"default": default, "grid_search": grid_search}
     if policy in baselines:

@@ -45,8 +45,9 @@ def _cells(trial: Trial, *, why: bool, mapped: bool) -> dict[str, str]:
         **({"map index": "-" if trial.origin.map_index < 0 else str(trial.origin.map_index)} if mapped else {}),
         "slice": trial.origin.data_slice or "-",
         "batch size": "-" if trial.batch_size is None else str(trial.batch_size),
-        "phase": trial.planned.phase.value,
-        "state": trial.state.value
+        **({"start": seen.start or "-"} if trial.planned.start else {}),
+        "phase": trial.planned.phase.text,
+        "state": trial.state.text
         + " (untaught)" * (seen.bypassed is not None)
         + " (batch size not seen)" * (UNSEEN in seen.reasons)
         + " (imported)" * (seen.imported is not None),
@@ -72,6 +73,10 @@ def _figures(trial: Trial) -> dict[str, Any]:
         "run_type": trial.origin.run_type,
         "data_slice": trial.origin.data_slice,
         "batch_size": trial.batch_size,
+        "start": seen.start,
+        "planned_start": trial.planned.start,
+        "generations": trial.generations if trial.planned.start else None,
+        "started_from": trial.lineage.from_ti_id if trial.generations else None,
         "phase": trial.planned.phase.value,
         "state": trial.state.value,
         "reason": trial.reason,
@@ -110,6 +115,6 @@ def _open_trial(store: Store, job_id: str, number: int) -> Trial:
         remedy = f"Its newest one is {max(found, default=0)}; see 'airflow zeus trials {job_id}'"
         raise JobSpecError.of("TRIAL", number, f"{job_id} has no such trial that can be read", remedy)
     if trial.state is not State.RUNNING and trial.closed_at is not None:
-        said = f"{trial.state.value}" + (f", {trial.reason}" if trial.reason else "")
+        said = f"{trial.state.text}" + (f", {trial.reason}" if trial.reason else "")
         raise JobSpecError.of("TRIAL", number, f"it is closed already ({said})", "Only an open trial can be closed")
     return trial

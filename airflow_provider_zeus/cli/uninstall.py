@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 from airflow_provider_zeus.cli.shell import command, say
 from airflow_provider_zeus.errors import JobSpecError, StoreError, UndefinedConnectionError
+from airflow_provider_zeus.store.open import open_store, state_dir, store_url
+from airflow_provider_zeus.store.pending import pending_places
+from airflow_provider_zeus.store.sql.engine import file_of, read_url, shown
+from airflow_provider_zeus.store.sql.schema import VERSION_TABLE, metadata
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 Step = tuple[str, str, str]  # what, where it lies, how to take it away
 
@@ -25,16 +31,9 @@ def uninstall(args: Namespace) -> None:
 def _steps(conn_id: str) -> Iterator[Step]:
     from airflow.sdk import conf
 
-    from airflow_provider_zeus.store.open import open_store, state_dir
-    from airflow_provider_zeus.store.pending import pending_places
-    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
-
     def jobs_dags() -> str:
-        store = open_store(conn_id, create=False)
-        try:
+        with closing(open_store(conn_id, create=False)) as store:
             found = sorted({trial.origin.dag_id for trial in store.latest(last=1)})
-        finally:
-            store.close()
         return f"{', '.join(found) or 'none'} in the log"
 
     folder = state_dir()
@@ -74,8 +73,6 @@ def _known(find: Callable[[], str]) -> str:
 
 
 def _log(conn_id: str) -> Step:
-    from airflow_provider_zeus.store.open import store_url
-
     keep = "airflow zeus export --output trials.csv keeps its figures"
     try:
         url = store_url(conn_id)
@@ -83,9 +80,6 @@ def _log(conn_id: str) -> Step:
         return "trial log", f"not known ({error})", keep
     if url is None:
         return "trial log", "Airflow Variables", f"{keep}; then delete the Variables below"
-    from airflow_provider_zeus.store.sql.engine import file_of, read_url, shown
-    from airflow_provider_zeus.store.sql.schema import VERSION_TABLE, metadata
-
     parsed = read_url(url)
     file = file_of(parsed)
     if file is not None:

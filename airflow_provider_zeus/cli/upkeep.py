@@ -6,16 +6,21 @@ import re
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.cli.shell import command, known, of_all_jobs, opened, say
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.power.limits.record import restore_orphans
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, store_url
+from airflow_provider_zeus.store.pending import drain, pending_places
+from airflow_provider_zeus.store.sql.engine import clock, engine_of, forget, read_url, shown, transaction
+from airflow_provider_zeus.store.sql.migrate import check, missing_file, present_version
+from airflow_provider_zeus.store.sql.prune import TRIALS_A_STEP, Pruned, give_back
+from airflow_provider_zeus.store.sql.prune import prune as prune_job
+from airflow_provider_zeus.store.sql.schema import HEAD
+from airflow_provider_zeus.store.sql.store import Store
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from airflow_provider_zeus.units import counted
-
-if TYPE_CHECKING:
-    from airflow_provider_zeus.store.sql.prune import Pruned
-    from airflow_provider_zeus.store.sql.store import Store
 
 
 @command
@@ -32,10 +37,6 @@ def upgrade_tables(conn_id: str = DEFAULT_CONN_ID) -> str:
     url = store_url(conn_id)
     if url is None:
         return f"Connection {conn_id!r} keeps the trial log in Airflow Variables: there is nothing to upgrade."
-    from airflow_provider_zeus.store.sql.engine import engine_of, forget, read_url, shown
-    from airflow_provider_zeus.store.sql.migrate import check, present_version
-    from airflow_provider_zeus.store.sql.schema import HEAD
-
     parsed = read_url(url)
     engine = engine_of(parsed)
     try:
@@ -51,13 +52,6 @@ def upgrade_tables(conn_id: str = DEFAULT_CONN_ID) -> str:
 @command
 def reap(args: Namespace) -> int:
     """Restore power limits, store pending costs, close expired trials; exit status 1 where a cost or a job is left."""
-    from airflow_provider_zeus.operators.config import ZeusConfig
-    from airflow_provider_zeus.power.limits.record import restore_orphans
-    from airflow_provider_zeus.store.open import store_url
-    from airflow_provider_zeus.store.pending import drain, pending_places
-    from airflow_provider_zeus.store.sql.migrate import missing_file
-    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
-
     state_dir = ZeusConfig.read().state_dir
     restored = restore_orphans(state_dir)  # first: it needs no store
     say(f"Power limits in {state_dir}: {counted(restored, 'orphaned record')} restored.")
@@ -91,8 +85,6 @@ _SAY_EVERY = 2000  # trials between two lines of progress
 @command
 def prune(args: Namespace) -> None:
     """Delete power points and decisions of old trials; with ``--dry-run`` only report them."""
-    from airflow_provider_zeus.store.open import store_url
-
     age_s, url = seconds_of(args.older_than), store_url(args.conn_id)
     with opened(args) as store:
         jobs = store.jobs() if args.job is None else [known(store, args.job)]
@@ -106,16 +98,13 @@ def prune(args: Namespace) -> None:
 
 
 def _prune(store: Store, url: str, jobs: Sequence[str], age_s: float, args: Namespace) -> None:
-    from airflow_provider_zeus.store.sql.engine import clock, engine_of, read_url, transaction
-    from airflow_provider_zeus.store.sql.prune import give_back, prune
-
     engine = engine_of(read_url(url))
     with transaction(engine) as connection:
         before_s = clock(connection) - age_s
     done = []
     for job_id in jobs:
         options = {"decisions": not args.keep_trials, "dry_run": args.dry_run}
-        done.append(prune(engine, job_id, before_s, progress=_progress, **options))
+        done.append(prune_job(engine, job_id, before_s, progress=_progress, **options))
         say(_summary(done[-1]))
     total = size_text(sum(pruned.bytes for pruned in done))
     if args.dry_run:
@@ -159,8 +148,6 @@ def _summary(pruned: Pruned) -> str:
 
 def _progress(pruned: Pruned) -> None:
     """Print a line of progress every :data:`_SAY_EVERY` trials."""
-    from airflow_provider_zeus.store.sql.prune import TRIALS_A_STEP
-
     seen = max(pruned.points, pruned.decisions)
     if seen >= _SAY_EVERY and seen % _SAY_EVERY < TRIALS_A_STEP:
         say(f"{pruned.job_id}: {seen} trials so far", file=sys.stderr)

@@ -22,14 +22,15 @@ class DrivenRun:
 
     :param epochs: what the framework calls the number of epochs after which it ends.
     :param checkpoint: what it calls the checkpoint to go on from.
+    :param gives: the author's call that gives it the metrics.
     """
 
-    def __init__(self, run: ZeusRun, *, epochs: str, checkpoint: str) -> None:
+    def __init__(self, run: ZeusRun, *, epochs: str, checkpoint: str, gives: str) -> None:
         self.run, self.metric = run, run.job.parsed_target.metric
-        run.driven = True
+        run.progress.driven = True
         self.over = False  # the run has ended the training
         self.begun = self.fresh = False  # an epoch has begun; the target's metric has come since the present one did
-        self._epochs_option, self._checkpoint_option = epochs, checkpoint
+        self._epochs_option, self._checkpoint_option, self._gives = epochs, checkpoint, gives
         self._epochs: Iterator[int] | None = None
         self._epoch = 0
         self._stepped = False  # a step was made
@@ -63,10 +64,11 @@ class DrivenRun:
         :param processes: how many train together, as the framework sees it.
         :param end: the option by which the framework ends by itself, its value, and after how many epochs; None: never.
         :param samples: of one epoch of this process; None: unknown.
-        :param trained: epochs that its checkpoint has trained; 0 where it begins anew.
+        :param trained: epochs that its checkpoint has trained; 0 where it begins afresh.
 
-        Raises JobSpecError where the framework is set up with other values than the run's; ReportError where an earlier
-        loop of this attempt has ended the training.
+        A second loop of an attempt, as after early stopping, goes on with its epochs. Raises JobSpecError where the
+        framework is set up with other values than the run's; ReportError where an earlier loop of this attempt has
+        ended the training, or one is under way.
         """
         run, max_epochs = self.run, self.run.job.max_epochs or 1
         if processes != run.ranks.size:
@@ -81,12 +83,18 @@ class DrivenRun:
             leave_out = "" if option == self._epochs_option else f", and leave {option} out"
             remedy = f"set {self._epochs_option}=run.job.max_epochs{leave_out}, or give the job a smaller max_epochs"
             raise JobSpecError.of(option, value, problem, remedy)
-        self.refuse_complete(trained)
-        if trained:
+        self._samples, self._epochs = samples, run.epochs()
+        if not run.epochs_done:
+            self.refuse_complete(trained)
+        if trained and not run.epochs_done:
             run.resumed(epochs=min(max(int(trained), 1), max_epochs - 1))
-        self._samples = samples
-        self._epochs = iter(run.epochs())
-        self._next_epoch()  # a rehearsal ends with its first epoch
+        try:
+            self._next_epoch()  # a rehearsal ends with its first epoch
+        except ReportError:
+            raise ReportError(
+                "a loop over the epochs of this run is under way already, and the callback is one itself. Take the "
+                "trainer out of `for _ in run.epochs():`, and give it one callback of a run alone."
+            ) from None
 
     def refuse_complete(self, trained: float) -> None:
         """Raise JobSpecError where a checkpoint has trained all epochs of the job, so that none is left."""
@@ -97,14 +105,14 @@ class DrivenRun:
 
     def no_data(self) -> None:
         """Tell the run that the framework found no batch and began no loop."""
-        self.run.start_pass(0.0)
-        self.run.end_pass(0.0, 0.0)
+        self.run.progress.start_pass(0.0)
+        self.run.progress.present.end_pass(0.0, 0.0)
 
     def begin_epoch(self) -> None:
         """Begin the training steps of an epoch."""
         if self.active:
             self.begun, self.fresh = True, False
-            self.run.start_pass(self._samples)
+            self.run.progress.start_pass(self._samples)
 
     def step(self, samples: int | None) -> None:
         """Count an optimizer step of this process over so many samples; None: a whole batch."""
@@ -115,7 +123,7 @@ class DrivenRun:
     def end_training(self) -> None:
         """Pause the training steps, for validation or at the end of the epoch."""
         if self.active:
-            self.run.end_pass(0.0, 0.0)
+            self.run.progress.present.end_pass(0.0, 0.0)
 
     def end_epoch(self) -> None:
         """End the training steps of an epoch; its report is due."""
@@ -151,15 +159,15 @@ class DrivenRun:
             others = f" (only {', '.join(sorted(self._others))} came)" if self._others else ""
             raise ReportError(f"epoch {self._epoch} ended without {self.metric!r}{others}. {remedy}.")
         said = f"not every epoch is evaluated: one that is not counts with the last value of {self.metric}"
-        if self._stepped and not self.fresh and said not in self.run.warned:
-            self.run.warned.add(said)
+        if self._stepped and not self.fresh and said not in self.run.progress.warned:
+            self.run.progress.warned.add(said)
             log.warning("Zeus: %s, and as below the target before the first.", said)
         below = -math.inf if self.run.job.parsed_target.higher_is_better else math.inf
         self._report(below if none_yet else self._value)
 
     def _report(self, value: Any) -> None:
         self._report_due = False
-        self.run.report(**{self.metric: value})
+        self.run.report(**{self.metric: self.run.job.parsed_target.pick({self.metric: value}, self._gives)})
         self._next_epoch()
 
     def _next_epoch(self) -> None:

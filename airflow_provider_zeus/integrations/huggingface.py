@@ -13,7 +13,7 @@ from transformers.trainer_utils import has_length
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.integrations.driven import DrivenRun
 from airflow_provider_zeus.training.run import ZeusRun
-from airflow_provider_zeus.training.samples import samples_per_pass
+from airflow_provider_zeus.training.samples import DrawnBatches, batch_size_of, samples_per_pass
 
 
 def arguments(run: ZeusRun, *, gradient_accumulation_steps: int = 1, gpus: int | None = None) -> dict[str, Any]:
@@ -53,11 +53,10 @@ class ZeusTrainerCallback(TrainerCallback):
     """
 
     def __init__(self, run: ZeusRun) -> None:
-        self._driven = DrivenRun(run, epochs="num_train_epochs", checkpoint="resume_from_checkpoint")
-        self._whole = run.local_batch_size  # samples of an optimizer step
-        self._samples: float | None = None  # of one epoch, where a single process trains
-        self._left = 0.0  # of them, not yet trained
-        self._skipped = 0  # of the first epoch, which the checkpoint has trained
+        names = {"epochs": "num_train_epochs", "checkpoint": "resume_from_checkpoint", "gives": "compute_metrics"}
+        self._driven = DrivenRun(run, **names)
+        self._loader: Any = None
+        self._batches: DrawnBatches | None = None  # of the present epoch
         self._training = False
         self._asks = False  # the trainer has data to evaluate with, and no schedule for it
         self._awaited = self._evaluated = False  # the trainer's own evaluation: follows now, has come once
@@ -66,37 +65,44 @@ class ZeusTrainerCallback(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any) -> None:
         """Check the trainer's arguments, and what its evaluation gives. Raises JobSpecError where they do not fit."""
         whole = args.train_batch_size * args.gradient_accumulation_steps
-        if self._training and args.auto_find_batch_size:  # the trainer begins anew with a smaller one
+        if self._training and args.auto_find_batch_size:  # the trainer begins again with a smaller one
             raise MemoryError(f"batch size {whole} is out of memory; the run chooses the next one, and not the trainer")
-        self._training, self._whole = True, whole
         loader = of.get("train_dataloader")
         if loader is None:  # transformers 4.49 keeps it in the state
             loader = getattr(state, "train_dataloader", None)
-        self._samples = samples_per_pass(loader) if loader is not None and args.world_size == 1 else None
+        self._training, self._loader = True, loader
+        own = batch_size_of(loader)  # a trainer's own loader may have another one than its arguments
         steps = max(len(loader) // args.gradient_accumulation_steps, 1) if has_length(loader) else None
         end: tuple[str, object, float] | None = "num_train_epochs", args.num_train_epochs, args.num_train_epochs
         if args.max_steps > 0:
             end = ("max_steps", args.max_steps, min(args.max_steps / steps, state.num_train_epochs)) if steps else None
         trained = state.epoch if state.global_step and state.epoch else 0.0
-        self._skipped = 0 if args.ignore_data_skip or not steps else round(trained % 1 * steps) * whole
-        if (trainer := _calling_trainer()) is not None:
+        empty = has_length(loader) and not len(loader)  # then the run has no data, and needs no metric
+        if not empty and (trainer := _calling_trainer()) is not None:
             self._asks = args.eval_strategy == "no" and (
                 trainer.eval_dataset is not None or _evaluates_its_way(trainer)
             )
             _check_evaluation(trainer, self._driven.metric)
-        self._driven.begin(batch_size=whole, processes=args.world_size, end=end, samples=self._samples, trained=trained)
+        self._driven.begin(
+            batch_size=whole if own is None else own * args.gradient_accumulation_steps,
+            processes=args.world_size,
+            end=end,
+            samples=samples_per_pass(loader) if args.world_size == 1 else None,
+            trained=trained,
+        )
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any) -> None:
         """Begin an epoch. Where no evaluation of the epoch before had the metric, its last value counts again."""
         self._report_last(control, expected=args.eval_strategy != "no" and not (self._evaluated or self._awaited))
-        self._left, self._skipped, self._metrics = (self._samples or 0.0) - self._skipped, 0, {}
+        self._metrics = {}
+        if (data := getattr(self._loader, "dataset", None)) is not None:
+            self._batches = DrawnBatches(data, args.train_batch_size)
         self._driven.begin_epoch()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any) -> None:
-        """Count an optimizer step; the last one of an epoch may have fewer samples."""
-        samples = int(min(self._whole, self._left)) if self._samples else self._whole
-        self._left -= samples
-        self._driven.step(max(samples, 1))
+        """Count an optimizer step; the last one of an epoch may have fewer batches, its last batch fewer samples."""
+        batches = self._batches
+        self._driven.step(None if batches is None else batches.take(args.gradient_accumulation_steps))
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any) -> None:
         """End the training steps of an epoch. Its report waits for the evaluation that follows, if one does."""
@@ -184,6 +190,9 @@ def _check_evaluation(trainer: Trainer, target: str) -> None:
             problem = f"the metrics of each set begin with its name, and the target is on {target!r}"
             remedy = f"name {' or '.join(f'{each}{name}' for each in sets)} in the job's target"
             raise JobSpecError.of("eval_dataset", [each[:-1] for each in sets], problem, remedy)
+        held = list(data.values()) if isinstance(data, dict) else [data]
+        if not any(not has_length(each) or len(each) for each in held):
+            raise JobSpecError.of("eval_dataset", "no sample", "no metric comes of it", "give it samples to evaluate")
     always = ("loss", "runtime", "samples_per_second", "steps_per_second")
     if name in [f"{each}{metric}" for each in sets for metric in always]:
         return

@@ -1,15 +1,17 @@
-"""Zeus for the Lightning ``Trainer``: a ``Callback`` around a run handle."""
+"""Zeus for the Lightning ``Trainer``: a ``Callback`` around a run handle.
+
+Lightning comes under two names, ``lightning.pytorch`` and ``pytorch_lightning``: the trainer may be of either.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Callback, Checkpoint
-from lightning.pytorch.utilities.model_helpers import is_overridden
+from lightning.pytorch.callbacks import Callback
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.integrations.driven import DrivenRun
@@ -27,9 +29,9 @@ class ZeusCallback(Callback):
     """
 
     def __init__(self, run: ZeusRun) -> None:
-        self._driven = DrivenRun(run, epochs="max_epochs", checkpoint="ckpt_path")
+        self._driven = DrivenRun(run, epochs="max_epochs", checkpoint="ckpt_path", gives="self.log")
         self._whole = run.local_batch_size
-        self._reporter = _Reporter(self._report)
+        self._reporter: Callback | None = None
         self._optimizer_steps = 0
         self._pending = 0  # samples since the last optimizer step
         self._samples_of: BatchCount | None = None  # of the present epoch
@@ -45,6 +47,8 @@ class ZeusCallback(Callback):
         samples = samples_per_pass(loader) if hasattr(loader, "sampler") else None
         if samples is not None and isinstance(batch_size, int):
             samples = min(samples, trainer.num_training_batches * batch_size)
+        if isinstance(batch_size, int) and not pl_module.automatic_optimization and batch_size < self._whole:
+            batch_size = None  # the module may accumulate gradients by itself
         self._optimizer_steps = trainer.global_step
         self._never = _why_not_validated(trainer, self._driven.run.job.max_epochs or 1)
         self._validates = self._never is None
@@ -56,6 +60,12 @@ class ZeusCallback(Callback):
             samples=samples,
             trained=max(trainer.current_epoch, 0.5 if trainer.global_step else 0),
         )
+        # Reports an epoch after the module's own hooks, which may log its metric: only checkpoints are called so late.
+        modules = [kind.__module__ for kind in type(trainer).__mro__]
+        package = next(name for name in modules if name.endswith(end := ".trainer.trainer")).removesuffix(end)
+        late = import_module(f"{package}.callbacks").Checkpoint
+        hooks = {"on_train_epoch_end": lambda _, trainer, module: self._report(trainer)}
+        self._reporter = type("ZeusReporter", (late,), hooks)()
         _callbacks(trainer).append(self._reporter)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -154,17 +164,6 @@ class ZeusCallback(Callback):
             raise JobSpecError.of("target", target, problem, remedy)
 
 
-class _Reporter(Checkpoint):
-    """Reports an epoch after the module's own hooks, which may log its metric: only checkpoints are called so late."""
-
-    def __init__(self, report: Callable[[Trainer], None]) -> None:
-        self._report = report
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Report the epoch."""
-        self._report(trainer)
-
-
 def _callbacks(trainer: Trainer) -> list[Callback]:
     found: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # it is set elsewhere in Lightning
     return found
@@ -179,6 +178,8 @@ def _end_of(trainer: Trainer) -> tuple[str, object, float] | None:
     if fast := getattr(trainer, "fast_dev_run", False):
         remedy = "leave it out; `airflow zeus check` tries two steps of the training"
         raise JobSpecError.of("fast_dev_run", fast, "it trains a batch or some, and no epoch", remedy)
+    if getattr(trainer, "barebones", False):
+        raise JobSpecError.of("barebones", True, "self.log() does nothing then, so no metric comes", "leave it out")
     steps = 0  # of an epoch; 0 where a stream or the module's own optimization leaves it open
     if trainer.lightning_module.automatic_optimization and math.isfinite(batches):
         steps = math.ceil(batches / trainer.accumulate_grad_batches)
@@ -220,8 +221,10 @@ def _logged(trainer: Trainer) -> frozenset[str] | None:
 
 def _may_log_later(trainer: Trainer, module: LightningModule) -> bool:
     """Whether code of the author's runs after the training step, which may log."""
-    ours = ("lightning", "airflow_provider_zeus")
-    kinds = [kind for kind in map(type, _callbacks(trainer)) if kind.__module__.partition(".")[0] not in ours]
-    hooks = ("on_train_batch_end", "on_train_epoch_end")
-    late = any(getattr(kind, hook) is not getattr(Callback, hook) for kind in kinds for hook in hooks)
-    return late or any(is_overridden(hook, module) for hook in hooks)
+    theirs = ("lightning", "pytorch_lightning", "airflow_provider_zeus")
+    hooks = (
+        getattr(each, h)
+        for each in (module, *_callbacks(trainer))
+        for h in ("on_train_batch_end", "on_train_epoch_end")
+    )
+    return any(str(hook.__module__).partition(".")[0] not in theirs for hook in hooks)

@@ -17,9 +17,16 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.units import energy_text, three_digits
 
 WARN_AT = 0.8  # share of a budget that is warned of; the other one is all of it
+STOPS = {  # by on_budget, what a budget that is used up does until its next period begins
+    "incumbent": "No other batch size is tried",
+    "skip": "Runs are skipped",
+    "fail": "Runs fail",
+}
 
-_AMOUNT = r"(?P<amount>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
-_FORM = re.compile(rf"\s*{_AMOUNT}\s*(?P<unit>[A-Za-z]+)(?P<co2e>\s*CO2e)?\s*/\s*(?P<period>day|week|month)\s*")
+_FORM = re.compile(
+    r"\s*(?P<amount>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*"
+    r"(?P<unit>[A-Za-z]+)(?P<co2e>\s*CO2e)?\s*/\s*(?P<period>day|week|month)\s*"
+)
 _JOULES = {"J": 1.0, "kJ": 1e3, "MJ": 1e6, "GJ": 1e9, "Wh": 3600.0, "kWh": 3.6e6, "MWh": 3.6e9}
 _GRAMS = {"g": 1.0, "kg": 1e3, "t": 1e6}
 _MOST = 1e15  # of an amount in its unit
@@ -85,6 +92,11 @@ class Budget:
             return f"{three_digits(amount / 1000)} kg CO2e" if amount >= 1000 else f"{three_digits(amount)} g CO2e"
         return f"{amount:,.2f} {self.unit}"
 
+    @property
+    def rate_text(self) -> str:
+        """The budget beside amounts, in their unit."""
+        return f"{self.amount_text(self.amount)}/{self.period}" if self.kind is Kind.ENERGY else self.text
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
@@ -122,7 +134,7 @@ class BudgetUse:
         budget, until = self.allowance.budget, datetime.fromtimestamp(self.allowance.end_s, UTC)
         running = f", and open runs are expected to take {budget.amount_text(self.committed)}" if self.committed else ""
         return (
-            f"{budget.amount_text(self.spent)} of the budget {budget.text} are spent ({self.share:.0%}"
+            f"{budget.amount_text(self.spent)} of the budget {budget.rate_text} are spent ({self.share:.0%}"
             f"{' with those' if self.committed else ''}{running}); a new period begins on {until:%Y-%m-%d} (UTC)"
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.job import ZeusJob
@@ -53,6 +54,16 @@ class Weights(NamedTuple):
         objective, slowdown = job.power_objective, job.max_slowdown
         return cls(eta, max_power_w or 1.0, objective=objective, slowdown=slowdown)  # at eta 1 MAXPOWER is unused
 
+    @property
+    def unit(self) -> str:
+        """Of a cost: "J" of Eq. 2, or "s" where time alone counts."""
+        return "s" if self.time_alone else "J"
+
+    @property
+    def one_alone(self) -> str:
+        """What alone a cost is of, "energy" or "time"; empty where it weighs both."""
+        return "time" if self.time_alone else "energy" if self.eta == 1 else ""
+
     def hurried(self) -> Weights:
         """The weights where time alone decides."""
         return self if self.time_alone else self._replace(eta=0.0, objective="time", slowdown=None)
@@ -86,7 +97,7 @@ class Weights(NamedTuple):
 
     def text(self, cost: float) -> str:
         """A cost as text, as the pages write it."""
-        return cost_text(cost, "s" if self.time_alone else "J")
+        return cost_text(cost, self.unit)
 
 
 def hurried(weights: Weights, planned: PlannedAttempt) -> Weights:
@@ -99,13 +110,8 @@ def hurried(weights: Weights, planned: PlannedAttempt) -> Weights:
 
 def weights_of(job: ZeusJob, seen: Observation) -> Weights:
     """The weights of energy and time (Eq. 2) for this job on the device of an observation."""
-    device = DeviceInfo(
-        model=seen.device_model or "unknown",
-        count=seen.device_count or 1,
-        max_power_w=seen.max_power_w,
-        energy_source=seen.energy_source,
-    )
-    return Weights.of(job, device)
+    unknown = DeviceInfo(model="unknown", max_power_w=seen.max_power_w, energy_source=seen.energy_source)
+    return Weights.of(job, seen.device or unknown)
 
 
 def observed_cost(observation: Observation, weights: Weights) -> float | None:
@@ -141,9 +147,11 @@ class Rates(NamedTuple):
 
     j_per_sample: float | None
     s_per_sample: float
-    rest_j: float | None = None  # validation and waiting, per epoch
-    rest_s: float = 0.0
-    epochs: float = 1.0
+    rest_j: float | None  # validation and waiting, per epoch
+    rest_s: float
+    epochs: float
+    limit_w: float | None = None  # power limit at which it ended
+    whole_task: bool = False  # measured without a batch size: start and validation count among its samples
 
     @classmethod
     def of(cls, o: Observation) -> Rates | None:
@@ -153,7 +161,18 @@ class Rates(NamedTuple):
         if time is None or not epochs:
             return None
         j_per_sample, rest_j = _split(o.samples, epochs, o.energy_j, o.rest_j, o.excess_j) or (None, None)
-        return cls(j_per_sample, time[0], rest_j, time[1], epochs)
+        return cls(j_per_sample, time[0], rest_j, time[1], epochs, o.power_limit_w)
+
+    @classmethod
+    def of_steps(cls, o: Observation, batch_size: int | None) -> Rates | None:
+        """Rates of a run without a batch size, whose author says which one it had. None: no step was seen, or no size.
+
+        What the whole task took counts, its start and its validation too, as of one epoch.
+        """
+        if not o.samples or batch_size is None:
+            return None
+        found = cls.of(replace(o, samples=o.samples * batch_size, epochs=1.0))
+        return None if found is None else found._replace(whole_task=True)
 
     @property
     def power_w(self) -> float | None:

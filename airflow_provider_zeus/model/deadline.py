@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from statistics import NormalDist
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -13,14 +13,6 @@ from airflow_provider_zeus.model import wire
 
 SURE = 0.95  # share of the runs that are to end in time
 Z_SURE = NormalDist().inv_cdf(SURE)
-
-_LENGTH = re.compile(r"(\d+(?:\.\d+)?) ?(s|min|h)")
-_LONGEST_S = 366 * 86_400.0
-_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
-_REMEDY = (
-    "give a time of day as '06:00', a date with a time as '2027-03-01 06:00', or a time after the run's start as "
-    "timedelta(hours=2) or '2 h', at most a year"
-)
 
 
 def as_text(value: object) -> object:
@@ -33,9 +25,9 @@ def as_text(value: object) -> object:
 def parse(text: object) -> time | datetime | timedelta:
     """What a ``finish_by`` says. Raises JobSpecError that names value and remedy."""
     if isinstance(text, str):
-        length = _LENGTH.fullmatch(text.strip())
-        seconds = float(length[1]) * _SECONDS[length[2]] if length else 0.0
-        if 0 < seconds <= _LONGEST_S:
+        length = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h)", text.strip())
+        seconds = float(length[1]) * {"s": 1.0, "min": 60.0, "h": 3600.0}[length[2]] if length else 0.0
+        if 0 < seconds <= 366 * 86_400:
             return timedelta(seconds=seconds)
         for read in (time.fromisoformat, datetime.fromisoformat):
             try:
@@ -46,7 +38,11 @@ def parse(text: object) -> time | datetime | timedelta:
                 return found
             if isinstance(found, time) and ":" in text and found.tzinfo is None:  # 20270301 is a date
                 return found
-    raise JobSpecError.of("finish_by", text, "no point in time", _REMEDY)
+    remedy = (
+        "give a time of day as '06:00', a date with a time as '2027-03-01 06:00', or a time after the run's start as "
+        "timedelta(hours=2) or '2 h', at most a year"
+    )
+    raise JobSpecError.of("finish_by", text, "no point in time", remedy)
 
 
 def deadline_of(text: str, run_after: datetime, zone: tzinfo) -> datetime:
@@ -58,12 +54,13 @@ def deadline_of(text: str, run_after: datetime, zone: tzinfo) -> datetime:
     """
     wanted = parse(text)
     if isinstance(wanted, timedelta):
-        return run_after + wanted
+        return run_after.astimezone(UTC) + wanted  # hours that pass, not those of a clock that is put back
     if isinstance(wanted, datetime):
         return wanted if wanted.tzinfo else wanted.replace(tzinfo=zone)
     day = run_after.astimezone(zone).date()
-    found = (datetime.combine(day + timedelta(days=n), wanted, tzinfo=zone) for n in range(3))
-    return next(at for at in found if at.timestamp() > run_after.timestamp())
+    found = [datetime.combine(day + timedelta(days=n), wanted, tzinfo=zone) for n in range(3)]
+    twice = [at.replace(fold=fold) for at in found for fold in (0, 1)]  # in the night in which a clock is put back
+    return next(at for at in twice if at.timestamp() > run_after.timestamp())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +73,7 @@ class InTime:
     finish_by_s: wire.Moment | None = None  # None: there is no deadline, only ``slowdown``
     reserve_s: wire.Seconds = 0.0  # that the attempt after this one needs, where this one is given up
     slowdown: wire.Amount | None = None  # at least 1; None: not known
+    pace: wire.Amount = 1.0  # how many times as long as the profile says training took in the newest runs
     hurry: bool = False  # no known batch size ends in time: time alone decides, and costs are those of eta 0
     log_epochs: tuple[wire.Logarithm, wire.Logarithm] | None = None  # mean and sd of ln Epochs; None: not known
     time_95_s: wire.Seconds | None = None  # that 95 % of such attempts take at most, at the highest power limit
@@ -96,10 +94,10 @@ class InTime:
         Below 1 where it is not expected to end in time. Without a deadline that of the decision; None: not known.
 
         :param done: epochs that are trained; ``most``: ``max_epochs``.
-        :param epoch_s: time of an epoch at the highest limit; None: not known yet.
+        :param epoch_s: time of an epoch at the highest limit, by the profile; None: not known yet.
         """
         if self.finish_by_s is None or epoch_s is None or epoch_s <= 0:
             return self.slowdown
-        left_s = self.epochs_left(done, most) * epoch_s
+        left_s = self.epochs_left(done, most) * epoch_s * self.pace
         room_s = max(self.finish_by_s - self.reserve_s - now_s, 0.0)
         return room_s / left_s if left_s > 0 else math.inf

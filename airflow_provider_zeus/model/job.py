@@ -11,7 +11,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model import deadline
 from airflow_provider_zeus.model import job_checks as kinds
 from airflow_provider_zeus.model.budget import Budget
-from airflow_provider_zeus.model.job_checks import JobField, bad, is_deferred
+from airflow_provider_zeus.model.job_checks import JobField, Start, bad, is_deferred
 from airflow_provider_zeus.model.target import Target
 
 CHOICE = ("batch_sizes", "default_batch_size", "target", "max_epochs")  # what a job names that chooses batch sizes
@@ -33,6 +33,8 @@ class ZeusJob:
     :param target: condition on an epoch's metric, such as ``"accuracy >= 0.84"``; for ``"rmse <= runtime"`` the
         training sets the value by ``run.set_target()``.
     :param max_epochs: epochs after which a training ends, even below its target.
+    :param ran_with: the batch size of the runs that were measured before the job named batch sizes, its default: their
+        energy and time per optimizer step then count for it, where torch told their steps. Else they teach nothing.
     :param eta: weight of energy against time in the cost (Eq. 2): 1 is energy alone, 0 is time alone.
     :param beta: an exploratory attempt is given up at ``beta`` times the incumbent's expected cost at the latest
         (section 4.4); above 1.
@@ -48,6 +50,12 @@ class ZeusJob:
         without a run among them is tried again.
     :param retrain_every: train at least every so many runs, where ``run.still_good()`` lets runs keep an earlier model.
         Default: as long as that model is good.
+    :param starts: where a training may start: ``"cold"``, from the earlier model (``"warm"``) or from a shrunk copy of
+        it (``"shrunk"``). The function calls ``run.start(model, state)``; which start is tried and kept is decided with
+        the batch size.
+    :param start_tolerance: how much worse than cold starts another start may serve, as a share of the metric, before it
+        is not used any more.
+    :param cold_every: generations of models after which a run starts cold at the latest.
     :param finish_by: when a run has to end: a time of day (``"06:00"``, the next one after the run's ``run_after`` in
         the DAG's time zone), a datetime, or a timedelta from ``run_after``. The cheapest batch size and power limit
         that end in time with 95 % run. Backfills and tests have no deadline.
@@ -59,9 +67,12 @@ class ZeusJob:
     :param budget: what the runs may spend in a day, week or month (UTC): ``"50 kWh/month"``, ``"20 EUR/week"``,
         ``"3 kg CO2e/day"``, or a list of such.
     :param on_budget: where a budget is used up, ``"warn"`` logs it; ``"incumbent"`` also tries no other batch size
-        until the period ends. No run is refused.
+        until the period ends; ``"skip"`` skips the runs until then, and ``"fail"`` fails them without a retry.
     :param job_id: name of the job in the log; default ``<dag_id>.<task_id>``.
     :param job_version: change it to forget the history, when model or code have changed too much.
+    :param family: jobs that learn from each other which batch size to try: ``"task"``, those that ``job_id_by`` makes
+        of one task; another name, all jobs of the DAG that give it, and of all DAGs where ``[zeus] families`` lists it;
+        or None. Metric and direction of the target have to be the same.
     :param data_slice: name of the data of a run; default the partition key, else the end of the data interval.
     :param device: ``"auto"`` (an NVIDIA GPU, else what the host has), ``"nvml"`` (a GPU, or an error), ``"rapl"`` (the
         host's processors, or an error), ``"none"``, or ``"simulated:<gpu>/<load>"``.
@@ -73,7 +84,7 @@ class ZeusJob:
         set, and the bandit does not learn energy and time.
     :param power_limits_w: power limits to try [W]; default every 25 W of the device's range.
     :param power_objective: what the best power limit minimises: ``"cost"`` (Eq. 7), ``"energy"`` or ``"time"``.
-    :param follow: choose the power limit anew while the run trains, by the present price or carbon intensity:
+    :param follow: choose the power limit again while the run trains, by the present price or carbon intensity:
         ``"carbon"``, ``"price"`` (Connections ``zeus_carbon``, ``zeus_price``) or the id of another *Zeus signal*. The
         energy term of Eq. 7 is multiplied by the present over the past week's mean.
     :param max_power_w: MAXPOWER of Eq. 2 [W]; default the device's.
@@ -92,12 +103,16 @@ class ZeusJob:
     default_batch_size: kinds.OneOrMore = None  # type: ignore[assignment]
     target: kinds.TargetText = None  # type: ignore[assignment]
     max_epochs: kinds.MaxEpochs = None
+    ran_with: kinds.OneOrMore | None = None
     eta: kinds.Eta = 0.5
     beta: kinds.Beta = 2.0
     policy: kinds.Policy = "knowledge_gradient"
     window: kinds.OneOrMore = 250
     expected_runs: kinds.ExpectedRuns | None = None
     retrain_every: kinds.RetrainEvery | None = None
+    starts: kinds.Starts = (Start.COLD.value,)
+    start_tolerance: kinds.StartTolerance = 0.03
+    cold_every: kinds.OneOrMore = 50
     finish_by: kinds.FinishBy | None = None  # text, once the job is made
     start_within: kinds.StartWithin | None = None  # text, once the job is made
     start_signal: kinds.Signal | None = None
@@ -108,6 +123,7 @@ class ZeusJob:
     notify: InitVar[Callable[[Any], Any] | Sequence[Callable[[Any], Any]]] = ()
     job_id: kinds.Name | None = None
     job_version: kinds.Name = "1"
+    family: kinds.Name | None = kinds.OF_TASK
     data_slice: kinds.Name | None = None
     device: kinds.Device = "auto"
     gpus: kinds.Gpus | None = None
@@ -126,7 +142,12 @@ class ZeusJob:
     seed: kinds.NoneOrMore = 0
 
     def __post_init__(self, notify: Callable[[Any], Any] | Sequence[Callable[[Any], Any]]) -> None:
-        object.__setattr__(self, "notify", notifiers(notify))
+        found = (notify,) if callable(notify) else tuple(notify) if isinstance(notify, list | tuple) else (notify,)
+        for each in found:
+            if not callable(each) or isinstance(each, type):
+                remedy = "give notifiers of Airflow, such as SmtpNotifier(...), or callables that take a context"
+                raise bad("notify", each, "no notifier", remedy)
+        object.__setattr__(self, "notify", found)
         for name in ("finish_by", "start_within"):
             object.__setattr__(self, name, deadline.as_text(getattr(self, name)))
         self.check()
@@ -147,18 +168,34 @@ class ZeusJob:
                 remedy = "use it in a templated field of the operator"
                 raise bad(name, value, "a template that was not rendered", remedy)
         if self.chooses_size and not is_deferred(self.batch_sizes):
-            default, sizes, window = self.default_batch_size, self.batch_sizes, self.window
+            default, sizes, window, ran_with = self.default_batch_size, self.batch_sizes, self.window, self.ran_with
             if not is_deferred(default) and default not in sizes:
                 remedy = "add it there or choose one of them"
                 raise bad("default_batch_size", default, f"not in batch_sizes {list(sizes)}", remedy)
+            if ran_with is not None and not is_deferred(ran_with) and not is_deferred(default) and ran_with != default:
+                remedy = "set both to the size with which the task ran before, or leave ran_with out"
+                raise bad("ran_with", ran_with, f"not default_batch_size {default}", remedy)
             if not is_deferred(window) and window < 2 * len(sizes):
                 problem = f"too small for {len(sizes)} batch sizes: exploration alone would fill it"
                 least = f"{2 * len(sizes)} (two converged recurrences per batch size)"
                 raise bad("window", window, problem, f"use at least {least} or fewer batch sizes")
+        if self.chooses_start and self.policy == "zeus":
+            remedy = 'leave policy out: "knowledge_gradient" chooses the start together with the batch size'
+            raise bad("starts", list(self.starts), 'not known to policy="zeus"', remedy)
         if self.start_within is not None and self.start_signal is None:
             remedy = 'name a signal: start_signal="carbon" or "price"'
             raise bad("start_within", self.start_within, "needs a signal that says when a start is cheap", remedy)
         return self
+
+    @property
+    def tries_limits(self) -> bool:
+        """Whether its trainings set power limits to measure them; in the mode ``observe`` none of them stays."""
+        return self.mode in ("optimize", "observe")
+
+    @property
+    def chooses_start(self) -> bool:
+        """Whether its trainings may start from an earlier model."""
+        return not is_deferred(self.starts) and len(self.starts) > 1
 
     @property
     def chooses_size(self) -> bool:
@@ -173,9 +210,21 @@ class ZeusJob:
         if self.mode == "off":
             remedy = f"name {', '.join(CHOICE)}; or measure the runs as they are: mode='measure'"
             raise bad("batch_sizes", None, "is missing", remedy)
-        for name in ("expected_runs", "retrain_every", "finish_by", "start_within", "max_slowdown", "follow"):
+        for name in (
+            "ran_with",
+            "expected_runs",
+            "retrain_every",
+            "finish_by",
+            "start_within",
+            "max_slowdown",
+            "follow",
+        ):
             if (value := getattr(self, name)) is not None:
                 raise bad(name, value, "needs a job that chooses batch sizes", f"name {', '.join(CHOICE)} too")
+        if self.chooses_start:
+            raise bad(
+                "starts", list(self.starts), "needs a job that chooses batch sizes", f"name {', '.join(CHOICE)} too"
+            )
         if self.require_target is True:
             raise bad("require_target", True, "needs a target", f"name {', '.join(CHOICE)} too")
 
@@ -226,13 +275,3 @@ class ZeusJob:
 def _fields() -> dict[str, JobField]:
     hints = get_type_hints(ZeusJob, include_extras=True)
     return {f.name: JobField.of(hints[f.name]) for f in fields(ZeusJob)}
-
-
-def notifiers(given: Any) -> tuple[Callable[[Any], Any], ...]:
-    """One notifier or several, as a tuple. Raises JobSpecError for what is none."""
-    found = (given,) if callable(given) else tuple(given) if isinstance(given, list | tuple) else (given,)
-    for each in found:
-        if not callable(each) or isinstance(each, type):
-            remedy = "give notifiers of Airflow, such as SmtpNotifier(...), or callables that take a context"
-            raise bad("notify", each, "no notifier", remedy)
-    return found

@@ -5,10 +5,12 @@ Standard library only.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Self, Union, get_args, get_origin
 
@@ -18,13 +20,18 @@ from airflow_provider_zeus.model.budget import Budget
 from airflow_provider_zeus.model.target import Target
 
 POLICIES = ("knowledge_gradient", "zeus")
-MODES = ("optimize", "observe", "measure", "off")
 RUN_TYPES = ("scheduled", "asset_triggered", "manual", "backfill", "test")
-GPU_LOCKS = ("wait", "share")
-OBJECTIVES = ("cost", "energy", "time")  # what the best power limit minimises
-ON_BUDGET = ("warn", "incumbent")
-TRACKERS = ("mlflow",)  # each a module of integrations/
+OF_TASK = "task"  # ZeusJob.family: the jobs that job_id_by makes of one task
 DEVICES = ("auto", "nvml", "rapl", "none")  # and "simulated:<gpu>/<load>"
+
+
+class Start(StrEnum):
+    """Where a training starts."""
+
+    COLD = "cold"  # from fresh weights
+    SHRUNK = "shrunk"  # from half of the earlier model's weights and a tenth of the fresh ones
+    WARM = "warm"  # from the earlier model's weights
+
 
 Refusal = tuple[str, str] | None  # what is wrong with a value, and the remedy
 Rule = Callable[[Any], Refusal]
@@ -93,48 +100,58 @@ def _must(ok: Callable[[Any], object], problem: str, remedy: str) -> Rule:
     return lambda value: None if ok(value) else (problem, remedy)
 
 
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _number(
+    what: str, remedy: str, low: float, high: float = sys.float_info.max, *, above: bool = False, whole: bool = False
+) -> Rule:
+    """A number from ``low`` to ``high``; ``above``: not ``low`` itself."""
 
+    def refuse(value: Any) -> Refusal:
+        fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        return None if fits and low <= value <= high and not (above and value == low) else (f"not {what}", remedy)
 
-def _finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _number(what: str, ok: Callable[[float], bool], remedy: str) -> Rule:
-    return _must(lambda value: _finite(value) and ok(value), f"not {what}", remedy)
+    return refuse
 
 
 def _at_least(least: int, remedy: str = "") -> Rule:
-    problem = f"not a whole number of at least {least}"
-    return _must(lambda value: _whole(value) and value >= least, problem, remedy or f"set it to {least} or more")
+    what, remedy = f"a whole number of at least {least}", remedy or f"set it to {least} or more"
+    return _number(what, remedy, least, math.inf, whole=True)
 
 
-def _one_of(allowed: Sequence[str]) -> Rule:
-    return _must(lambda value: value in allowed, "not known", f"use one of {', '.join(allowed)}")
+def _one_of(*allowed: str, remedy: str = "") -> Rule:
+    return _must(lambda value: value in allowed, "not known", remedy or f"use one of {', '.join(allowed)}")
 
 
-def _list_of(ok: Callable[[Any], object], problem: str, remedy: str, example: str) -> Rule:
-    """A list with at least one entry, each of which is ``ok``."""
+def _text(problem: str, remedy: str) -> Rule:
+    return _must(lambda value: isinstance(value, str) and value != "", problem, remedy)
+
+
+def _list_of(rule: Rule, example: str) -> Rule:
+    """A list with at least one entry, each of which keeps ``rule``."""
 
     def refuse(value: Any) -> Refusal:
         if isinstance(value, str) or not isinstance(value, Sequence) or not value:
             return "not a list with at least one entry", f"give a list, as in {example}"
-        wrong = [entry for entry in value if not ok(entry)]
-        return (f"{wrong[0]!r} is {problem}", remedy) if wrong else None
+        wrong = next(((entry, problem) for entry in value if (problem := rule(entry))), None)
+        return (f"{wrong[0]!r} is {wrong[1][0]}", wrong[1][1]) if wrong else None
 
     return refuse
 
 
 def _batch_sizes(value: Any) -> Refusal:
-    positive = "not a positive whole number", "give batch sizes as positive integers"
-    refusal = _list_of(lambda entry: _whole(entry) and entry > 0, *positive, "[16, 32, 64]")(value)
+    rule = _number("a positive whole number", "give batch sizes as positive integers", 1, math.inf, whole=True)
+    refusal = _list_of(rule, "[16, 32, 64]")(value)
     twice = [] if refusal else sorted({size for size in value if list(value).count(size) > 1})
     return (f"{twice[0]} is there more than once", "name each batch size once") if twice else refusal
+
+
+def _starts(value: Any) -> Refusal:
+    remedy = 'give ["cold"], or ["cold", "shrunk", "warm"]'
+    refusal = _list_of(_one_of(*Start, remedy=remedy), '["cold", "warm"]')(value)
+    if refusal is None and len(set(value)) < len(value):
+        return "a list with the same start twice", remedy
+    if refusal is None and Start.COLD not in value:
+        return "a list without cold starts, which a first run and a broken chain need", remedy
+    return refusal
 
 
 def _budget(value: Any) -> Refusal:
@@ -156,37 +173,30 @@ OneOrMore = Annotated[int, _at_least(1)]
 NoneOrMore = Annotated[int, _at_least(0)]
 MaxEpochs = Annotated[int | None, _at_least(1)]  # None is refused like any other value that is wrong
 TargetText = Annotated[str, lambda value: Target.parse(value) and None]
-Eta = Annotated[
-    float, _number("a number from 0 to 1", lambda n: 0 <= n <= 1, "0 weighs time alone, 1 energy alone, 0.5 both")
-]
-Beta = Annotated[float, _number("a number above 1", lambda n: n > 1, "2 gives exploration twice the incumbent's cost")]
-Policy = Annotated[str, _one_of(POLICIES)]
+Eta = Annotated[float, _number("a number from 0 to 1", "0 weighs time alone, 1 energy alone, 0.5 both", 0, 1)]
+Beta = Annotated[float, _number("a number above 1", "2 gives exploration twice the incumbent's cost", 1, above=True)]
+Policy = Annotated[str, _one_of(*POLICIES)]
 ExpectedRuns = Annotated[int, _at_least(1, "give the number of scheduled runs of the job, or leave it out")]
+Starts = Annotated[Sequence[str], _starts]
+StartTolerance = Annotated[
+    float, _number("a share from 0 to 1", "0.03 lets a start serve 3 % worse than cold ones", 0, 1)
+]
 RetrainEvery = Annotated[int, _at_least(1, "give a number of runs, as 7, or leave it out")]
 FinishBy = Annotated[str | datetime | timedelta, lambda value: deadline.parse(value) and None]
 StartWithin = Annotated[str | timedelta, _start_within]
 Signal = Annotated[
-    str, _must(_is_name, "no name of a signal", 'use "carbon", "price" or the id of a Connection of type Zeus signal')
+    str, _text("no name of a signal", 'use "carbon", "price" or the id of a Connection of type Zeus signal')
 ]
 Slowdown = Annotated[
     float,
-    _number(
-        "a number of at least 1",
-        lambda n: n >= 1,
-        "1.2 lets a run take 1.2 times as long as the fastest known, or leave it out",
-    ),
+    _number("a number of at least 1", "1.2 lets a run take 1.2 times as long as the fastest known, or leave it out", 1),
 ]
 Budgets = Annotated[str | Sequence[str], _budget]
-OnBudget = Annotated[str, _one_of(ON_BUDGET)]
+OnBudget = Annotated[str, _one_of("warn", "incumbent", "skip", "fail")]
 Audit = Annotated[
-    float,
-    _number(
-        "a share from 0 to 1",
-        lambda n: 0 <= n <= 1,
-        "0.02 lets audits take 2 % of what the job spends, 0 turns them off",
-    ),
+    float, _number("a share from 0 to 1", "0.02 lets audits take 2 % of what the job spends, 0 turns them off", 0, 1)
 ]
-Name = Annotated[str, _must(_is_name, "not a text", "give a text of at least one character")]
+Name = Annotated[str, _text("not a text", "give a text of at least one character")]
 Device = Annotated[
     str,
     _must(
@@ -196,40 +206,32 @@ Device = Annotated[
     ),
 ]
 Gpus = Annotated[int, _at_least(1, "give the GPUs of one host, or leave it out")]
-Mode = Annotated[str, _one_of(MODES)]
-GpuLock = Annotated[str, _one_of(GPU_LOCKS)]
+Mode = Annotated[str, _one_of("optimize", "observe", "measure", "off")]
+GpuLock = Annotated[str, _one_of("wait", "share")]
 PowerLimits = Annotated[
     Sequence[float],
     _list_of(
-        lambda entry: _finite(entry) and entry > 0,
-        "not a positive number of watts",
-        "give limits in watts, as in [150, 200, 250]",
+        _number("a positive number of watts", "give limits in watts, as in [150, 200, 250]", 0, above=True),
         "[150, 200, 250]",
     ),
 ]
-PowerObjective = Annotated[str, _one_of(OBJECTIVES)]
+PowerObjective = Annotated[str, _one_of("cost", "energy", "time")]
 MaxPower = Annotated[
     float,
     _number(
         "a number of watts above 0 and up to a million",
-        lambda n: 0 < n <= 1e6,
         "set it to the device's highest power limit in watts, or leave it out",
+        0,
+        1e6,
+        above=True,
     ),
 ]
-ProfileS = Annotated[float, _number("a positive number of seconds", lambda n: n > 0, "5 is usually enough")]
-RunTypes = Annotated[
-    Sequence[str],
-    _list_of(
-        lambda entry: entry in RUN_TYPES,
-        "not known",
-        f"use one of {', '.join(RUN_TYPES)}",
-        '["scheduled", "manual"]',
-    ),
-]
+ProfileS = Annotated[float, _number("a positive number of seconds", "5 is usually enough", 0, above=True)]
+RunTypes = Annotated[Sequence[str], _list_of(_one_of(*RUN_TYPES), '["scheduled", "manual"]')]
 Trackers = Annotated[
     Sequence[str],
     _must(
-        lambda value: isinstance(value, list | tuple) and all(entry in TRACKERS for entry in value),
+        lambda value: isinstance(value, list | tuple) and all(entry == "mlflow" for entry in value),
         "no list of known trackers",
         'give ["mlflow"], or leave it out',
     ),

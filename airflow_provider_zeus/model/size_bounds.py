@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
-from functools import cache
 from typing import Any
 
 from airflow_provider_zeus.model.trial import (
     BATCH_SIZE,
+    DATA_WAIT,
     IMPORTED,
     LIMIT,
     PLAIN,
+    UNCAPPED,
     UNSEEN,
+    WHY_COLD,
     Observation,
     PowerPoint,
     ProfileSample,
@@ -24,10 +26,9 @@ MOST_RETURNED = 4096  # characters of the JSON that a training function returned
 MOST_SAMPLES = 1000  # profile samples in one report, and in the profile of one device
 MOST_EPOCHS = 1000  # whose metric is kept
 MAX_POINTS = 500  # of power, of one trial
-_MOST_GPUS = 1000
-_MOST_PHASE = 50  # characters
-_FIELDS = frozenset({*(f.name for f in fields(Observation)), BATCH_SIZE, IMPORTED, LIMIT, PLAIN, UNSEEN})
-
+_REASONS = frozenset(f.name for f in fields(Observation)).union(
+    (BATCH_SIZE, DATA_WAIT, IMPORTED, LIMIT, PLAIN, UNCAPPED, UNSEEN, WHY_COLD)
+)  # which an observation may have: for its fields, and keys that are no fields
 
 _Span = tuple[float, PowerPoint]  # seconds that the point covers, the point
 
@@ -41,26 +42,20 @@ def truncated(text: str, most: int = MOST_TEXT) -> str:
 def truncated_observation(seen: Observation) -> Observation:
     """The observation with its texts cut, only reasons of its own fields, and its lists with 1000 values at most."""
     changed: dict[str, Any] = {}
-    for name, most in _cut_texts():
+    for name, rule in rules(Observation).items():
         text = getattr(seen, name)
-        if text is not None and (short := truncated(text, most)) != text:
-            changed[name] = short
-    reasons = {name: truncated(why) for name, why in seen.reasons.items() if name in _FIELDS}
+        if isinstance(rule, Text) and rule.most and not rule.exact and text is not None:
+            changed |= {name: short} if (short := truncated(text, rule.most)) != text else {}
+    reasons = {name: truncated(why) for name, why in seen.reasons.items() if name in _REASONS}
     if reasons != seen.reasons:
         changed["reasons"] = reasons
     if seen.returned is not None and truncated(seen.returned, MOST_RETURNED) != seen.returned:
         changed["returned"] = None  # cut, it would be no JSON
-    if seen.gpu_energy_j is not None and len(seen.gpu_energy_j) > _MOST_GPUS:
+    if seen.gpu_energy_j is not None and len(seen.gpu_energy_j) > 1000:
         changed["gpu_energy_j"] = None
     if seen.epoch_metrics is not None and len(seen.epoch_metrics) > MOST_EPOCHS:
         changed["epoch_metrics"] = seen.epoch_metrics[:MOST_EPOCHS]
     return replace(seen, **changed) if changed else seen
-
-
-@cache
-def _cut_texts() -> tuple[tuple[str, int], ...]:
-    found = [(name, rule) for name, rule in rules(Observation).items() if isinstance(rule, Text)]
-    return tuple((name, rule.most) for name, rule in found if rule.most and not rule.exact)
 
 
 def newest_samples(samples: Sequence[ProfileSample]) -> tuple[ProfileSample, ...]:
@@ -70,8 +65,8 @@ def newest_samples(samples: Sequence[ProfileSample]) -> tuple[ProfileSample, ...
 
 def bounded_points(points: Sequence[PowerPoint]) -> tuple[PowerPoint, ...]:
     """At most 500 points, the text of each phase cut."""
-    few = thinned(points)
-    return tuple(replace(p, phase=short) if (short := truncated(p.phase, _MOST_PHASE)) != p.phase else p for p in few)
+    few, most = thinned(points), 50  # characters
+    return tuple(replace(p, phase=short) if (short := truncated(p.phase, most)) != p.phase else p for p in few)
 
 
 def thinned(points: Sequence[PowerPoint], most: int = MAX_POINTS) -> list[PowerPoint]:

@@ -7,7 +7,7 @@ import re
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 
@@ -15,12 +15,6 @@ _FORM = re.compile(r"\s*(?P<metric>[A-Za-z_][\w./-]*)\s*(?P<op>>=|<=)\s*(?P<valu
 _SHARES = re.compile(  # metrics that are shares, by name: val_accuracy, f1_macro, F1Score, mIoU, mAP50
     r"(?!.*loss).*(?<![a-z])(accuracy|acc|f1|auc|auroc|precision|recall|m?iou|map)(score)?(?![a-z])"
 )
-_RISING = frozenset(("r2", "bleu", "rouge", "ndcg", "mrr", "psnr", "ssim", "reward"))  # words of a metric's name
-_FALLING = frozenset(
-    ("loss", "error", "errors", "err", "rmse", "mse", "mae", "mape", "nll", "perplexity", "ppl", "wer")
-)
-_NEGATED = frozenset(("neg", "negative", "minus"))
-_SLACK = 1e-6  # a share may exceed 1 by so much: sums of many terms are not exact
 _REMEDY = 'write it as "accuracy >= 0.84" or "rmse <= 1.5", or "rmse <= runtime" and call run.set_target()'
 
 
@@ -88,8 +82,10 @@ class Target:
     @property
     def turned(self) -> str:
         """Why the direction looks like the wrong one, by the metric's name; empty where it does not."""
-        falls = bool(_FALLING & self._words) and not _NEGATED & self._words
-        rises = not falls and bool(_RISING & self._words or _SHARES.match(self._spaced))
+        falling = {"loss", "error", "errors", "err", "rmse", "mse", "mae", "mape", "nll", "perplexity", "ppl", "wer"}
+        rising = {"r2", "bleu", "rouge", "ndcg", "mrr", "psnr", "ssim", "reward"}
+        falls = bool(falling & self._words) and not {"neg", "negative", "minus"} & self._words
+        rises = not falls and bool(rising & self._words or _SHARES.match(self._spaced))
         if (falls and self.higher_is_better) or (rises and not self.higher_is_better):
             return f"{self.metric} is to {'fall' if falls else 'rise'} by training, while {self} waits for the opposite"
         return ""
@@ -119,7 +115,7 @@ class Target:
         whole, value = 100.0 if self.per_cent else 1.0, self.value or 0.0
         is_share = 0 < value <= whole and (named or (self.per_cent and self.higher_is_better))
         most = whole if is_share else math.inf
-        if metric <= most * (1 + _SLACK) or not math.isfinite(metric):
+        if metric <= most * (1 + 1e-6) or not math.isfinite(metric):  # sums of many terms are not exact
             return ""
         unit, other = ("per cent", "") if self.per_cent else ("a share", ", or state the target in per cent (... %)")
         return (
@@ -156,7 +152,8 @@ class Target:
                 f"Report it, as in {call}({self.metric}=value), or name another metric in the job's target."
             )
         try:
-            value = float(metrics[self.metric])
+            given: Any = metrics[self.metric]
+            value = float(given.item() if hasattr(given, "item") else given)  # numpy's of one element is no float
         except (TypeError, ValueError, RuntimeError, OverflowError):  # of a tensor of several elements, of 10**400
             shown = f"{call}({self.metric}={_shown(metrics[self.metric])})"
             raise ReportError(f"{shown}: not one number. Report one for the whole epoch, such as a mean.") from None

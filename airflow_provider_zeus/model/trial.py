@@ -14,7 +14,9 @@ from typing import Any, ClassVar, Self
 
 from airflow_provider_zeus.model import wire
 from airflow_provider_zeus.model.deadline import InTime
+from airflow_provider_zeus.model.family import Family
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.job_checks import Start
 
 
 class State(StrEnum):
@@ -30,6 +32,16 @@ class State(StrEnum):
     NO_DATA = "no_data"  # no optimizer step: the slice of the data was empty; teaches nothing
     NOT_NEEDED = "not_needed"  # the model of an earlier run is still good, so nothing was trained; teaches nothing
     ABANDONED = "abandoned"  # its lease expired, or a later try took over
+
+    @property
+    def text(self) -> str:
+        """For people: the same on pages, at the command line and in logs."""
+        named = {
+            State.CONVERGED: "reached target",
+            State.EXHAUSTED: "below target",
+            State.NO_METRIC: "no metric reported",
+        }
+        return named.get(self) or self.value.replace("_", " ")
 
     @property
     def kept_model(self) -> bool:
@@ -86,12 +98,22 @@ class Phase(StrEnum):
     MEASURED = "measured"  # no batch size is chosen: the task runs as it is, and what it takes is measured
 
     @property
+    def text(self) -> str:
+        """For people: the same on pages, at the command line and in logs."""
+        return {
+            Phase.EXPLORE: "exploring",
+            Phase.RETURN: "tried again",
+            Phase.SAMPLE: "sampling",
+            Phase.INCUMBENT: "best known",
+            Phase.AUDIT: "measuring the default",
+            Phase.FALLBACK: "without the log",
+        }.get(self) or self.value
+
+    @property
     def exploring(self) -> bool:
         """Whether the attempt tries a batch size that is not yet known to work here."""
         return self in (Phase.EXPLORE, Phase.RETURN)
 
-
-DEFAULT_LEASE_S = 24 * 3600.0  # of a ZeusTrial
 
 Where = tuple[str, int, str | None]  # device model, count, energy source: figures compare only where these are equal
 
@@ -152,6 +174,16 @@ class ProfileSample:
         """A mark in a list of samples: earlier samples of this batch size are void. It measures nothing itself."""
         return cls(batch_size=batch_size, limit_w=0.0, samples=0, energy_j=0.0, time_s=0.0)
 
+    def plus(self, other: Self) -> Self:
+        """The sum of two samples of one limit."""
+        return replace(
+            self,
+            samples=self.samples + other.samples,
+            energy_j=self.energy_j + other.energy_j,
+            time_s=self.time_s + other.time_s,
+            steps=self.steps + other.steps,
+        )
+
     @property
     def is_mark(self) -> bool:
         """Whether this is a mark (:meth:`mark`)."""
@@ -175,17 +207,7 @@ def summed(samples: Iterable[ProfileSample]) -> tuple[ProfileSample, ...]:
     for new in since_mark(samples):
         key = new.batch_size, new.limit_w
         old = sums.get(key)
-        sums[key] = (
-            new
-            if old is None
-            else replace(
-                old,
-                samples=old.samples + new.samples,
-                energy_j=old.energy_j + new.energy_j,
-                time_s=old.time_s + new.time_s,
-                steps=old.steps + new.steps,
-            )
-        )
+        sums[key] = new if old is None else old.plus(new)
     return tuple(sums[key] for key in sorted(sums))
 
 
@@ -210,8 +232,11 @@ BATCH_SIZE = "batch_size"  # key of ``Observation.reasons``: the chosen batch si
 IMPORTED = "imported"  # key of ``Observation.reasons``: which file another log brought the trial in, who and when
 PLAIN = "run_handle"  # key of ``Observation.reasons``: no ZeusRun was opened, so nothing stops it before its end
 UNSEEN = "batch_size_use"  # key of ``Observation.reasons``: nothing shows that the command read its batch size
+WHY_COLD = "cold_start"  # key of ``Observation.reasons``: why the planned start was not taken, or not seen to be
 LOST = "retried, result lost"  # reason of a try that another one followed, and whose result nothing kept
 NO_RESULT = "no result"  # reason of a trial whose training left nothing
+DATA_WAIT = "data_wait"  # key of ``Observation.reasons``: what waiting for batches took, and what to try
+UNCAPPED = "power_cap"  # key of ``Observation.reasons``: no power limit can save anything here, and none was set
 LIMIT = "power_limit"  # key of ``Observation.reasons``: a power limit was to be set and is not in force
 TELL_METRIC = (  # the remedy
     "a command of ZeusCommandOperator prints it as JSON on the last line of its output; any other training calls "
@@ -250,9 +275,13 @@ class Observation:
     gpu_energy_j: tuple[wire.Joules, ...] | None = None  # of several GPUs, each one's part of ``energy_j``
     limit_found_w: wire.Watts | None = None
     learning_rate: wire.AnyNumber | None = None
+    start: Start | None = None  # that was taken; None: nothing was planned or told of it, or the models' starts differ
+    served: wire.AnyNumber | None = None  # the earlier model's metric on this run's data, as still_good or served told
     start_id: wire.StartId | None = None  # start of the plan that observed it: two starts are two observations
     step_kind: wire.Ordinal | None = None  # of a run without a batch size: which kind of step its profile is of
     gpu_busy: wire.Share | None = None  # share of the time in which the GPU worked, 0 to 1; the mean of several GPUs
+    host_j: wire.Joules | None = None  # of the host's processors and memory beside the GPU: in no cost, and no energy
+    host_source: wire.ShortText | None = None
     epoch_metrics: tuple[wire.AnyNumber, ...] | None = None  # the metric of each of the first 1000 epochs
     out_of_memory: bool = False  # in the first attempt of a process: the batch size does not fit
     returned: str | None = None  # JSON of what the training function returned, for ``run.previous``; on no page
@@ -265,7 +294,8 @@ class Observation:
     g_co2e_source: wire.ShortText | None = None
     g_co2e_at_once: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
-    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; IMPORTED -> from where; PLAIN, UNSEEN
+    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; IMPORTED -> from where; and PLAIN,
+    # UNSEEN, WHY_COLD
 
     @property
     def bypassed(self) -> str | None:
@@ -282,6 +312,19 @@ class Observation:
         """Device of the figures; None where it is not known."""
         return None if self.device_model is None else (self.device_model, self.device_count or 1, self.energy_source)
 
+    @property
+    def device(self) -> DeviceInfo | None:
+        """The same as ``choose`` sees it."""
+        if self.where is None:
+            return None
+        model, count, source = self.where
+        return DeviceInfo(model=model, count=count, max_power_w=self.max_power_w, energy_source=source)
+
+    @property
+    def spent(self) -> tuple[float | None, float]:
+        """Energy [J] and time of all devices [s]; a time that is not known yet counts as 0."""
+        return self.energy_j, (self.time_s or 0.0) * (self.device_count or 1)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
         return {f.name: getattr(self, f.name) for f in fields(self)} | {"reasons": dict(self.reasons)}
@@ -293,6 +336,33 @@ class Previous:
 
     returned: str | None = None  # JSON of what it returned; None: it was not kept, as no JSON of at most 4 kB
     not_needed: int = 0  # newest runs in a row that trained nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """The earlier model of a run of a job with ``starts``, as it was decided; all None where there was none.
+
+    A run that was not needed passes on the one that it found.
+    """
+
+    from_ti_id: wire.Name | None = None  # key of the trial that trained it
+    from_attempt: wire.Count | None = None
+    from_start: Start | None = None  # of that trial
+    from_generations: wire.Count | None = None  # of that trial since a cold start
+    from_age: wire.Count | None = None  # runs of the job from that one to this one
+
+    @classmethod
+    def after(cls, trial: Trial, age: int) -> Self:
+        """The model that a trial left, for a run that comes ``age`` runs later."""
+        if trial.state is State.NOT_NEEDED:
+            return cls(**{f.name: getattr(trial.lineage, f.name) for f in fields(cls)} | {"from_age": age})
+        return cls(
+            from_ti_id=trial.key.ti_id,
+            from_attempt=trial.key.attempt,
+            from_start=trial.observation.start or Start.COLD,
+            from_generations=trial.generations,
+            from_age=age,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,6 +381,7 @@ class PlannedAttempt:
     bound_samples_per_epoch: wire.Amount | None = None  # slice size of the cost bounds, which scale with the slice
     round: wire.Count | None = None  # pruning round (Algorithm 3) of an EXPLORE attempt
     in_time: InTime | None = None  # of a job with finish_by or max_slowdown
+    start: Start | None = None  # of a job with several starts
 
     @property
     def bounded(self) -> bool:
@@ -330,6 +401,7 @@ class Decision:
     policy: str
     stand_in: PlannedAttempt | None = None
     settings: Mapping[str, Any] | None = field(default=None, compare=False)  # live ones; None: not read for it
+    family: Family | None = None  # what sibling jobs told; None: there are none, or their policy asks for nothing
 
     @property
     def in_order(self) -> tuple[PlannedAttempt, ...]:
@@ -358,9 +430,16 @@ class Trial:
     told_seq: wire.Ordinal | None = None  # number of the closing or reopening within the job; None before the first
     opened_at: wire.Moment = 0.0  # the store's clock
     lease_until: wire.Moment = 0.0
-    lease_s: wire.Span = DEFAULT_LEASE_S  # length of the lease: time after its last report until a trial is abandoned
+    lease_s: wire.Span = 24 * 3600.0  # length of the lease: time after its last report until a trial is abandoned
     closed_at: wire.Moment | None = None
     observation: Observation = field(default_factory=Observation)
+    lineage: Lineage = Lineage()
+
+    @property
+    def generations(self) -> int:
+        """Generations of its model since a cold start: 0 where it started cold."""
+        warm = self.observation.start not in (None, Start.COLD)
+        return (self.lineage.from_generations or 0) + 1 if warm else 0
 
     @property
     def job(self) -> ZeusJob:
@@ -377,6 +456,11 @@ class Trial:
     def batch_size(self) -> wire.Size:
         """Batch size of this trial; None where the task was measured alone."""
         return self.planned.batch_size
+
+
+def newest_device(trials: Sequence[Trial]) -> Where | None:
+    """The device that the newest of these trials named; None where none did. ``trials``: by number."""
+    return next((t.observation.where for t in reversed(trials) if t.observation.where is not None), None)
 
 
 def newest_here(trials: Sequence[Trial]) -> Trial:

@@ -125,8 +125,7 @@ def encode(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [encode(part) for part in value]
     if is_dataclass(value):
-        cls: Any = type(value)
-        return {name: encode(getattr(value, name)) for name in _names(cls)}
+        return {field.name: encode(getattr(value, field.name)) for field in fields(value)}
     return value
 
 
@@ -193,11 +192,6 @@ def _unknown(kind: type[E], text: str) -> E:
     unknown = str.__new__(kind, text)
     unknown._name_ = unknown._value_ = text
     return unknown
-
-
-@cache
-def _names(cls: Any) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(cls))
 
 
 @cache

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_zeus.airflow_compat import is_test_run
 from airflow_provider_zeus.errors import JobSpecError, StoreError
-from airflow_provider_zeus.model.trial import ProfileSample, Trial
+from airflow_provider_zeus.model.trial import ProfileSample, Trial, newest_device
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports import alerts
@@ -241,8 +241,7 @@ class RunAlerts:
             return store.trials(job_id, last=last)
 
         trials = trials_of_periods(newest, own.job, time.time()) if own.job.budget else newest(NEWEST)
-        where = next((t.observation.where for t in reversed(trials) if t.observation.where), None)
-        return trials, [] if where is None else store.profile(job_id, where, own.job.job_version)
+        return trials, store.profile(job_id, newest_device(trials), own.job.job_version)
 
     def _keep_and_send(self, events: Sequence[Event], kinds: Collection[str]) -> None:
         port, origin, now_s = AirflowVariables(), self.trial.origin, time.time()

@@ -12,7 +12,7 @@ from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError, Z
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial, TrialKey
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.optimizer.policy import fallback
-from airflow_provider_zeus.patience import bounded, retried, within
+from airflow_provider_zeus.patience import bounded, retried
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.job_remarks import NEWEST, RemarkKind, remarks
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report, VariablePort
@@ -46,15 +46,15 @@ def ask(
         drain_for_a_while(store, AirflowVariables(), request.job_id, config.state_dir)
         return store
 
-    question = AskThread(request, opened)
+    over = threading.Event()
 
     def reopen() -> Store:
-        if not question.is_over:  # else the answer could write a second row
+        if not over.is_set():  # else the answer could write a second row
             raise StoreError("The question of this run is still under way.")
         return open_store(conn_id, create=False, overlap_possible=overlap_possible)
 
     try:
-        store, answer = question.answer()
+        store, answer = answered(request, opened, over)
         log_remarks(lambda: store, answer.trial, request.device)
         return store, answer, reopen
     except Exception as failed:
@@ -83,8 +83,10 @@ def log_remarks(
     :param trial: a trial of the run.
     :param device: that the run trains on, while the log does not hold it.
     """
+    few = 4  # of a task without a batch size: what they show is of their tasks alone
+    last = few if trial.batch_size is None else NEWEST
     try:
-        newest = bounded(lambda: opened().trials(trial.job_id, last=NEWEST), 3.0)
+        newest = bounded(lambda: opened().trials(trial.job_id, last=last), 3.0)
         own = {t.number for t in newest if t.key.ti_id == trial.key.ti_id}
         known = [t for t in newest if t.number <= max(own, default=0)]
         found = remarks(known, device=device.where if device else None, reader=trial.origin.dag_id)
@@ -96,52 +98,43 @@ def log_remarks(
             log.log(logging.WARNING if remark.is_warning else logging.INFO, "Zeus: %s", visible(remark.text))
 
 
-class AskThread:
-    """Ask one question in a thread, so that a store that hangs does not hang the task.
+def answered(
+    request: AskRequest, opened: Callable[[], Store], over: threading.Event, most_s: float = 20.0
+) -> tuple[Store, AskAnswer]:
+    """Ask one question in a thread, so that a store that hangs does not hang the task; return the store and its answer.
 
     Errors that may pass, a lock or a lost connection, are retried. The store answers the same question with the same
     trial, so a retry after a lost answer leaves no second trial open. A trial that arrives after the time limit is
-    closed as abandoned.
+    closed as abandoned. A ``strict`` job cannot run without an answer, so it waits as long as a call takes.
+
+    Raises StoreError, also when there is no answer after ``most_s`` seconds.
 
     :param opened: opens the store, or raises StoreError.
+    :param over: is set when the thread has finished. Until then its answer may still write a row for this run.
     """
+    too_late = threading.Event()
 
-    def __init__(self, request: AskRequest, opened: Callable[[], Store]) -> None:
-        self._request, self._opened = request, opened
-        self._too_late, self._over = threading.Event(), threading.Event()
-
-    def answer(self, most_s: float = 20.0) -> tuple[Store, AskAnswer]:
-        """Return the store and its answer. Raises StoreError, also when there is none after ``most_s`` seconds.
-
-        A ``strict`` job cannot run without an answer, so it waits as long as a call takes.
-        """
-
-        def call() -> tuple[Store, AskAnswer]:
-            try:
-                return retried(self._ask, most_s)
-            finally:
-                self._over.set()
-
-        try:
-            return bounded(call, None if self._request.job.strict else most_s)
-        except TimeoutError:
-            raise StoreError(f"The store has not answered for {most_s:g} s.") from None
-        finally:
-            self._too_late.set()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the thread has finished. Until then its answer may still write a row for this run."""
-        return self._over.is_set()
-
-    def _ask(self) -> tuple[Store, AskAnswer]:
-        if self._too_late.is_set():
+    def once() -> tuple[Store, AskAnswer]:
+        if too_late.is_set():
             raise StoreError("The time limit of the question has passed.")
-        store = self._opened()
-        asked = store.ask(self._request)
-        if self._too_late.is_set():
+        store = opened()
+        asked = store.ask(request)
+        if too_late.is_set():
             store.tell(asked.trial.key, State.ABANDONED, Report(observation=Observation()), reason="answered too late")
         return store, asked
+
+    def call() -> tuple[Store, AskAnswer]:
+        try:
+            return retried(once, most_s)
+        finally:
+            over.set()
+
+    try:
+        return bounded(call, None if request.job.strict else most_s)
+    except TimeoutError:
+        raise StoreError(f"The store has not answered for {most_s:g} s.") from None
+    finally:
+        too_late.set()
 
 
 def drain_for_a_while(store: Store, port: VariablePort, job_id: str, state_dir: Path, most_s: float = 5.0) -> None:
@@ -155,7 +148,14 @@ def drain_for_a_while(store: Store, port: VariablePort, job_id: str, state_dir: 
 def default_trial(request: AskRequest, error: StoreError) -> Trial:
     """The trial of a run whose store could not be asked: the default batch size, and no number yet."""
     reason = str(error) if isinstance(error, UndefinedConnectionError) else "The store could not be asked."
-    live = read_settings(within(AirflowVariables().get, SETTINGS_S), request.job_id, request.job.batch_sizes) or {}
+    live = (
+        read_settings(
+            lambda name: bounded(lambda: AirflowVariables().get(name), SETTINGS_S),
+            request.job_id,
+            request.job.batch_sizes,
+        )
+        or {}
+    )
     job = request.job.with_settings(live)  # the job version that the result will belong to
     takes = f" This run takes {job.default_batch_size}, the default." if job.chooses_size else ""
     decision = fallback(job, why=f"{reason}{takes}", finish_by_s=request.finish_by_s)

@@ -38,7 +38,8 @@ class ZeusCommandOperator(ReportsCost, StartsLater, BaseOperator):
     ``zeus_cost``. Raises AirflowException when the command fails, BelowTargetError where the job requires its target.
 
     :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs. Default: the command runs as it is,
-        without ``ZEUS_BATCH_SIZE`` and a plan, and what the task takes is measured.
+        without ``ZEUS_BATCH_SIZE``, and what the task takes is measured. With ``ZeusJob(eta=0.5)`` and
+        ``ZeusRun.from_env()`` around the loop of a script, the steps of its training tune the power limit.
     :param command: a list of arguments, or a text for ``bash -c``; templated. A text whose template holds user input
         (``dag_run.conf``, ``params``) is a shell injection: use a list there.
     :param env: variables to add, templated; all of them reach the command.
@@ -97,7 +98,7 @@ class ZeusCommandOperator(ReportsCost, StartsLater, BaseOperator):
 
     def train_now(self, context: Context) -> str:
         """Ask the store, run the command once or once per attempt, report; return the last line of its output."""
-        from airflow_provider_zeus.operators.measured import measured, run_command
+        from airflow_provider_zeus.operators.measured import StepsOfCommand, measured, run_command, telling_nothing
         from airflow_provider_zeus.operators.recurrence import Recurrence
         from airflow_provider_zeus.operators.supervise import supervise
         from airflow_provider_zeus.training.process import slurm
@@ -118,7 +119,13 @@ class ZeusCommandOperator(ReportsCost, StartsLater, BaseOperator):
             command = [sys.executable, "-I", "-S", slurm.__file__, *command]
         try:
             if not job.chooses_size:
-                return measured(recurrence, lambda _: run_command(command, environ, cwd))
+                return measured(
+                    recurrence,
+                    lambda steps: run_command(
+                        command, {**environ, **(steps.environ if steps else telling_nothing(recurrence.plan))}, cwd
+                    ),
+                    StepsOfCommand,
+                )
             return supervise(recurrence, command, environ, cwd)
         except BaseException as error:
             recurrence.reporter.never_trained(error)

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.power.factory import GPU_LOCK_WAIT_S
+from airflow_provider_zeus.power.factory import HostSettings
 from airflow_provider_zeus.private_files import is_shared, make_folder, share_with
 from airflow_provider_zeus.store.open import state_dir
 
@@ -19,18 +19,14 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ZeusConfig:
+class ZeusConfig(HostSettings):
     """What a task needs of the section ``[zeus]`` of Airflow's configuration."""
 
     enabled: str = ON
     state_dir: Path
     heartbeat_s: float
     lease_s: float
-    cpu_watts: float | None  # of one busy core
-    power_read_only: bool
-    power_socket: str = ""  # of the helper that sets power limits
     attempt_root: str | None = None  # parent of run.attempt_dir
-    gpu_lock_wait_s: float = GPU_LOCK_WAIT_S
     shared_group: str = ""  # of the folders that are made here; empty: this user alone
 
     @classmethod
@@ -63,7 +59,7 @@ class ZeusConfig:
             power_read_only=conf.getboolean("zeus", "power_read_only", fallback=False),
             power_socket=conf.get("zeus", "power_socket", fallback="").strip(),
             attempt_root=conf.get("zeus", "attempt_root", fallback="").strip() or None,
-            gpu_lock_wait_s=conf.getfloat("zeus", "gpu_lock_wait_s", fallback=GPU_LOCK_WAIT_S),
+            gpu_lock_wait_s=conf.getfloat("zeus", "gpu_lock_wait_s", fallback=3600.0),
             shared_group=shared_group,
         )
 
@@ -78,11 +74,6 @@ class ZeusConfig:
             log.info(text, self.enabled, size, what)
         job = replace(job, mode="measure", follow=None, start_within=None, start_signal=None)
         return job if self.enabled == MEASURE else replace(job, device="none", log_to=())
-
-    @property
-    def pinned_by(self) -> str | None:
-        """What makes every run take the default batch size; None: nothing does."""
-        return _pinned_by(self.enabled)
 
     def share_folders(self) -> None:
         """Make the shared folders of ``shared_group`` before anything makes them private. Raises nothing."""
@@ -119,7 +110,7 @@ def next_of(job: ZeusJob) -> tuple[ZeusJob, dict[str, Any]]:
     Switched off it sets and waits for nothing, and its default batch size is pinned.
     """
     try:
-        by = _pinned_by(enabled())
+        by = pinned_by(enabled())
     except JobSpecError:  # the run itself says so
         by = None
     if by is None:
@@ -128,5 +119,6 @@ def next_of(job: ZeusJob) -> tuple[ZeusJob, dict[str, Any]]:
     return job, {"pin_batch_size": job.default_batch_size, "pinned_by": by}
 
 
-def _pinned_by(switch: str) -> str | None:
+def pinned_by(switch: str) -> str | None:
+    """What makes every run take the default batch size, by ``[zeus] enabled``; None: nothing does."""
     return None if switch == ON else f"[zeus] enabled = {switch}"

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import PLAIN, UNSEEN, Observation, PowerPoint, State
+from airflow_provider_zeus.model.job_checks import Start
+from airflow_provider_zeus.model.trial import PLAIN, UNSEEN, WHY_COLD, Observation, PlannedAttempt, PowerPoint, State
+from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.power.device import Device
-from airflow_provider_zeus.power.meter import Span, read
+from airflow_provider_zeus.power.task_meter import Counted
 
 ELSEWHERE = "the command trains on another host, which has sent no figure"
+LOOK_S = 3.0  # for the files of a command, which may lie on a share of a network
 NOT_STOPPED = "no ZeusRun was opened: it is seen from outside alone, and runs to its end"
 
 
@@ -22,34 +28,28 @@ class ExternalMeter:
     """Measures energy and time of a device from its construction on, so a command's set-up is included."""
 
     def __init__(self, device: Device) -> None:
-        self._device = device
-        mark = read(device)
-        self._total, self._since_point = Span(mark), Span(mark)
+        self._counted = Counted(device)
 
     def point(self) -> PowerPoint:
         """Return a power point: mean power [W] since the last one."""
-        mark = read(self._device)
-        self._total.advance(mark)
-        self._since_point.advance(mark)
-        point = PowerPoint(
-            t_s=self._total.time_s, power_w=self._since_point.power_w, limit_w=self._device.limit_w(), phase="train"
-        )
-        self._since_point = Span(mark)
-        return point
+        counted = self._counted
+        counted.advance()
+        limit_w = counted.device.limit_w()
+        return PowerPoint(t_s=counted.total.time_s, power_w=counted.take_power_w(), limit_w=limit_w, phase="train")
 
     def observation(self) -> Observation:
         """Return the sums up to now; each figure that cannot be measured from outside is None with its reason."""
-        device, info, total = self._device, self._device.info, self._total
-        total.advance(read(device))
-        energy_j, time_s = total.energy_j, total.time_s or None
+        counted, device, info = self._counted, self._counted.device, self._counted.device.info
+        counted.advance()
+        total, why_not = counted.total, counted.why_not
+        energy_j, time_s = None if why_not else total.energy_j, total.time_s or None
         reasons = dict.fromkeys(("epochs", "samples"), "measured from outside: the command did not report it")
         if info.energy_source == "simulated":
             energy_j, time_s = None, None
             why = "a simulated GPU advances with the steps that a training reports: use ZeusRun.from_env() there"
             reasons |= {"energy_j": why, "time_s": why}
-        elif info.energy_source is None or energy_j is None or total.still:
-            energy_j = None
-            reasons["energy_j"] = device.missing.get("energy_j") or total.reason or total.still or "no source of energy"
+        elif why_not:
+            reasons["energy_j"] = why_not
         return Observation(
             energy_j=energy_j,
             time_s=time_s,
@@ -64,23 +64,12 @@ class ExternalMeter:
         )
 
 
-class NoMeter:
-    """Stands for :class:`ExternalMeter` where the command trains on another host: nothing of it can be seen here."""
-
-    def point(self) -> PowerPoint | None:
-        """No power point."""
-        return None
-
-    def observation(self) -> Observation:
-        """Nothing but the reason. The time that the command ran here would include its wait in a queue."""
-        return Observation(reasons=dict.fromkeys(("energy_j", "time_s", "epochs", "samples"), ELSEWHERE))
-
-
 def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> tuple[State, str | None, Observation]:
     """Return (state, reason, observation) of a command that succeeded and wrote no result.
 
     The last line of its output may be a JSON object with the target's metric and, optionally, ``epochs``, ``samples``
-    (in all) and, where the job's target is set at run time, ``target``. Without ``epochs`` the run counts as one epoch,
+    (in all) and, where the job's target is set at run time, ``target``. ``start`` is the start that was taken, and
+    ``served`` the earlier model's metric. Without ``epochs`` the run counts as one epoch,
     so that whole runs are compared. Without the metric it is not known whether the target was reached: the model is
     kept, and the run teaches nothing about batch sizes.
 
@@ -95,13 +84,20 @@ def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> tuple[State, 
     if missing:
         remedy = f"print it as JSON on its last line, as in {json.dumps(example)}"
         state = State.NO_METRIC if target.metric in missing else State.EXHAUSTED
-        return state, f"the command did not report its {' and '.join(missing)}: {remedy}", seen
+        others = [name for name in reported if re.fullmatch(r"[A-Za-z_][\w./-]{0,39}", name)][:5]
+        did = f"reported {masked(', '.join(others))}, and not" if others else "did not report"
+        if any(f'"{name}"' in last_line for name in missing):
+            did = "reported no finite number as"
+        return state, f"the command {did} its {' and '.join(missing)}: {remedy}", seen
     metric = reported[target.metric]
     epochs, samples = reported.get("epochs", 0.0), reported.get("samples", 0.0)
-    known = {"metric": metric, "target_value": target.value, "epochs": epochs if epochs > 0 else 1.0}
+    known: dict[str, Any] = {"metric": metric, "target_value": target.value, "epochs": epochs if epochs > 0 else 1.0}
     known |= {"samples": int(samples)} if 1 <= samples < 2**53 else {}
+    known |= {"served": reported["served"]} if "served" in reported else {}
+    if started := re.search(rf'"start": ?"({"|".join(Start)})"', last_line):
+        known["start"] = Start(started[1])
     reasons = {name: why for name, why in seen.reasons.items() if name not in known}
-    seen = replace(seen, **known, reasons=reasons)  # type: ignore[arg-type]
+    seen = replace(seen, **known, reasons=reasons)
     if why := target.misread(metric):
         return State.EXHAUSTED, f"whether it reached its target is not known: {why}", seen
     if target.reached(metric):
@@ -109,10 +105,22 @@ def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> tuple[State, 
     return State.EXHAUSTED, f"ended at {metric:g}, below target", seen
 
 
-def seen_to_use(seen: Observation, batch_size: int, command: Sequence[str], cwd: str | None) -> Observation:
-    """The observation of a command that opened no ZeusRun, with whether it is seen to use its batch size."""
-    reasons = {**seen.reasons, PLAIN: NOT_STOPPED}
-    if not names(command, cwd, "ZEUS_BATCH_SIZE"):
+def seen_to_use(seen: Observation, planned: PlannedAttempt, command: Sequence[str], cwd: str | None) -> Observation:
+    """The observation of a command that opened no ZeusRun, with whether it is seen to use its batch size and start.
+
+    Where its files do not answer in time, as on a share of a network that hangs, nothing is said of it.
+    """
+    reasons, batch_size = {**seen.reasons, PLAIN: NOT_STOPPED}, planned.batch_size
+    sees_start = planned.start is None or seen.start is not None
+    try:
+        is_named = bounded(lambda: names(command, cwd, "ZEUS_BATCH_SIZE"), LOOK_S)
+        starts = sees_start or bounded(lambda: names(command, cwd, "ZEUS_START"), LOOK_S)
+    except TimeoutError:
+        is_named = starts = True
+    if not sees_start:
+        seen = replace(seen, start=planned.start if starts else Start.COLD)
+        reasons |= {} if starts else {WHY_COLD: "the start is not seen to be used: read it from ZEUS_START"}
+    if not is_named:
         reasons[UNSEEN] = (
             f"the command is not seen to use batch size {batch_size}: it opened no ZeusRun, and neither its words nor "
             "a script that they lead to have ZEUS_BATCH_SIZE"
@@ -122,15 +130,19 @@ def seen_to_use(seen: Observation, batch_size: int, command: Sequence[str], cwd:
 
 def names(command: Sequence[str], cwd: str | None, *words: str, most_files: int = 50) -> bool:
     """Whether a command has one of these words, or a script or module of this host that it leads to does."""
-    top = Path(cwd or ".")
-    known, texts = {top}, [(top, " ".join(command), re.split(r"[\s'\"();|&<>=]+", " ".join(command))[:500])]
-    for folder, text, named in texts:  # it grows
+    top, line = Path(cwd or "."), " ".join(command)
+    known, folders = {top}, [top]  # folders: those that are named, as by ``cd``
+    texts = [(top, line, re.split(r"[\s'\"();|&<>={}$:,]+", line)[:500])]
+    for folder, text, named in texts:  # it grows, as folders does
         if any(word in text for word in words):
             return True
-        for name in named:
-            modules = [f"{name.replace('.', '/')}{end}" for end in (".py", "/__init__.py", "/__main__.py")]
-            for path in dict.fromkeys(base / each for base in (folder, top) for each in (name, *modules)):
+        for name in filter(None, named):
+            ends = (".py", "/__init__.py", "/__main__.py")
+            meant = [name, os.path.basename(name), *(f"{name.replace('.', '/')}{end}" for end in ends)]
+            for path in dict.fromkeys(base / each for base in (folder, *folders) for each in meant):
                 try:
+                    if path.is_dir() and path not in folders and len(folders) < 10:
+                        folders.append(path)
                     if path in known or len(texts) > most_files or not path.is_file():
                         continue
                     known.add(path)
@@ -138,7 +150,7 @@ def names(command: Sequence[str], cwd: str | None, *words: str, most_files: int 
                         said = file.read(2**20).decode(errors="replace")
                 except (OSError, ValueError):
                     continue
-                found = re.findall(r"(?:\bimport|\bfrom|-m)\s+\.?([\w.]+)|([\w./-]+\.\w{1,6})\b", said)
+                found = re.findall(r"(?:\bimport|\bfrom|-m|\bcd)\s+\.?([\w./-]+)|([\w./-]+\.\w{1,6})\b", said)
                 texts.append((path.parent, said, [each for pair in found for each in pair if each][:200]))
     return False
 

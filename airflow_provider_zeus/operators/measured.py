@@ -1,30 +1,41 @@
-"""A task that is measured as it is: nothing is set, nothing is chosen, and its code knows nothing of it."""
+"""A task whose batch size is its own: what it takes is measured; where its job says so, its steps tune the limit."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any, TypeVar
 
 from airflow_provider_zeus.airflow_compat import masked
-from airflow_provider_zeus.model.trial import Observation, PowerPoint, State
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import LIMIT, Observation, PowerPoint, ProfileSample, State, summed_with_marks
+from airflow_provider_zeus.operators.collect import MOST_STARTS, LinesOfPlan
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.operators.supervise import READ_S as OUTPUT_S
 from airflow_provider_zeus.operators.supervise import ended
 from airflow_provider_zeus.patience import bounded, outlived
-from airflow_provider_zeus.power.device import NoneDevice, default_state_dir
+from airflow_provider_zeus.power.device import Device, NoneDevice, default_state_dir
 from airflow_provider_zeus.power.simulated.gpu import PREFIX
 from airflow_provider_zeus.power.task_meter import TaskMeter
 from airflow_provider_zeus.training.attempt_loop import error_text
+from airflow_provider_zeus.training.leading import of_all
 from airflow_provider_zeus.training.plan_progress import Heartbeat
-from airflow_provider_zeus.training.process.child import Child
+from airflow_provider_zeus.training.process.child import Child, Follower
+from airflow_provider_zeus.training.profiling.sweep import drain
 from airflow_provider_zeus.training.protocol import environment
+from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.protocol.sender import ENDED_AT_S, ResultSender
 from airflow_provider_zeus.training.ranks import ALONE
-from airflow_provider_zeus.training.step_tuner import StepTuner
+from airflow_provider_zeus.training.step_tuner import READ_S, StepTuner
 from airflow_provider_zeus.training.trackers import Trackers
 
 T = TypeVar("T")
@@ -32,22 +43,22 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 LOOK_S = 2.0  # between two looks at which GPUs the task uses
-READ_S = 5.0  # how long a driver may take to answer; after that the task is measured by the clock alone
-TORCH_S = 0.2  # between two looks whether the training has loaded torch
-STEERED = {  # by name, what ends a task without an error
-    "AirflowSkipException": "the task skipped itself",
-    "DownstreamTasksSkipped": "the task skipped those after it",
-    "TaskDeferred": "the task was deferred; what it does after that is not measured",
-    "AirflowRescheduleException": "the task was rescheduled",
-    "DagRunTriggerException": "the task triggered another DAG",
-}
+S = TypeVar("S", StepTuner, "StepsOfCommand")
 
 
-def measured(recurrence: Recurrence, call: Callable[[StepTuner | None], T]) -> T:
+def measured(recurrence: Recurrence, call: Callable[[S | None], T], steps: type[S]) -> T:
     """Return what ``call`` returns; what it takes goes to the reporter. Raises what it raises, and nothing of ours.
 
-    :param call: gets what tunes the power limit by the steps of the training; None: nothing does.
+    :param call: gets what hears of the steps of the training; None: nothing does.
+    :param steps: ``StepTuner`` for a function in this process, ``StepsOfCommand`` for a command.
     """
+    steers = {  # by name, what ends a task without an error
+        "AirflowSkipException": "the task skipped itself",
+        "DownstreamTasksSkipped": "the task skipped those after it",
+        "TaskDeferred": "the task was deferred; what it does after that is not measured",
+        "AirflowRescheduleException": "the task was rescheduled",
+        "DagRunTriggerException": "the task triggered another DAG",
+    }
     plan, meter, tuner = recurrence.plan, None, None
     with outlived("begin to measure this task"):
         state_dir, simulated = plan.state_dir or default_state_dir(), None
@@ -57,11 +68,10 @@ def measured(recurrence: Recurrence, call: Callable[[StepTuner | None], T]) -> T
             meter = TaskMeter((), NoneDevice(why=ELSEWHERE), lambda _: None)
         else:
             meter = TaskMeter.open(plan.job.device, state_dir, cpu_watts=plan.cpu_watts, simulated=simulated)
-        if simulated is not None or plan.job.mode in ("optimize", "observe"):
-            tuner = StepTuner(plan, state_dir, simulated)
-            tuner.look()  # torch may be loaded already
+        if not recurrence.elsewhere and (steps is StepsOfCommand or StepTuner.is_asked_for(plan.job)):
+            tuner = steps(plan, state_dir, simulated)
     lines = MeasuredLines(recurrence, meter, tuner)
-    beats = Heartbeat(lines.beat, TORCH_S if tuner else min(LOOK_S, plan.heartbeat_s))
+    beats = Heartbeat(lines.beat, min(LOOK_S, plan.heartbeat_s))
     state = State.FAILED
     reason: str | None = "its end is not known"
     try:
@@ -69,7 +79,7 @@ def measured(recurrence: Recurrence, call: Callable[[StepTuner | None], T]) -> T
         state, reason = State.DONE, None
         return value
     except BaseException as error:
-        steered = next((STEERED[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in STEERED), None)
+        steered = next((steers[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in steers), None)
         state, reason = (State.DONE, steered) if steered else (State.FAILED, error_text(error))
         raise
     finally:
@@ -87,10 +97,83 @@ def measured(recurrence: Recurrence, call: Callable[[StepTuner | None], T]) -> T
                     meter.close()
 
 
+class StepsOfCommand:
+    """What a command tells of its steps by ``ZeusRun.from_env()`` around its loop; in the place of a StepTuner.
+
+    :param device: the simulated GPU that its steps advance.
+    """
+
+    def __init__(self, plan: Plan, state_dir: str, device: Device | None = None) -> None:
+        held = plan.gpus_held if device is None or device.uuid is None else (device.uuid,)
+        handed = replace(plan, state_dir=state_dir, gpus_held=held).to_json()
+        self.environ = telling_nothing(plan)
+        self._told: dict[str, Observation] = {}  # newest of each start
+        self._looking = Lock()  # the heartbeat's thread looks too
+        self._unsent: deque[ProfileSample] = deque()
+        self._kept, self._of_plan, self._follower = ExitStack(), LinesOfPlan(plan), None
+        self._tunes = plan.job.tries_limits
+        with outlived("make a folder for what the command tells of its steps"):
+            made = TemporaryDirectory(prefix="zeus-", ignore_cleanup_errors=True)
+            folder = Path(self._kept.enter_context(made))
+            (folder / "plan.json").write_text(handed, encoding="utf-8")
+            self._follower = Follower(folder / "result.jsonl")
+            self.environ = {
+                environment.PLAN: f"{folder / 'plan.json'}",
+                environment.RESULT: f"{folder / 'result.jsonl'}",
+            }
+
+    def look(self) -> None:
+        """Read what the command has told since the last call."""
+        with self._looking:
+            for line in self._of_plan.known(self._follower.news() if self._follower else ()):
+                self._unsent.extend(line.profile)
+                if line.observation is None:
+                    continue
+                if line.observation.samples is None:  # its steps could not be counted any more
+                    self._told.pop(line.start_id, None)
+                elif line.start_id in self._told or len(self._told) < MOST_STARTS:
+                    self._told[line.start_id] = line.observation
+
+    def take_unsent(self) -> tuple[ProfileSample, ...]:
+        """The profile samples since the last call."""
+        return summed_with_marks(drain(self._unsent))
+
+    def observed(self, seen: Observation) -> Observation:
+        """What was measured of the command, with what its steps told."""
+        names = ("samples", "step_kind", "excess_j", "excess_s", "power_limit_w", "limit_found_w")
+        if not (told := [*self._told.values()]):
+            return seen
+        reasons = dict(seen.reasons)
+        for each in told:
+            reasons |= {name: why for name, why in each.reasons.items() if name == LIMIT}
+        figures = of_all([{name: getattr(each, name) for name in names} for each in told])
+        found = {name: value for name, value in figures.items() if value is not None}
+        return replace(seen, **found, reasons=reasons)
+
+    def stop(self) -> None:
+        """Read what the command told last."""
+        self.look()
+        if self._tunes and not self._told:
+            log.info("Zeus tuned no power limit: no ZeusRun.from_env() of this command told optimizer steps.")
+
+    def close(self) -> None:
+        """Remove the folder."""
+        self._kept.close()
+
+
+def telling_nothing(plan: Plan) -> dict[str, str]:
+    """Variables of a command that tells nothing here: in it ``ZeusRun.from_env()`` does nothing, and fails nothing."""
+    spec = ZeusJob(mode="measure", device="none").to_dict()
+    inert = replace(plan, spec=spec, profile=(), limits_found_w={}, signal=None, previous=None)
+    return {environment.PLAN: inert.to_json()}
+
+
 class MeasuredLines:
     """Writes the result lines of a task that is measured alone."""
 
-    def __init__(self, recurrence: Recurrence, meter: TaskMeter | None, tuner: StepTuner | None) -> None:
+    def __init__(
+        self, recurrence: Recurrence, meter: TaskMeter | None, tuner: StepTuner | StepsOfCommand | None
+    ) -> None:
         self._plan, self._meter, self._tuner, self._pid = recurrence.plan, meter, tuner, os.getpid()
         self._sender = ResultSender(recurrence.reporter)
         self._began_s = self._beat_s = time.monotonic()  # time of the last heartbeat

@@ -13,7 +13,13 @@ from airflow_provider_zeus.model.trial import DeviceInfo, Trial
 from airflow_provider_zeus.operators.config import OFF, enabled
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.reports.run_figures import RunFigures
-from airflow_provider_zeus.reports.run_metrics import Metric, budget_metrics, job_metrics, trial_metrics
+from airflow_provider_zeus.reports.run_metrics import (
+    Metric,
+    budget_metrics,
+    hardware_metrics,
+    job_metrics,
+    trial_metrics,
+)
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +35,7 @@ def send_run(run: RunFigures) -> None:
         log.info("Zeus sends no saving and no believed cost of this run as metrics: %s", error)
     newest = run.ended[-100:]  # a result from another host may have many
     _send(lambda: [*trial_metrics(newest, run.newest), *of_job])
+    _send_hardware(newest, run.newest)
 
 
 def send_budgets(trial: Trial, budgets: Sequence[BudgetUse], device: DeviceInfo | None) -> None:
@@ -67,6 +74,27 @@ def _send(metrics: Callable[[], Iterable[Metric]]) -> None:
                 Stats.gauge(name, metric.value, tags=tags)
     except Exception:
         log.warning("Zeus could not send the metrics of this run.", exc_info=True)
+
+
+def _send_hardware(trials: Sequence[Trial], newest: Sequence[Trial]) -> None:
+    """Send OpenTelemetry's own names through the provider that Airflow's Stats has set up: without Airflow's prefix."""
+    from airflow.sdk import conf
+
+    try:
+        if any(map(_config, ("statsd_datadog_enabled", "statsd_on"))) or not conf.getboolean(
+            "zeus", "otel_hardware_names", fallback=False
+        ):
+            return
+        from opentelemetry import metrics
+
+        meter = metrics.get_meter("airflow_provider_zeus")
+        for metric in hardware_metrics(trials, newest):
+            if metric.total:
+                meter.create_counter(metric.name, metric.unit).add(metric.value, dict(metric.tags))
+            else:
+                meter.create_gauge(metric.name, metric.unit).set(metric.value, dict(metric.tags))
+    except Exception:
+        log.warning("Zeus could not send hw.energy and hw.power of this run.", exc_info=True)
 
 
 def named(metric: Metric) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import attr
@@ -11,38 +13,18 @@ from airflow.providers.openlineage.extractors import OperatorLineage
 from openlineage.client.facet_v2 import RunFacet
 
 FACET = "zeus_cost"
-SCHEMA_URL = "urn:airflow-provider-zeus:schemas:1-0-0:ZeusRunFacet"  # schemas/1-0-0/ZeusRunFacet.json of this package
+SCHEMA = json.loads((Path(__file__).parents[1] / "schemas/1-0-0/ZeusRunFacet.json").read_text(encoding="utf-8"))
 
 
-@attr.define(kw_only=True)
-class ZeusRunFacet(RunFacet):
-    """What a run cost. Energies [J], times [s], limit [W], CO2e [g]; None, so left out, where it is not known."""
-
-    jobId: str | None = None  # noqa: N815
-    batchSize: int | None = None  # noqa: N815
-    powerLimitW: float | None = None  # noqa: N815
-    energyJ: float | None = None  # noqa: N815
-    energySource: str | None = None  # noqa: N815
-    timeS: float | None = None  # noqa: N815
-    timeSource: str | None = None  # noqa: N815
-    money: float | None = None
-    currency: str | None = None
-    moneySource: str | None = None  # noqa: N815
-    co2eG: float | None = None  # noqa: N815
-    co2eSource: str | None = None  # noqa: N815
-    savedJ: float | None = None  # noqa: N815
-    savedLowJ: float | None = None  # noqa: N815
-    savedHighJ: float | None = None  # noqa: N815
-    savedS: float | None = None  # noqa: N815
-    savedLowS: float | None = None  # noqa: N815
-    savedHighS: float | None = None  # noqa: N815
-    savedVerdict: str | None = None  # noqa: N815
-    savedSource: str | None = None  # noqa: N815
-    defaultBatchSize: int | None = None  # noqa: N815
-
+class _OfOurSchema(RunFacet):
     @staticmethod
     def _get_schema() -> str:
-        return SCHEMA_URL
+        return str(SCHEMA["$id"])
+
+
+# What a run cost: a field for each property of the schema; None, so left out, where it is not known.
+_fields = {name: attr.ib(default=None) for name in SCHEMA["properties"] if not name.startswith("_")}
+ZeusRunFacet = attr.make_class("ZeusRunFacet", _fields, bases=(_OfOurSchema,), kw_only=True, slots=True)
 
 
 def lineage_of(figures: Mapping[str, Any]) -> OperatorLineage[Any, RunFacet]:

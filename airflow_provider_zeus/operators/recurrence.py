@@ -5,32 +5,33 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
-from airflow_provider_zeus.errors import JobSpecError, StoreError
-from airflow_provider_zeus.model.budget import WARN_AT, Allowance
+from airflow_provider_zeus.errors import BudgetSpentError, JobSpecError, StoreError
+from airflow_provider_zeus.model.budget import STOPS, WARN_AT, Allowance
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import RUN_TYPES
 from airflow_provider_zeus.model.trial import DeviceInfo, Origin, Trial
 from airflow_provider_zeus.operators.alerts import RunAlerts
 from airflow_provider_zeus.operators.asking import ask, default_trial
-from airflow_provider_zeus.operators.config import OFF, ZeusConfig
+from airflow_provider_zeus.operators.config import OFF, ZeusConfig, enabled, pinned_by
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE
 from airflow_provider_zeus.operators.metrics import send_budgets
-from airflow_provider_zeus.operators.mixins import DECISION, job_id_of, push
+from airflow_provider_zeus.operators.mixins import DECISION, family_of, job_id_of, push
 from airflow_provider_zeus.operators.result_reporter import RUN_S, ResultReporter
 from airflow_provider_zeus.operators.schedule import finish_by_s, runs_left
 from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.power.device import Device, NoneDevice
-from airflow_provider_zeus.power.factory import device_of
+from airflow_provider_zeus.power.factory import HostSettings, device_of
 from airflow_provider_zeus.power.limits.gpu_lock import held_here
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.private_files import make_folder
 from airflow_provider_zeus.signals.follow import Followed
-from airflow_provider_zeus.signals.hours import HourPrices, own_signals, read_signal
+from airflow_provider_zeus.signals.hours import HourPrices, read_signal
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.signals.reading import followed
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest
@@ -88,35 +89,32 @@ class Recurrence:
         signal = followed(job) if job.strict else None  # without its signal a strict job opens no trial
         device = device_for(job, config, elsewhere=elsewhere or not job.chooses_size)
         asked_for = None if elsewhere or not job.chooses_size else device.info
-        request = ask_request(job, context, asked_for, lease_s=config.lease_s, part=part, pinned_by=config.pinned_by)
+        request = ask_request(job, context, asked_for, lease_s=config.lease_s, part=part)
         overlap_possible = context["task"].max_active_tis_per_dag != 1
         begun_s = time.monotonic()
-        store, asked, reopen = ask_watched(request, context, conn_id, config, overlap_possible=overlap_possible)
-        reporter = ResultReporter(
-            store,
-            AirflowVariables(),
-            asked.trial,
-            lease_s=config.lease_s,
-            state_dir=config.state_dir,
-            left_s=max(RUN_S - (time.monotonic() - begun_s), 0.0),
-            reopen=reopen,
-        )
-        try:
-            if part is None and job.chooses_size:
-                say_shared(asked)
-            reporter.prices = HourPrices(
-                began_s=asked.trial.opened_at or time.time(),
-                waited_since_s=waited_since_s,
-                own=own_signals(job),
-                read=partial(read_signal, keeper=store),
+        with ExitStack() as where_it_fails:
+            where_it_fails.callback(outlived("close the device")(device.close))
+            store, asked, reopen = ask_watched(request, context, conn_id, config, overlap_possible=overlap_possible)
+            reporter = ResultReporter(
+                store,
+                AirflowVariables(),
+                asked.trial,
+                lease_s=config.lease_s,
+                state_dir=config.state_dir,
+                left_s=max(RUN_S - (time.monotonic() - begun_s), 0.0),
+                reopen=reopen,
+                prices=HourPrices.of(asked.trial, job, waited_since_s, partial(read_signal, keeper=store)),
             )
-            signal = signal or followed(job, store)
-            plan, decision = decided(asked, context, config, store, signal, None if elsewhere else device)
-        except BaseException as error:
-            reporter.never_trained(error)
-            with outlived("close the device"):
-                device.close()
-            raise
+            try:
+                say_asked(asked, shared=part is None and job.chooses_size)
+                signal = signal or followed(job, store)
+                decision = decision_xcom(asked.trial, store)
+                push(context, DECISION, decision)
+                plan = plan_of(asked, config, device=None if elsewhere else device, signal=signal)
+            except BaseException as error:
+                reporter.never_trained(error)
+                raise
+            where_it_fails.pop_all()
         opened = (lambda: store) if store else reopen
         return cls(plan=plan, device=device, reporter=reporter, decision=decision, opened=opened, elsewhere=elsewhere)
 
@@ -139,14 +137,7 @@ def device_for(job: ZeusJob, config: ZeusConfig, *, elsewhere: bool) -> Device:
     """
     device: Device = NoneDevice(job.max_power_w, why=ELSEWHERE)
     if not elsewhere:
-        device = device_of(
-            job,
-            config.state_dir,
-            cpu_watts=config.cpu_watts,
-            read_only=config.power_read_only,
-            power_socket=config.power_socket,
-            gpu_lock_wait_s=config.gpu_lock_wait_s,
-        )
+        device = device_of(job, config.state_dir, config)
     info = device.info
     if (limits := device.limit_range()) is not None:  # before asking: a wrong job opens no trial
         limits.check(job.power_limits_w or (), info.model)
@@ -156,26 +147,6 @@ def device_for(job: ZeusJob, config: ZeusConfig, *, elsewhere: bool) -> Device:
     elif info.energy_source == "simulated":
         log.warning("Time and energy of this run are those of the %s: simulated, not measured.", info.model)
     return device
-
-
-def decided(
-    asked: AskAnswer,
-    context: Mapping[str, Any],
-    config: ZeusConfig,
-    store: Store | None,
-    signal: Followed | None,
-    device: Device | None,
-) -> tuple[Plan, Mapping[str, Any]]:
-    """Say what was decided, also as XCom; return (the plan, that XCom).
-
-    :param signal: that the power limit follows.
-    :param device: of the training, which is on this host then; None: it is on another one.
-    """
-    say_budgets(asked)
-    decision = decision_xcom(asked.trial, store)
-    push(context, DECISION, decision)
-    state_dir = None if device is None else str(config.state_dir)
-    return plan_of(asked, config, state_dir=state_dir, device=device, signal=signal), decision
 
 
 def check_shared_root(config: ZeusConfig) -> None:
@@ -199,13 +170,11 @@ def ask_request(
     lease_s: float,
     task_id: str | None = None,
     part: str | None = None,
-    pinned_by: str | None = None,
 ) -> AskRequest:
     """Build the store's request from a task instance: name of the job, key of the trial, origin of the run.
 
     :param task_id: of the task that trains, where that is another one.
     :param part: end of the job's id, by the mapped value.
-    :param pinned_by: what makes the run take the default batch size; None: nothing does.
     """
     ti, dag_run = context["ti"], context["dag_run"]
     run_type = str(getattr(dag_run.run_type, "value", dag_run.run_type))
@@ -230,7 +199,8 @@ def ask_request(
         ),
         device=device,
         lease_s=lease_s,
-        pinned_by=pinned_by,
+        pinned_by=pinned_by(enabled()),
+        family=family_of(job, ti, task_id=task_id, part=part),
         finish_by_s=finish_by_s(job, context),
         runs_left=None if job.expected_runs else runs_left(context),
         allowances=allowances(job),
@@ -246,7 +216,11 @@ def ask_watched(
     overlap_possible: bool,
     trains_here: bool = True,
 ) -> tuple[Store | None, AskAnswer, Callable[[], Store]]:
-    """:func:`ask`, with looks for events at the decision and, where this task trains, at its end."""
+    """:func:`ask`, with looks for events at the decision and, where this task trains, at its end.
+
+    Raises Airflow's AirflowSkipException or AirflowFailException: a budget is used up, and the job stops for it.
+    """
+    from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
     def watch(trial: Trial, *, stored: bool, reopen: Callable[[], Store]) -> None:
         looks = RunAlerts(context=context, trial=trial, stored=stored, reopen=reopen)
@@ -260,6 +234,10 @@ def ask_watched(
     except StoreError as error:  # of a strict job
         watch(default_trial(request, error), stored=False, reopen=partial(open_store, conn_id, create=False))
         raise
+    except BudgetSpentError as spent:
+        stops = request.job.on_budget
+        why = f"{STOPS[stops]} until then (on_budget={stops!r}). To run before that, raise the budget"
+        raise {"skip": AirflowSkipException, "fail": AirflowFailException}[stops](f"Zeus: {spent}. {why}.") from None
     watch(asked.trial, stored=store is not None, reopen=reopen)
     return store, asked, reopen
 
@@ -276,20 +254,13 @@ def allowances(job: ZeusJob) -> list[Allowance]:
     return [allowance for allowance in found if not isinstance(allowance, str)]
 
 
-def say_budgets(asked: AskAnswer) -> None:
-    """Log budgets of which 80 % and more are spent; send metrics of all."""
-    send_budgets(asked.trial, asked.budgets, asked.profile_device)
-    for used in asked.budgets:
-        if used.share >= WARN_AT:
-            job = asked.trial.job
-            stopped = used.share >= 1 and job.on_budget == "incumbent"
-            log.warning("Zeus: %s.%s", used.text, " No other batch size is tried until then." if stopped else "")
+def say_asked(asked: AskAnswer, *, shared: bool) -> None:
+    """Log budgets of which 80 % and more are spent, and send metrics of all.
 
-
-def say_shared(asked: AskAnswer) -> None:
-    """Warn where other map indexes of the task train the same job."""
+    :param shared: warn where other map indexes of the task train the same job.
+    """
     trial = asked.trial
-    if asked.shared_with:
+    if shared and asked.shared_with:
         log.warning(
             "Task %s is mapped, and its map indexes %s share the job %s: Zeus learns from all of them as from one "
             "training. If each has its own data or model, name the mapped argument that tells them apart: "
@@ -298,6 +269,11 @@ def say_shared(asked: AskAnswer) -> None:
             ", ".join(map(str, sorted({trial.origin.map_index, *asked.shared_with}))),
             visible(trial.job_id),
         )
+    send_budgets(trial, asked.budgets, asked.profile_device)
+    for used in asked.budgets:
+        if used.share >= WARN_AT:
+            stops = STOPS.get(trial.job.on_budget) if used.share >= 1 else None
+            log.warning("Zeus: %s.%s", used.text, f" {stops} until then." if stops else "")
 
 
 def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
@@ -307,9 +283,10 @@ def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
         "trial": trial.number or None,
         "batch_size": trial.batch_size,
         "phase": trial.planned.phase.value,
+        **({"start": trial.planned.start.value} if trial.planned.start else {}),
         "why": trial.planned.why,
         "store": store.identity.partition(":")[0] if store else None,  # its kind alone: viewers may read XComs
-        **trial.decision.to_dict(),
+        **{name: value for name, value in trial.decision.to_dict().items() if name != "family"},  # two kB of numbers
     }
 
 
@@ -317,14 +294,12 @@ def plan_of(
     asked: AskAnswer,
     config: ZeusConfig,
     *,
-    state_dir: str | None = None,
     device: Device | None = None,
     signal: Followed | None = None,
 ) -> Plan:
     """Build the plan of the training process from the store's answer.
 
-    :param state_dir: ``[zeus] state_dir`` of the host that trains; None: the default there.
-    :param device: of the training, where this process has opened it.
+    :param device: of the training, which is on this host then; None: it is on another one.
     :param signal: that its power limit follows.
     """
     simulated = device is not None and device.info.energy_source == "simulated"
@@ -346,11 +321,8 @@ def plan_of(
         previous=asked.previous,
         signal=signal,
         heartbeat_s=config.heartbeat_s,
-        state_dir=state_dir,
+        state_dir=None if device is None else str(config.state_dir),
         attempt_root=config.attempt_root,
-        cpu_watts=config.cpu_watts,
-        power_read_only=config.power_read_only,
-        power_socket=config.power_socket,
-        gpu_lock_wait_s=config.gpu_lock_wait_s,
         gpus_held=held,
+        **{each.name: getattr(config, each.name) for each in fields(HostSettings)},
     )

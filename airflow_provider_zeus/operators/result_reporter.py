@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import logging
+import random
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
 from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import Observation, State, Trial
-from airflow_provider_zeus.operators.result_writer import QueuedLine, ResultWriter, StoreThread, planned_of
-from airflow_provider_zeus.patience import outlived
+from airflow_provider_zeus.operators.result_writer import ResultWriter, StoreThread, planned_of
+from airflow_provider_zeus.patience import outlived, pauses
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.signals.hours import HourPrices
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 RUN_S = 30.0  # a run waits for its store this long in all: question, beginnings and ends of attempts
 PRICED_S = 6.0  # limit of reading the prices of its hours at the end of an attempt
-BEGIN_S = 1.0  # limit for the beginning of an attempt
 STOPPED_S = 1.0  # in all, once the task is being stopped: Airflow kills it 5 s after its signal
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +43,16 @@ class ResultReporter:
     """Sink of one plan's result lines. Raises nothing, and no heartbeat waits for the store.
 
     A thread writes to the store. The end of an attempt waits for it, for half of what is left of the run's
-    :data:`RUN_S` seconds; an end that is not stored by then is kept in a Variable, or in a file. A task that is being
-    stopped waits for :data:`STOPPED_S` seconds in all, and keeps its ends in files.
+    :data:`RUN_S` seconds, and is tried again meanwhile where that may help. An end that is not stored by then is kept
+    in a Variable, or in a file. A task that is being stopped waits for :data:`STOPPED_S` seconds in all, and keeps its
+    ends in files.
 
     :param store: None where it could not be asked; then ``reopen`` is tried from time to time.
     :param first: trial of the plan's first attempt.
     :param left_s: seconds that this run may still wait.
     :param reopen: opens the store, or raises StoreError.
     :param prices: puts the prices of its hours into the end of an attempt; None: no hours are priced.
+    :param clock: seconds, monotonic.
     """
 
     def __init__(
@@ -62,7 +66,10 @@ class ResultReporter:
         left_s: float = RUN_S,
         reopen: Callable[[], Store] | None = None,
         prices: HourPrices | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self._clock, self._sleep = clock, sleep
         self.prices = prices
         self._port, self._first, self._state_dir = port, first, state_dir
         self._rows = ResultWriter(store, first, lease_s=lease_s, reopen=reopen)
@@ -90,7 +97,7 @@ class ResultReporter:
         elif all((end.start_id, end.attempt) != (line.start_id, line.attempt) for end, _ in self._ends):
             queued = self._thread.put(line)
             if line.kind == "attempt":
-                self._wait(queued, BEGIN_S)
+                self._wait(queued.done.wait, 1.0)
 
     @outlived("write that nothing was trained")
     def never_trained(self, error: BaseException) -> None:
@@ -123,7 +130,7 @@ class ResultReporter:
         """The end with the prices of its hours; asks no signal while the task is being stopped."""
         if self.prices is None or line.observation is None:
             return line
-        begun_s = time.monotonic()
+        begun_s = self._clock()
         try:
             most_s = 0.0 if self.stopped else min(PRICED_S, self._left_s / 4)
             seen = self.prices.priced(line.observation, line.notes.get(ENDED_AT_S), most_s)
@@ -135,27 +142,37 @@ class ResultReporter:
             self.hurry()
             raise
         finally:
-            self._left_s = max(self._left_s - (time.monotonic() - begun_s), 0.0)
+            self._left_s = max(self._left_s - (self._clock() - begun_s), 0.0)
 
     def _end(self, attempt: int, line: ResultLine) -> str | None:
         """Store an attempt's end. Where the store does not take it in time, return the place where it is kept."""
-        queued = self._thread.put(line)
-        begun_s = time.monotonic()
-        if not self._wait(queued, self._left_s if self.stopped else self._left_s / 2):
-            waited_s = time.monotonic() - begun_s
-            return self._keep(attempt, queued.line, StoreError(f"The store has not answered for {waited_s:.1f} s."))
-        return None if queued.error is None else self._keep(attempt, queued.line, queued.error)
+        begun_s, most_s = self._clock(), self._left_s if self.stopped else self._left_s / 2
+        if self._first.batch_size is None and not self.stopped:  # no other end follows
+            most_s = max(most_s, self._left_s - VARIABLE_S)
+        for pause_s in pauses(random.random):
+            queued = self._thread.put(line)
+            is_over = self._wait(queued.done.wait, most_s - (self._clock() - begun_s))
+            line, waited_s = queued.line, self._clock() - begun_s
+            if not is_over:
+                return self._keep(attempt, line, StoreError(f"The store has not answered for {waited_s:.1f} s."))
+            if queued.error is None:
+                return None
+            passing = isinstance(queued.error, StoreError) and queued.error.passing
+            if self.stopped or not passing or waited_s + pause_s >= most_s:
+                return self._keep(attempt, line, queued.error)
+            self._wait(self._sleep, pause_s)
+        raise AssertionError("pauses have no end")
 
-    def _wait(self, queued: QueuedLine, most_s: float) -> bool:
-        """Wait for a line, within what is left of the run's time; whether the thread has dealt with it."""
-        begun_s = time.monotonic()
+    def _wait(self, wait: Callable[[float], T], most_s: float) -> T:
+        """Wait within what is left of the run's time."""
+        begun_s = self._clock()
         try:
-            return queued.done.wait(min(most_s, self._left_s))
+            return wait(min(most_s, self._left_s))
         except BaseException:  # raised by a signal handler
             self.hurry()
             raise
         finally:
-            self._left_s = max(self._left_s - (time.monotonic() - begun_s), 0.0)
+            self._left_s = max(self._left_s - (self._clock() - begun_s), 0.0)
 
     def _keep(self, attempt: int, line: ResultLine, error: Exception) -> str:
         """Keep an end that was not stored; the place in words, "lost" where there is none."""
@@ -164,7 +181,7 @@ class ResultReporter:
         row = replace(first, key=key, planned=planned_of(first, line))
         report = replace(report, points=thinned(report.points))
         port = None if self.stopped else self._port
-        most_s, begun_s = min(VARIABLE_S, self._left_s / 2), time.monotonic()
+        most_s, begun_s = min(VARIABLE_S, self._left_s / 2), self._clock()
         options: dict[str, Any] = {"trial": row, "state_dir": self._state_dir, "most_s": most_s}
         try:
             place = remember(port, key, state, report, first.job_id, line.reason, **options)
@@ -177,7 +194,7 @@ class ResultReporter:
             )
             return "lost"
         finally:
-            self._left_s = max(self._left_s - (time.monotonic() - begun_s), 0.0)
+            self._left_s = max(self._left_s - (self._clock() - begun_s), 0.0)
         log.warning("Zeus could not store the cost of attempt %d: %s It is kept in %s.", attempt, error, visible(place))
         return place
 

@@ -89,11 +89,6 @@ class ResultWriter:
                 lost,
             )
 
-    @property
-    def store(self) -> Store | None:
-        """The store, where it has been opened."""
-        return self._store
-
     def key_of(self, attempt: int) -> TrialKey:
         """Key of an attempt's row, or the one that it would have."""
         return self._keys.get(attempt, replace(self._first.key, attempt=attempt))

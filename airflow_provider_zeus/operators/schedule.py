@@ -30,7 +30,7 @@ def runs_left(context: Mapping[str, Any], most: int = 100) -> int | None:
         after = context.get("data_interval_end" if hasattr(timetable, "interval") else "data_interval_start")
         dates = _dates(timetable, after or context["dag_run"].run_after)
         return None if dates is None else sum(1 for _ in takewhile(lambda date: date <= end, islice(dates, most)))
-    except Exception:  # of a timetable that somebody else has written
+    except Exception:  # of a timetable of the author
         log.warning("Zeus could not count the runs until %s and takes them for many.", end, exc_info=True)
         return None
 
@@ -41,7 +41,7 @@ def interval_s(context: Mapping[str, Any]) -> float | None:
     try:
         dates = None if timetable is None else _dates(timetable, run_after)
         return None if dates is None else (next(dates) - run_after).total_seconds()
-    except Exception:  # of a timetable that somebody else has written
+    except Exception:  # of a timetable of the author
         return None
 
 

@@ -14,9 +14,6 @@ from airflow_provider_zeus.signals.reading import planned_start
 from airflow_provider_zeus.signals.start import Start
 from airflow_provider_zeus.store.open import open_store
 
-REPLAN_S = 900.0  # between two looks at the forecast
-FIRST_S = 60.0  # it does not fire before: Airflow fails tasks whose wait ends while they still defer
-
 
 class ZeusStartTrigger(BaseTrigger):
     """Fires at the cheapest start by the newest forecast, and never after ``latest_s``.
@@ -30,6 +27,9 @@ class ZeusStartTrigger(BaseTrigger):
     :param zeus_conn_id: of the trial log, which keeps the series of services.
     """
 
+    replan_s = 900.0  # between two looks at the forecast
+    first_s = 60.0  # it does not fire before: Airflow fails tasks whose wait ends while they still defer
+
     def __init__(self, start_s: float, latest_s: float, duration_s: float, signal: str, zeus_conn_id: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.start_s, self.latest_s, self.duration_s = start_s, latest_s, duration_s
@@ -37,17 +37,13 @@ class ZeusStartTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Class path and arguments."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", {
-            "start_s": self.start_s,
-            "latest_s": self.latest_s,
-            "duration_s": self.duration_s,
-            "signal": self.signal,
-            "zeus_conn_id": self.zeus_conn_id,
-        }
+        names = ("start_s", "latest_s", "duration_s", "signal", "zeus_conn_id")
+        path = f"{type(self).__module__}.{type(self).__qualname__}"
+        return path, {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Sleep until the start, and look at the forecast anew now and then."""
-        first_s = time.time() + FIRST_S
+        """Sleep until the start, and look at the newest forecast now and then."""
+        first_s = time.time() + self.first_s
         until_s = self.latest_s  # at first: another triggerer may have moved a start that was past before now
         while True:
             await self._replan(until_s)
@@ -55,22 +51,23 @@ class ZeusStartTrigger(BaseTrigger):
             left_s = max(until_s, first_s) - time.time()
             if left_s <= 0:
                 break
-            await asyncio.sleep(min(left_s, REPLAN_S))
+            await asyncio.sleep(min(left_s, self.replan_s))
         yield TriggerEvent({"start_s": self.start_s})  # type: ignore[no-untyped-call]
-
-    def _planned(self) -> tuple[Start, str]:
-        try:
-            keeper = bounded(lambda: open_store(self.zeus_conn_id, create=False), 8.0)
-        except Exception:  # then the service is asked, and nothing is kept
-            keeper = None
-        return planned_start(self.signal, time.time(), self.latest_s, self.duration_s, keeper)
 
     async def _replan(self, until_s: float) -> None:
         """Move the start where the forecast has changed; not from ``until_s`` on."""
         if time.time() >= until_s:
             return
+
+        def planned() -> Start:
+            try:
+                keeper = bounded(lambda: open_store(self.zeus_conn_id, create=False), 8.0)
+            except Exception:  # then the service is asked, and nothing is kept
+                keeper = None
+            return planned_start(self.signal, time.time(), self.latest_s, self.duration_s, keeper)[0]
+
         try:
-            start, _ = await asyncio.to_thread(self._planned)
+            start = await asyncio.to_thread(planned)
         except Exception as error:  # of any kind: raised, it would fail the task
             self.log.warning("Zeus: %s. The start stays as it was planned.", error)
             return

@@ -16,7 +16,7 @@ from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError
 from airflow_provider_zeus.model.trial import UNSEEN, Observation, PowerPoint, State
 from airflow_provider_zeus.operators.collect import LinesOfPlan
-from airflow_provider_zeus.operators.external_meter import ExternalMeter, NoMeter, outcome_of, seen_to_use
+from airflow_provider_zeus.operators.external_meter import ELSEWHERE, ExternalMeter, outcome_of, seen_to_use
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.printable import visible
@@ -27,11 +27,6 @@ from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.protocol.sender import ResultSender
 
 READ_S = 1.0  # how often the result file is read
-NO_RESULT = (
-    "the job left no result. What it cost and whether it reached its target are not known. See that the script trains "
-    "under ZeusRun.from_env(), that sbatch exports ZEUS_PLAN and ZEUS_RESULT, and that its host reaches the folder of "
-    "[zeus] attempt_root (docs/how-to/slurm.md)."
-)
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +74,11 @@ def _judge(recurrence: Recurrence, start: CommandStart, status: int) -> None:
             "run.epochs()."
         )
     if recurrence.elsewhere and not start.start_id:
-        log.warning("Zeus: %s", NO_RESULT)
+        log.warning(
+            "Zeus: the job left no result. What it cost and whether it reached its target are not known. See that the "
+            "script trains under ZeusRun.from_env(), that sbatch exports ZEUS_PLAN and ZEUS_RESULT, and that its host "
+            "reaches the folder of [zeus] attempt_root (docs/how-to/slurm.md)."
+        )
     elif kept is None:
         log.warning("Zeus: the command ended well, but its result does not say that a model is kept.")
 
@@ -127,9 +126,8 @@ class CommandStart:
             self._handed = replace(plan, profile=()).to_json()
         self._follower = Follower(self._result) if self._result else None
         self._of_plan = LinesOfPlan(plan)
-        self._elsewhere = recurrence.elsewhere
-        self._meter: ExternalMeter | NoMeter = NoMeter() if self._elsewhere else ExternalMeter(recurrence.device)
-        if self._elsewhere and self._result:
+        self._meter = None if recurrence.elsewhere else ExternalMeter(recurrence.device)  # None: nothing is seen here
+        if recurrence.elsewhere and self._result:
             self._result.touch()  # a network file system may remember for a while that a file is missing
         self._device = recurrence.device.info  # that the store was asked for
         self._newest: ResultLine | None = None  # of the attempt that runs
@@ -142,6 +140,7 @@ class CommandStart:
             environment.PLAN: self._handed,
             **({environment.RESULT: str(self._result)} if self._result else {}),
             environment.BATCH_SIZE: str(self.plan.attempts[0].batch_size),
+            **({environment.START: start.value} if (start := self.plan.attempts[0].start) else {}),
         }
         try:
             child = Child(command, {**environ, **own}, lambda line: log.info("%s", line), cwd=cwd)
@@ -237,8 +236,7 @@ class CommandStart:
         else:
             seen = self._measured()
             try:
-                point = self._meter.point()
-                points = () if point is None else (point,)
+                points = (self._meter.point(),) if self._meter else ()
             except Exception:
                 log.debug("Zeus could not measure a power point.", exc_info=True)  # _measured() has warned
         self._send("beat", seen, points=points)
@@ -266,13 +264,13 @@ class CommandStart:
         if status or self.start_id:
             self._end_open_attempt(why)
             return
-        size = self.plan.attempts[0].batch_size
+        planned, size = self.plan.attempts[0], self.plan.attempts[0].batch_size
         measured = self._measured()
         state, reason, seen = outcome_of(self.plan.job, last_line, measured)
-        if self._elsewhere:  # its output is in the job's file
+        if self._meter is None:  # its output is in the job's file
             state, reason, seen = State.NO_METRIC, why, measured
         if self._result is not None:  # else it could not have told that it opened a ZeusRun
-            seen = seen_to_use(seen, size, command, cwd)
+            seen = seen_to_use(seen, planned, command, cwd)
         if UNSEEN in seen.reasons:
             log.warning("Zeus: %s. Read it from there, or train under ZeusRun.from_env().", seen.reasons[UNSEEN])
         if state is not State.CONVERGED:
@@ -287,7 +285,12 @@ class CommandStart:
             self._send("end", seen, state=State.FAILED, reason=reason)
 
     def _measured(self) -> Observation:
-        """Energy and time measured from outside. A device that fails costs no command its end."""
+        """Energy and time measured from outside. A device that fails costs no command its end.
+
+        Of a command that trains elsewhere nothing is measured: its time here would include its wait in a queue.
+        """
+        if self._meter is None:
+            return Observation(reasons=dict.fromkeys(("energy_j", "time_s", "epochs", "samples"), ELSEWHERE))
         try:
             return self._meter.observation()
         except Exception:

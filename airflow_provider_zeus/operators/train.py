@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.operators.recurrence import Recurrence
     from airflow_provider_zeus.training.run import ZeusRun
     from airflow_provider_zeus.training.step_handle import StepHandle
-    from airflow_provider_zeus.training.step_tuner import StepTuner
 
 RUN = "run"  # the function's parameter for the run handle
 
@@ -94,6 +93,9 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
         """Ask the store, train, report."""
         from airflow_provider_zeus.operators.measured import measured
         from airflow_provider_zeus.operators.recurrence import Recurrence
+        from airflow_provider_zeus.operators.task_state import checkpoints_of
+        from airflow_provider_zeus.training.step_handle import StepHandle
+        from airflow_provider_zeus.training.step_tuner import StepTuner
 
         job, part = ZeusJob.from_dict(self.job), job_part(self.job_id_by, self.arguments())
         self._recurrence = recurrence = Recurrence.open(
@@ -102,9 +104,11 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
         began_in = os.getpid()
         try:
             if not job.chooses_size:
-                return measured(recurrence, lambda tuner: self.call(self._handle(tuner), context))
+                named = self.hands_run and RUN in inspect.signature(self.python_callable).parameters
+                return measured(recurrence, lambda t: self.call(StepHandle(t) if named else None, context), StepTuner)
             try:
                 self._run = recurrence.run()
+                self._run.checkpoints = checkpoints_of(context, recurrence.opened)
             except BaseException as error:
                 recurrence.reporter.never_trained(error)
                 recurrence.close_device()
@@ -114,13 +118,6 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
             with outlived("report what this run cost"):
                 if os.getpid() == began_in:  # not in a child that the function forked
                     self.report_cost(context, recurrence.reporter, recurrence.opened, recurrence.decision)
-
-    def _handle(self, tuner: StepTuner | None) -> StepHandle | None:
-        """What the function gets as ``run`` where no batch size is chosen; None: it stays as it is."""
-        from airflow_provider_zeus.training.step_handle import StepHandle
-
-        named = RUN in inspect.signature(self.python_callable).parameters
-        return StepHandle(tuner) if self.hands_run and named else None
 
     def on_kill(self) -> None:
         """Stop the training: raise TrainingKilled out of ``execute``, which Airflow itself does not interrupt."""

@@ -108,7 +108,12 @@ class ZeusTrial:
         tries = "ti.try_number - ti.max_tries + ti.task.retries"  # starts at 1 again after a clear
         decision = pull % DECISION
         retried = f"{decision}['attempts'][-1]['batch_size']"  # a retry does not explore
+        starts = self._job.get("starts")
+        chooses_start = isinstance(starts, list) and len(starts) > 1
+        first_start, last_start = f"{decision}.get('start')", f"{decision}['attempts'][-1].get('start')"
+        started = {"ZEUS_START": "{{ (" + f"{first_start} if {tries} == 1 else {last_start}" + ") or 'cold' }}"}
         env = {
+            **(started if chooses_start else {}),
             "ZEUS_PLAN": "{{ %s }}" % (pull % PLAN),
             "ZEUS_BATCH_SIZE": number % f"{decision}['batch_size'] if {tries} == 1 else {retried}",
             "ZEUS_TRY": number % tries,

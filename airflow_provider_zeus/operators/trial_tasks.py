@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,13 +23,12 @@ from airflow_provider_zeus.operators.recurrence import (
     ask_watched,
     decision_xcom,
     plan_of,
-    say_budgets,
-    say_shared,
+    say_asked,
 )
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.job_remarks import RemarkKind
-from airflow_provider_zeus.signals.hours import HourPrices, own_signals, read_signal
+from airflow_provider_zeus.signals.hours import HourPrices, read_signal
 from airflow_provider_zeus.signals.reading import followed
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.store.open import open_store
@@ -66,18 +64,15 @@ def ask_for_plan(
     config = ZeusConfig.read()
     job = config.switched(ZeusJob.from_dict(job_spec).check(rendered=True))
     signal = followed(job) if job.strict else None  # without its signal a strict job opens no trial
-    request = ask_request(job, context, None, lease_s=lease_s, task_id=trains, part=part, pinned_by=config.pinned_by)
+    request = ask_request(job, context, None, lease_s=lease_s, task_id=trains, part=part)
     backfill = str(getattr(context["dag_run"].run_type, "value", "")) == "backfill"
     mapped = context["ti"].map_index not in (None, -1)
     overlap_possible = context["dag"].max_active_runs != 1 or backfill or mapped
     store, asked, _ = ask_watched(
         request, context, conn_id, config, overlap_possible=overlap_possible, trains_here=False
     )
-    if part is None:
-        say_shared(asked)
-    say_budgets(asked)
-    signal = signal or followed(job, store)
-    plan = plan_of(asked, config, state_dir=None, signal=signal)  # the training runs on another host
+    say_asked(asked, shared=part is None)
+    plan = plan_of(asked, config, signal=signal or followed(job, store))
     log.info("Zeus: batch size %d. %s", asked.trial.batch_size, visible(asked.trial.planned.why))
     context["ti"].xcom_push(key=DECISION, value=decision_xcom(asked.trial, store))
     key = asked.trial.key
@@ -166,13 +161,7 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
         lease_s=config.lease_s,
         state_dir=config.state_dir,
         reopen=reopen,
-        prices=HourPrices(
-            began_s=first.opened_at or time.time(),
-            waited_since_s=handed_over.get("waited_since_s"),
-            own=own_signals(plan.job),
-            live=False,
-            read=read,
-        ),
+        prices=HourPrices.of(first, plan.job, handed_over.get("waited_since_s"), read, live=False),
     )
     folder = handed_over["result_path"] or None
     starts = starts_in_folder(Path(folder)) if folder else []

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.cost import Rates, Weights, best_limit
-from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample
+from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample, summed
 from airflow_provider_zeus.optimizer.belief import Belief
 
 RELATIVE_SD = 0.14  # run-to-run spread of TTA where none was observed yet (section 3.2)
@@ -139,32 +139,59 @@ def profiled_epoch_costs(
     return costs
 
 
+def pace(belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample]) -> float:
+    """How many times as long as the profile says, at the same limit, a sample took in the newest runs on this device.
+
+    1 where no run can be compared. A machine may be slower than the one that was profiled: other cores, other disks.
+    """
+    profiled_s = {(s.batch_size, round(s.limit_w)): s.time_s / s.samples for s in summed(profiles) if s.samples}
+    slower = [
+        (math.log(r.s_per_sample / expected_s), r.epochs)
+        for b, entries in _rates_here(belief, device).items()
+        for _, r in entries
+        if r.limit_w
+        and r.s_per_sample > 0
+        and not r.whole_task
+        and (expected_s := profiled_s.get((b, round(r.limit_w))))  # drivers round
+    ]
+    epochs = math.fsum(n for _, n in slower)
+    return math.exp(math.fsum(log * n for log, n in slower) / epochs) if epochs else 1.0
+
+
 def epoch_cost_variance(belief: Belief, device: DeviceInfo | None, weights: Weights) -> dict[int, float]:
     """Variance of ln EpochCost(b) of every batch size that ran on this device. Eq. KG-18 of docs/knowledge-gradient.md.
 
     The runs of all sizes are taken to vary alike (:func:`run_variance`).
     """
-    size = belief.slice_size[1] if belief.slice_size else None
-    found = {b: _measured(entries, size, weights) for b, entries in _rates_here(belief, device).items()}
-    variance = run_variance(belief, device, weights)
-    return {b: variance / measured.runs for b, measured in found.items() if measured is not None}
+    found = _measured_here(belief, device, weights)
+    variance = _pooled(found)
+    return {b: variance / measured.runs for b, measured in found.items()}
 
 
 def run_variance(belief: Belief, device: DeviceInfo | None, weights: Weights) -> float:
     """Variance of ln EpochCost between the runs of one batch size on this device; 0 while each size has one run."""
+    return _pooled(_measured_here(belief, device, weights))
+
+
+def _measured_here(belief: Belief, device: DeviceInfo | None, weights: Weights) -> dict[int, _Measured]:
     size = belief.slice_size[1] if belief.slice_size else None
-    found = [_measured(entries, size, weights) for entries in _rates_here(belief, device).values()]
-    known = [measured for measured in found if measured is not None]
-    more = sum(measured.runs - 1 for measured in known)
-    return math.fsum(measured.squares for measured in known) / max(more, 1)
+    found = {b: _measured(entries, size, weights) for b, entries in _rates_here(belief, device).items()}
+    return {b: measured for b, measured in found.items() if measured is not None}
+
+
+def _pooled(found: Mapping[int, _Measured]) -> float:
+    more = sum(measured.runs - 1 for measured in found.values())
+    return math.fsum(measured.squares for measured in found.values()) / max(more, 1)
 
 
 Entries = tuple[tuple[int, Rates], ...]  # of one batch size on one device: trial number, rates
 
 
 def _rates_here(belief: Belief, device: DeviceInfo | None) -> dict[int, Entries]:
+    """By batch size. Of whole tasks (``ran_with``) only while the size has not run itself on this device."""
     where = device.where if device else None
-    return {b: entries for (b, measured_on), entries in belief.rates.items() if measured_on == where}
+    here = {b: entries for (b, measured_on), entries in belief.rates.items() if measured_on == where}
+    return {b: tuple(e for e in entries if not e[1].whole_task) or entries for b, entries in here.items()}
 
 
 class _Measured(NamedTuple):

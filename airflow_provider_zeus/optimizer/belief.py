@@ -2,8 +2,7 @@
 
 A belief keeps the two factors of Eq. 6 apart: Epochs(b) of the runs that teach it, and per device the rates behind
 EpochCost(b). Each field keeps only its newest or its oldest entries by *trial number*. So a belief does not grow with
-the log, and does not depend on the order in which trials arrive. One exception: a late trial makes changes of Epochs be
-detected again from the runs within the window, which may miss a change before them.
+the log, and does not depend on the order in which trials arrive, but for a run that comes after half a window has gone.
 """
 
 from __future__ import annotations
@@ -11,22 +10,23 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from airflow_provider_zeus.model.cost import Rates
+from airflow_provider_zeus.model.family import Family
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Where
-from airflow_provider_zeus.optimizer.drift import Change, Surprise
 from airflow_provider_zeus.optimizer.reasons import Why
-from airflow_provider_zeus.optimizer.slices import Slice, SliceRun, add, grouped, hopeless
+from airflow_provider_zeus.optimizer.slices import Change, Slice, SliceRun, add, grouped, hopeless
+from airflow_provider_zeus.optimizer.starts import Served, StartRun
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
-VERSION = "11"  # of learn(); checkpoints of another version are not read
+VERSION = "14"  # of learn(); checkpoints of another version are not read
 RECURRENCES_KEPT = 64  # newest recurrences that are told apart: later tries of them are no further ones
 RATES_KEPT = 16  # newest trials whose rates are averaged, per batch size and device
 STRUCK_FOR = 10  # recurrences for which a struck size is not tried
@@ -69,10 +69,11 @@ class Belief:
     retargeted: tuple[int, str] = (0, "")  # newest trial that had another target, and that target
     audits: tuple[int, int] = (0, 0)  # how many audits there were, and the number of the newest
     failures: tuple[Failure, ...] = ()  # newest attempts that raised an error
-    changes: tuple[Change, ...] = ()  # changes of Epochs within the window; runs before them count less
-    surprises: tuple[Surprise, ...] = ()  # newest runs since the last change, against their predictions
     slice_size: tuple[int, float] | None = None  # (number, samples per epoch) of the newest trial that reported it
+    starts: tuple[StartRun, ...] = ()  # newest runs that told their start: as many as ``job.window``
+    served: tuple[Served, ...] = ()  # how the newest models served, as many
     device: tuple[int, Where, float | None] | None = None  # number, device, MAXPOWER [W] of the newest trial
+    family: Family | None = None  # what other jobs tell; of a decision alone, in no checkpoint
 
     def out_of_memory(self, batch_size: int, model: str) -> bool:
         """Whether the batch size has run out of memory on this device model or an unknown one."""
@@ -151,7 +152,15 @@ class Belief:
 
         sizes = tuple(sorted({*self.job.batch_sizes, self.job.default_batch_size, *self.newest_runs}))
         before: EpochsModel | None = self.__dict__.pop("_before", None)
-        return EpochsModel(sizes, self.job.default_batch_size, self.max_epochs, self.by_slice, self.changes, before)
+        return EpochsModel(sizes, self.job.default_batch_size, self.max_epochs, self.by_slice, before)
+
+    def among(self, family: Family) -> Self:
+        """The belief of one decision, with what other jobs told of these sizes multiplied in."""
+        if family.sizes != self.epochs.sizes:
+            return self
+        new = replace(self, family=family)
+        new.__dict__["epochs"] = self.epochs.among(family)
+        return new
 
     @property
     def gp(self) -> GaussianProcess:
@@ -179,8 +188,7 @@ class Belief:
             newest = SliceRun(*run, True) if new.stopped is self.stopped else new._stopped(run)
             add(slices, newest, new.slices.get(run[0], ""), self.max_epochs)
             new.__dict__["by_slice"] = slices
-            if "epochs" in mine and new.changes is self.changes:
-                new.__dict__["_before"] = self.epochs
+            new.__dict__["_before"] = mine.get("epochs") or mine.get("_before")
         elif "by_slice" in mine and new.converged is self.converged and new.stopped is self.stopped:
             kept = ("by_slice", "epochs", "hopeless", "newest_runs", "_before")
             new.__dict__.update({name: mine[name] for name in kept if name in mine})
@@ -197,9 +205,15 @@ class Belief:
         return float(self.job.max_epochs or 1)
 
     @property
+    def changes(self) -> tuple[Change, ...]:
+        """Lasting changes of Epochs within the window; what older runs showed of the level counts less."""
+        return () if self.job.policy == "zeus" or not self.converged else self.epochs.newest.changes
+
+    @property
     def era(self) -> int:
         """Number of the first trial since the last change of Epochs; 0 without a change."""
-        return self.changes[-1].since if self.changes else 0
+        changes = self.changes
+        return changes[-1].since if changes else 0
 
     def age(self) -> int:
         """Runs since the last change of Epochs that were not given up: to the target, or ended below it."""
@@ -243,10 +257,9 @@ class Belief:
                 "retargeted": self.retargeted,
                 "audits": self.audits,
                 "failures": self.failures,
-                "changes": self.changes,
-                "surprises": self.surprises,
                 "slice_size": self.slice_size,
                 "device": self.device,
+                **({"starts": self.starts, "served": self.served} if self.starts or self.served else {}),
             },
             separators=(",", ":"),
             allow_nan=False,
@@ -277,10 +290,10 @@ class Belief:
             retargeted=tuple(d["retargeted"]),
             audits=tuple(d["audits"]),
             failures=tuple(Failure(*f) for f in d["failures"]),
-            changes=tuple(Change(since, jump, tuple(shown_by)) for since, jump, shown_by in d["changes"]),
-            surprises=tuple(Surprise(*s) for s in d["surprises"]),
             slice_size=tuple(d["slice_size"]) if d["slice_size"] else None,
             device=(device[0], tuple(device[1]), device[2]) if device else None,
+            starts=tuple(StartRun(*run) for run in d.get("starts", ())),
+            served=tuple(Served(*each) for each in d.get("served", ())),
         )
 
 
@@ -300,5 +313,5 @@ def belief_tag(job: ZeusJob) -> str:
     """All that a belief depends on besides the log: a checkpoint is read only where its tag is equal."""
     learn_from = sorted(job.learn_from)
     return json.dumps(
-        [VERSION, job.target, job.job_version, job.window, learn_from, job.default_batch_size, job.policy]
+        [VERSION, job.target, job.job_version, job.window, learn_from, job.default_batch_size, job.policy, job.ran_with]
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import takewhile
 from typing import TypeVar
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -14,8 +12,8 @@ from airflow_provider_zeus.model.cost import Rates
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import PLAIN, Phase, State, Trial
+from airflow_provider_zeus.optimizer import starts
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, RECURRENCES_KEPT, UNKNOWN, Belief, Failure, Run
-from airflow_provider_zeus.optimizer.drift import SURPRISES, Change, Surprise, change_among
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.optimizer.slices import most_epochs, short, slice_name
 
@@ -23,7 +21,6 @@ V = TypeVar("V")
 
 _MOST_TARGET = 100  # characters of an earlier target in a sentence
 FAILURES_KEPT = 32  # more than ten recurrences have, unless many fail at once
-KNOWN_RUNS = 2  # converged runs of a batch size before another one may show a change of Epochs
 
 
 @own_arithmetic()
@@ -31,17 +28,18 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     """The belief after one more trial. Pure.
 
     Running trials, those without data and those of another ``job_version`` teach nothing; a run that did not use its
-    batch size, as far as can be told, teaches neither Epochs nor rates. Epochs(b) is learnt from
-    conclusive runs to the job's current target whose run type is in ``learn_from``; rates from every trial that
+    batch size, as far as can be told, teaches neither Epochs nor rates. One that was measured without a batch size
+    teaches its rates where the job says which size it had (``ran_with``). Epochs(b) is learnt from
+    conclusive cold runs to the job's current target whose run type is in ``learn_from``; rates from every trial that
     measured them; feasibility from out of memory, errors and deaths. A run that trained nothing counts as a recurrence.
     """
     job, n = belief.job, trial.number
     if trial.state is State.RUNNING or not _same_version(trial, job):
         return belief
     if trial.planned.phase is Phase.MEASURED:  # without a batch size
-        where, known = trial.observation.where, belief.device
-        newest = where is not None and (known is None or n > known[0])
-        return belief.changed({"device": (n, where, trial.observation.max_power_w)} if newest else {})
+        measured: dict[str, object] = {}
+        _learn_rates(belief, trial, measured)
+        return belief.changed(measured)
     counted = _counted(belief, trial)
     if not trial.state.teaches:
         return belief.changed(counted) if counted else belief
@@ -67,7 +65,7 @@ def with_rates(belief: Belief, trials: Iterable[Trial]) -> Belief:
     """The belief with the rates of these trials in place of its own: they are the same trials, re-costed."""
     known = replace(belief, rates={})
     for trial in trials:
-        if trial.state.teaches and trial.observation.bypassed is None and _same_version(trial, belief.job):
+        if trial.state.worked and trial.observation.bypassed is None and _same_version(trial, belief.job):
             changes: dict[str, object] = {}
             _learn_rates(known, trial, changes)
             if "rates" in changes:
@@ -130,17 +128,22 @@ def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) ->
 
 
 def _learn_rates(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
-    o, n = trial.observation, trial.number
+    """Rates; device and size of the slice. Of a run that was measured alone only where its author says its size."""
+    o, n, b, rates = trial.observation, trial.number, trial.batch_size, Rates.of(trial.observation)
+    if is_measured := trial.planned.phase is Phase.MEASURED:
+        b = belief.job.ran_with or 0
+        rates = Rates.of_steps(o, belief.job.ran_with) if trial.state is State.DONE else None
     where = o.where
     if where is not None:
         if belief.device is None or n > belief.device[0]:
             changes["device"] = (n, where, o.max_power_w)
-        if trial.state.conclusive and n > belief.seen.get((trial.batch_size, where), 0):
-            changes["seen"] = {**belief.seen, (trial.batch_size, where): n}
-        rates = Rates.of(o)
+        if trial.state.conclusive and n > belief.seen.get((b, where), 0):
+            changes["seen"] = {**belief.seen, (b, where): n}
         if rates is not None:
-            key = trial.batch_size, where
+            key = b, where
             changes["rates"] = {**belief.rates, key: _newest(belief.rates.get(key, ()), (n, rates), RATES_KEPT)}
+    if is_measured:
+        return
     size = o.samples_per_epoch
     if not size and o.samples and o.epochs and trial.state.conclusive:
         size = o.samples / o.epochs
@@ -149,9 +152,13 @@ def _learn_rates(belief: Belief, trial: Trial, changes: dict[str, object]) -> No
 
 
 def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
-    n, b, epochs = trial.number, trial.batch_size, trial.observation.epochs
+    n, b, epochs, window = trial.number, trial.batch_size, trial.observation.epochs, belief.job.window
+    if (of_start := starts.start_run(trial)) is not None:
+        changes["starts"] = _newest(belief.starts, of_start, window)
+    if (told := starts.served(trial, belief.job)) is not None:
+        changes["served"] = _newest(belief.served, told, window)
     reached = trial.state is State.CONVERGED
-    if epochs or not reached:
+    if starts.is_cold(trial) and (epochs or not reached):
         slices = {**belief.slices, n: slice_name(trial)}
         most, exhausted = most_epochs(trial), belief.exhausted
         if most is not None:
@@ -169,63 +176,25 @@ def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> N
 def _with_run(
     belief: Belief, run: Run, slices: Mapping[int, str], exhausted: Mapping[int, float], *, reached: bool
 ) -> dict[str, object]:
-    """The fields that one more run changes. Where it is not the newest, changes are detected again from the first."""
-    name, window = "converged" if reached else "stopped", belief.job.window
-    if belief.job.policy == "zeus":
-        return {name: _newest(getattr(belief, name), run, window)}
-    if all(not runs or runs[-1][0] < run[0] for runs in (belief.converged, belief.stopped)):
-        return _with_newest_run(belief, run, slices, exhausted, reached=reached)
-    known = [(r, True) for r in belief.converged] + [(r, False) for r in belief.stopped]
-    if any(r[0] == run[0] for r, _ in known):  # the same trial again
-        return {}
-    learned = belief.learned - len(belief.converged)
-    again = replace(belief, converged=(), stopped=(), learned=learned, exhausted=exhausted, changes=(), surprises=())
-    for r, ok in sorted([*known, (run, reached)]):
-        again = again.changed(_with_newest_run(again, r, slices, exhausted, reached=ok))
-    fields = ("converged", "stopped", "learned", "slices", "exhausted", "changes", "surprises")
-    return {field: getattr(again, field) for field in fields}
-
-
-def _with_newest_run(
-    belief: Belief, run: Run, slices: Mapping[int, str], exhausted: Mapping[int, float], *, reached: bool
-) -> dict[str, object]:
-    changes, found = _change(belief, run, slices, reached=reached)
-    fields: dict[str, object] = {}
+    """The fields that one more run changes; its results may come in any order."""
     window, converged, stopped = belief.job.window, belief.converged, belief.stopped
+    if belief.job.policy == "zeus":
+        name, runs = ("converged", converged) if reached else ("stopped", stopped)
+        return {name: _newest(runs, run, window)}
+    if any(known[0] == run[0] for known in (*converged, *stopped)):  # the same trial again
+        return {}
+    fields: dict[str, object] = {}
     if reached:
         learned = belief.learned + 1
         # half a window is forgotten at once, since all that follows from older runs has to be computed again
         keep = learned if learned < window else window + (learned - window) % max(window // 2, 1)
         fields["learned"], fields["converged"] = learned, (converged := _newest(converged, run, keep))
-        changes = tuple(change for change in changes if change.since > converged[0][0])
     else:
         fields["stopped"] = stopped = _newest(stopped, run, window)
         fields["exhausted"] = {n: exhausted[n] for n, _, _ in stopped if n in exhausted}
     if len(converged) + len(stopped) <= len(belief.converged) + len(belief.stopped):
         slices = {n: slices[n] for n, _, _ in (*converged, *stopped) if n in slices}
-    if changes != belief.changes:
-        fields["changes"] = changes
-    return {**fields, "slices": slices, "surprises": found}
-
-
-def _change(
-    belief: Belief, run: Run, slices: Mapping[int, str], *, reached: bool
-) -> tuple[tuple[Change, ...], tuple[Surprise, ...]]:
-    """(changes, surprises) with the run: compared with its prediction, where its batch size is known well."""
-    (n, b, epochs), unchanged = run, (belief.changes, belief.surprises)
-    recent = list(takewhile(lambda known: known[0] >= belief.era, reversed(belief.converged)))
-    if sum(size == b for _, size, _ in recent) < KNOWN_RUNS:
-        return unchanged
-    same_slice = belief.by_slice[-1].name == slices.get(n)
-    if same_slice and not reached and belief.surprises and not belief.surprises[-1].reached:
-        return unchanged  # two misses on one slice are one surprise
-    expected, variance = belief.epochs.predicted(b, same_slice=same_slice)
-    deviation = math.log(max(epochs, 0.5)) - expected
-    if not reached and deviation <= 0:  # stopped too early to show that it needs more epochs
-        return unchanged
-    surprises = (*belief.surprises, Surprise(n, deviation, variance, reached))[-SURPRISES:]
-    change = change_among(surprises)
-    return (belief.changes, surprises) if change is None else ((*belief.changes, change), ())
+    return {**fields, "slices": slices}
 
 
 def _newest(entries: tuple[V, ...], entry: V, keep: int) -> tuple[V, ...]:

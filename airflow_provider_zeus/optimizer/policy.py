@@ -12,10 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.deadline import InTime
+from airflow_provider_zeus.model.family import Family, Told
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Decision, DeviceInfo, Phase, PlannedAttempt, ProfileSample, Trial
+from airflow_provider_zeus.model.job_checks import Start
+from airflow_provider_zeus.model.trial import Decision, DeviceInfo, Lineage, Phase, PlannedAttempt, ProfileSample, Trial
 from airflow_provider_zeus.optimizer import thompson
+from airflow_provider_zeus.optimizer.arms import epoch_costs
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, belief_tag, prior
 from airflow_provider_zeus.optimizer.learn import learn
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
@@ -24,7 +28,7 @@ from airflow_provider_zeus.optimizer.reasons import Why
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
 
-__all__ = ["Belief", "belief_tag", "choose", "decision_seed", "fallback", "learn", "prior"]
+__all__ = ["Belief", "belief_tag", "choose", "decision_seed", "fallback", "heard_by", "learn", "prior", "told_by"]
 
 
 def decision_seed(job_id: str, number: int, user_seed: int) -> int:
@@ -42,7 +46,8 @@ def fallback(
     b = job.default_batch_size if batch_size is None else batch_size
     bound = finish_by_s is not None or job.max_slowdown is not None
     in_time = InTime(finish_by_s=finish_by_s, slowdown=job.max_slowdown) if bound else None
-    attempt = PlannedAttempt(batch_size=b, phase=Phase.FALLBACK, why=why, in_time=in_time)
+    start = Start.COLD if job.chooses_start else None
+    attempt = PlannedAttempt(batch_size=b, phase=Phase.FALLBACK, why=why, in_time=in_time, start=start)
     return Decision(attempts=(attempt,), seed=seed, policy=job.policy, stand_in=_smaller(job, b))
 
 
@@ -68,6 +73,8 @@ def choose(
     runs_left: int | None = None,
     finish_by_s: float | None = None,
     now_s: float = 0.0,
+    lineage: Lineage | None = None,
+    family: Family | None = None,
 ) -> Decision:
     """Decide the next recurrence: a bounded exploratory attempt and the incumbent after it, or the incumbent alone.
 
@@ -86,9 +93,13 @@ def choose(
     :param finish_by_s: when the recurrence has to end [s since the epoch]; None: no deadline. The policy "zeus" does
         not use it to choose a batch size; its power limit is chosen by it.
     :param now_s: the present time, of the same clock.
+    :param lineage: the earlier model of the recurrence, which a job with ``starts`` may start from.
+    :param family: what sibling jobs tell (:func:`heard_by`). The decision holds it, so that it can be replayed.
     """
     if not job.chooses_size:
         return measured(job, seed)
+    if family is not None:
+        belief = belief.among(family)
     times, bound = None, finish_by_s is not None or job.max_slowdown is not None
     if bound:
         from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes, in_time
@@ -96,11 +107,41 @@ def choose(
         room_s = math.inf if finish_by_s is None else finish_by_s - now_s
         times = RunTimes.of(job, belief, device or belief.last_device(), profiles, room_s)
     held = _held(job, running, settings or {}, run_type)
-    decision = _decided(job, belief, profiles, device, running, seed, settings or {}, held, runs_left, times)
+    decision = _decided(job, belief, profiles, device, running, seed, settings or {}, held, runs_left, times, lineage)
     if changed := belief.target_change():
         first, *after = decision.attempts
         decision = replace(decision, attempts=(replace(first, why=f"{first.why} {changed}"), *after))
-    return in_time(decision, job, times, finish_by_s) if bound else decision
+    decision = in_time(decision, job, times, finish_by_s) if bound else decision
+    return decision if family is None else replace(decision, family=family)
+
+
+@own_arithmetic()
+def told_by(belief: Belief, device: DeviceInfo | None) -> Told | None:
+    """What a job tells its family; None where no run has reached its target yet, or by its policy."""
+    job, here = belief.job, device or belief.last_device()
+    if job.policy == "zeus" or not belief.converged:
+        return None
+    from airflow_provider_zeus.optimizer.knowledge_gradient.family import told
+
+    costs = epoch_costs(belief, here, (), Weights.of(job, here)) if here else {}
+    epochs = belief.epochs
+    return told(epochs.sizes, job.default_batch_size, epochs.curve, belief.reached, _named(here), float(job.eta), costs)
+
+
+@own_arithmetic()
+def heard_by(belief: Belief, device: DeviceInfo | None, others: Sequence[Told]) -> Family | None:
+    """What the other members of its family tell a job; None where there are none, or by its policy."""
+    job = belief.job
+    if not others or job.policy == "zeus" or not job.chooses_size:
+        return None
+    from airflow_provider_zeus.optimizer.knowledge_gradient.family import heard
+
+    where = _named(device or belief.last_device())
+    return heard(belief.epochs.sizes, job.default_batch_size, where, float(job.eta), others)
+
+
+def _named(device: DeviceInfo | None) -> str:
+    return "" if device is None else f"{device.count} x {device.model} by {device.energy_source}"
 
 
 def _decided(
@@ -114,12 +155,19 @@ def _decided(
     held: str | None,
     runs_left: int | None,
     times: RunTimes | None,
+    lineage: Lineage | None,
 ) -> Decision:
     """The decision of :func:`choose`, whose attempts say nothing about time yet. ``held``: why none may be a try."""
     pinned = settings.get("pin_batch_size")
     if pinned is not None and pinned in job.batch_sizes:
         why = Why.PINNED.of(b=pinned, by=settings.get("pinned_by", "a live setting"))
-        attempt = PlannedAttempt(batch_size=pinned, phase=Phase.PINNED, why=why)
+        start = None
+        if job.chooses_start:
+            from airflow_provider_zeus.optimizer.knowledge_gradient import start_policy
+
+            known = start_policy.recommend(job, belief, device, profiles, held, lineage=lineage, only=pinned)
+            start = known[0].start
+        attempt = PlannedAttempt(batch_size=pinned, phase=Phase.PINNED, why=why, start=start)
         return _sized(Decision(attempts=(attempt,), seed=seed, policy=job.policy), belief)
     device = device or belief.last_device()
     asked_after = settings.get("audit_after")  # a trial's number: an audit is asked for, unless a newer one has run
@@ -127,7 +175,12 @@ def _decided(
     if asked and not any(t.planned.phase is Phase.AUDIT for t in running):
         b = job.default_batch_size
         attempts: tuple[PlannedAttempt, ...] = (
-            PlannedAttempt(batch_size=b, phase=Phase.AUDIT, why=Why.AUDIT_ASKED.of(b=b)),
+            PlannedAttempt(
+                batch_size=b,
+                phase=Phase.AUDIT,
+                why=Why.AUDIT_ASKED.of(b=b),
+                start=Start.COLD if job.chooses_start else None,
+            ),
         )
     elif job.policy == "zeus":
         attempts = thompson.recommend(job, belief, device, profiles, held, seed)
@@ -136,12 +189,18 @@ def _decided(
 
         if job.expected_runs is not None:
             runs_left = max(job.expected_runs - belief.recurrences - 1, 0)
-        attempts = recommend(job, belief, device, profiles, held, runs_left, times)
+        if job.chooses_start:
+            from airflow_provider_zeus.optimizer.knowledge_gradient.start_policy import recommend as recommend_pair
+
+            attempts = recommend_pair(job, belief, device, profiles, held, runs_left, times, lineage=lineage)
+        else:
+            attempts = recommend(job, belief, device, profiles, held, runs_left, times)
     decision = Decision(attempts=attempts, seed=seed, policy=job.policy)
     if len(attempts) == 1:
         first, model = attempts[0].batch_size, UNKNOWN if device is None else device.model
         barred = belief.barred(model, [b for b in job.batch_sizes if b < first])
-        decision = replace(decision, stand_in=_smaller(job, first, belief.reached, barred))
+        stand_in = _smaller(job, first, belief.reached, barred)
+        decision = replace(decision, stand_in=stand_in and replace(stand_in, start=attempts[0].start))
     return _sized(decision, belief)
 
 

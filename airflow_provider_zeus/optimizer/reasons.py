@@ -74,8 +74,22 @@ class Why(Enum):
         "to cost {excess} more than {incumbent}; audits may take {percent:g} % of what the job spends."
     )
     DRIFT = (
-        "The data changed at trial {since}: {shown_by} needed {factor:.2g} x the epochs predicted. Earlier runs still "
-        "show which batch sizes are better, but not how many epochs they need now."
+        "The data changed at trial {since}: {shown_by} needed {factor:.2g} x the epochs predicted. Earlier runs count "
+        "less from here on."
+    )
+
+    # of a job that chooses its start
+    NO_MODEL = "It starts cold: there is no earlier model that it could start from."
+    NOT_TAKEN = "It starts cold: newer runs could not take the start that was planned, as their rows say."
+    SERVES_WORSE = "Models of a {starts} start have served worse than those of cold ones, and are not used for now."
+    NO_PAIR_SURELY_CHEAPER = "since no other pair of batch size and start is surely cheaper"
+    START_BEFORE_SIZE = "No run has reached the target yet; {b}, the default, is tried from a {start} start."
+    COLD_EVERY = (
+        "A cold run is due: the model is {generations} generations from the last one, at most {most} are asked."
+    )
+    COLD_PAID = (
+        "A cold run is due, so that the chain of models does not grow too long: what other starts have saved since the "
+        "last one pays for it {times:.3g} times. It also shows what they save."
     )
 
     # of a job with a deadline

@@ -53,6 +53,14 @@ def short(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else sha256("\n".join(names).encode()).hexdigest()[:12]
 
 
+class Change(NamedTuple):
+    """A lasting change of the data, which all batch sizes share."""
+
+    since: int  # number of the first trial after it
+    jump: float  # of log Epochs
+    shown_by: tuple[int, ...]  # numbers of the trials that showed it
+
+
 class Slice(NamedTuple):
     """The runs on one slice of the data: those of one recurrence, in the order of their trial numbers."""
 

@@ -16,12 +16,9 @@ from typing import NamedTuple
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.model.trial import DeviceInfo
 from airflow_provider_zeus.power.device import Device, cpu_model
-from airflow_provider_zeus.power.polling import Polling
+from airflow_provider_zeus.power.polling import Polling, moves
 
-FOLDER = "/sys/class/powercap"  # ZEUS_POWERCAP names another one: Docker hides this from containers
 EVERY_S = 10.0  # the smallest counter, 65 kJ, overflows in no less than a minute
-
-_ZONE = re.compile(r"intel-rapl:\d+(:\d+)?")  # AMD's too; intel-rapl-mmio shows the same packages again
 
 
 class Domain(NamedTuple):
@@ -36,7 +33,8 @@ class RaplDevice(Device):
     """The host's processors as :class:`~airflow_provider_zeus.power.device.Device`: everything that runs on them.
 
     :param max_power_w: MAXPOWER of Eq. 2 [W] where the processors do not report theirs.
-    :param folder: folder of the counters; default ``ZEUS_POWERCAP``, else Linux's own.
+    :param folder: folder of the counters; default ``ZEUS_POWERCAP``, else Linux's own, which Docker hides from
+        containers.
     :param clock: monotonic [s].
 
     Raises DeviceError with the remedy: there are no counters, or they may not be read.
@@ -49,7 +47,7 @@ class RaplDevice(Device):
         folder: Path | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        domains = _domains(folder or Path(os.environ.get("ZEUS_POWERCAP") or FOLDER))
+        domains = _domains(folder or Path(os.environ.get("ZEUS_POWERCAP") or "/sys/class/powercap"))
         packages = [domain for domain in domains if domain.name.startswith("package")]
         reported_w = [_most_w(package.path) for package in packages]
         if None not in reported_w:
@@ -111,7 +109,8 @@ def _domains(folder: Path) -> list[Domain]:
         seen = [zone for pattern in ("intel-rapl:*", "intel-rapl:*/intel-rapl:*") for zone in folder.glob(pattern)]
     except OSError as error:
         raise DeviceError(f"{folder} cannot be read: {error}") from error
-    zones = sorted({zone.name: zone for zone in seen if _ZONE.fullmatch(zone.name)}.values(), key=lambda z: z.name)
+    own = re.compile(r"intel-rapl:\d+(:\d+)?")  # AMD's too; intel-rapl-mmio shows the same packages again
+    zones = sorted({zone.name: zone for zone in seen if own.fullmatch(zone.name)}.values(), key=lambda z: z.name)
     found = []
     for zone in zones:
         with suppress(OSError, ValueError):
@@ -151,6 +150,25 @@ def _most_w(package: Path) -> float | None:
             except (OSError, ValueError):
                 continue
     return None
+
+
+def host_beside(gpu: Device) -> RaplDevice | None:
+    """The counters of the host beside a real GPU; None where there are none that may be read, or no GPU."""
+    if not (gpu.info.energy_source or "").startswith("nvml"):
+        return None
+    try:
+        return RaplDevice()
+    except DeviceError:
+        return None
+
+
+def open_rapl(max_power_w: float | None = None) -> RaplDevice:
+    """The processors' counters. Raises DeviceError where they cannot be read, or stand still as on some hosts."""
+    device = RaplDevice(max_power_w)
+    if moves(device.energy_j):
+        return device
+    device.close()
+    raise DeviceError("the processors' energy counters stand still")
 
 
 class RaplShareDevice(Device):

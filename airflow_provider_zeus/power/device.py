@@ -7,7 +7,7 @@ import platform
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.model.trial import DeviceInfo
@@ -55,6 +55,18 @@ class LimitRange:
                 )
 
 
+IDLE, POWER_CAP = 0x1, 0x4  # bits of ``Clocks.reasons``, as NVML has them
+
+
+class Clocks(NamedTuple):
+    """The clock of the multiprocessors, and what holds it back, at one moment; None: the driver does not tell."""
+
+    sm_mhz: float | None
+    max_mhz: float | None
+    reasons: int | None  # why the clock is not higher: bits
+    capped_s: float | None  # time for which the power limit held it back, since an arbitrary start
+
+
 class Device:
     """One GPU, several GPUs used as one, or a substitute for them. By itself: a host's clock, no energy and no limit.
 
@@ -92,6 +104,10 @@ class Device:
 
     def busy(self) -> float | None:
         """Share of the last moments in which the GPU worked, 0 to 1."""
+        return None
+
+    def clocks(self) -> Clocks | None:
+        """The clock and what holds it back; None where nothing tells."""
         return None
 
     def set_limit_w(self, limit_w: float) -> None:

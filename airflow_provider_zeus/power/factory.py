@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
@@ -13,38 +14,40 @@ from airflow_provider_zeus.power.group import DeviceGroup
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
 from airflow_provider_zeus.power.simulated.gpu import PREFIX, open_simulated, take_simulated
 
-GPU_LOCK_WAIT_S = 3600.0
+
+@dataclass(frozen=True, kw_only=True)
+class HostSettings:
+    """What the section ``[zeus]`` of a host says of measuring and setting limits there."""
+
+    cpu_watts: float | None = None  # of one busy CPU core [W], for an estimate where nothing measures
+    power_read_only: bool = False  # never set a limit on a real GPU
+    power_socket: str = ""  # of the helper that sets limits of real GPUs; empty: the training sets them
+    gpu_lock_wait_s: float = 3600.0  # how long to wait for GPUs that another training uses, with gpu_lock="wait"
 
 
 def device_of(
     job: ZeusJob,
     state_dir: str | os.PathLike[str],
+    host: HostSettings | None = None,
     *,
-    cpu_watts: float | None = None,
-    read_only: bool = False,
-    power_socket: str = "",
-    gpu_lock_wait_s: float = GPU_LOCK_WAIT_S,
     gpus_held: Collection[str] = (),
     processes: int = 1,
     hosts: int = 1,
 ) -> Device:
     """Open the device of a job; see :func:`open_device`. Raises JobSpecError for an unknown one.
 
-    With ``gpu_lock="wait"``, wait at most ``gpu_lock_wait_s`` seconds for GPUs that another training of this host uses.
-
     :param gpus_held: UUIDs of GPUs whose lock the parent process holds for this training.
     """
     if job.mode == "off":
         return NoneDevice(job.max_power_w, why="the job's mode is 'off': nothing is measured")
+    host = host or HostSettings()
     return open_device(
         job.device,
         state_dir=state_dir,
+        host=host,
         max_power_w=job.max_power_w,
-        cpu_watts=cpu_watts,
-        read_only=read_only,
-        power_socket=power_socket,
         gpus=job.gpus,
-        lock=partial(GpuLock, state_dir, how=job.gpu_lock, wait_s=gpu_lock_wait_s, above=gpus_held),
+        lock=partial(GpuLock, state_dir, how=job.gpu_lock, wait_s=host.gpu_lock_wait_s, above=gpus_held),
         gpus_held=gpus_held,
         processes=processes,
         hosts=hosts,
@@ -55,10 +58,8 @@ def open_device(
     name: str,
     *,
     state_dir: str | os.PathLike[str],
+    host: HostSettings | None = None,
     max_power_w: float | None = None,
-    cpu_watts: float | None = None,
-    read_only: bool = False,
-    power_socket: str = "",
     gpus: int | None = None,
     processes: int = 1,
     hosts: int = 1,
@@ -72,9 +73,6 @@ def open_device(
 
     :param state_dir: folder of the state of simulated devices; a path of the host, shared by its processes.
     :param max_power_w: MAXPOWER of Eq. 2 [W], used where the device does not report it.
-    :param cpu_watts: power of one busy CPU core [W].
-    :param read_only: never set a limit on a real GPU.
-    :param power_socket: socket of the helper that sets limits of real GPUs; empty: this process sets them.
     :param gpus: number of this host's GPUs that train together; default: one per process; for a single process, those
         that it is shown.
     :param processes: number of processes that train together on this host; this one measures for all of them.
@@ -98,13 +96,15 @@ def open_device(
     if name not in ("auto", "nvml", "rapl"):
         known = f"use 'auto', 'nvml', 'rapl', 'none' or '{PREFIX}<gpu>/<load>'"
         raise JobSpecError.of("ZeusJob.device", name, "unknown device", known)
+    from airflow_provider_zeus.power.cpu import EstimateDevice, open_rapl
     from airflow_provider_zeus.power.nvml.gpu import open_nvml
 
-    nvml = partial(open_nvml, read_only=read_only, max_power_w=max_power_w, power_socket=power_socket)
+    host = host or HostSettings()
+    nvml = partial(open_nvml, read_only=host.power_read_only, max_power_w=max_power_w, power_socket=host.power_socket)
     reasons = []
     for kind, opened in (
         ("nvml", partial(nvml, gpus=gpus, processes=processes, lock=lock)),
-        ("rapl", partial(_moving_rapl, max_power_w)),
+        ("rapl", partial(open_rapl, max_power_w)),
     ):
         try:
             if name in (kind, "auto"):
@@ -113,21 +113,7 @@ def open_device(
             if name == kind:
                 raise JobSpecError.of("ZeusJob.device", name, str(error), "Or use 'auto' to do without") from error
             reasons.append(str(error))
-    if cpu_watts is not None:
-        from airflow_provider_zeus.power.cpu import EstimateDevice
-
-        return EstimateDevice(cpu_watts, max_power_w, with_siblings=processes > 1)
+    if host.cpu_watts is not None:
+        return EstimateDevice(host.cpu_watts, max_power_w, with_siblings=processes > 1)
     why = f"no source of energy. {'; '.join(reasons)}; or set [zeus] cpu_watts for an estimate"
     return NoneDevice(max_power_w, why=why)
-
-
-def _moving_rapl(max_power_w: float | None) -> Device:
-    """The processors' counters. Raises DeviceError where they cannot be read, or stand still as on some hosts."""
-    from airflow_provider_zeus.power.cpu import RaplDevice
-    from airflow_provider_zeus.power.polling import moves
-
-    device = RaplDevice(max_power_w)
-    if moves(device.energy_j):
-        return device
-    device.close()
-    raise DeviceError("the processors' energy counters stand still")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.trial import DeviceInfo
-from airflow_provider_zeus.power.device import Device, LimitRange
+from airflow_provider_zeus.power.device import Clocks, Device, LimitRange
 from airflow_provider_zeus.power.limits.sidecar_server import same_w
 
 
@@ -97,6 +99,20 @@ class DeviceGroup(Device):
         """Mean share of the GPUs in which they worked, 0 to 1."""
         known = [share for share in (part.busy() for part in self._parts) if share is not None]
         return sum(known) / len(known) if len(known) == len(self._parts) else None
+
+    def clocks(self) -> Clocks | None:
+        """The lowest clock of the GPUs, what holds back any of them, and for how long in all."""
+        known = [clocks for clocks in (part.clocks() for part in self._parts) if clocks is not None]
+        if len(known) < len(self._parts):
+            return None
+        columns: list[Any] = [None if None in column else column for column in zip(*known, strict=True)]
+        sm_mhz, max_mhz, reasons, capped_s = columns
+        return Clocks(
+            sm_mhz=sm_mhz and min(sm_mhz),
+            max_mhz=max_mhz and min(max_mhz),
+            reasons=reasons and reduce(or_, reasons),
+            capped_s=capped_s and sum(capped_s),
+        )
 
     def set_limit_w(self, limit_w: float) -> None:
         """Set the limit of every GPU [W]. Where one refuses, the others are reset, and DeviceError is raised."""

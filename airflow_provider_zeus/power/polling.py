@@ -67,9 +67,6 @@ def moves(read: Callable[[], float | None], *, within_s: float = 1.0) -> bool:
     return True
 
 
-EVERY_S = 0.1
-
-
 class PolledEnergy:
     """Trapezoidal integral of power readings. A thread starts at the first reading and ends with the object.
 
@@ -82,7 +79,7 @@ class PolledEnergy:
         self,
         power_mw: Callable[[], NvmlAnswer],
         *,
-        every_s: float = EVERY_S,
+        every_s: float = 0.1,
         stalled_s: float = 3.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:

@@ -15,15 +15,13 @@ from threading import Lock
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.trial import Observation, PowerPoint
 from airflow_provider_zeus.patience import bounded
-from airflow_provider_zeus.power.cpu import EstimateDevice, RaplDevice, RaplShareDevice, descendants
+from airflow_provider_zeus.power.cpu import EstimateDevice, RaplShareDevice, descendants, open_rapl
 from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.limits.gpu_lock import tell_holder
 from airflow_provider_zeus.power.meter import Span, read
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.visible import find_gpus, uuid_by_torch
-from airflow_provider_zeus.power.polling import moves
 
-EVERY_GPU = 10**6
 OPEN_S = 20.0  # how long the driver may take until its GPUs are open
 
 
@@ -32,28 +30,28 @@ class Counted:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        mark = read(device)
-        self.total, self.since_point = Span(mark), Span(mark)
+        self._read = read(device)
+        self.total, self._since_point = Span(self._read), Span(self._read)
 
     def advance(self) -> None:
         """Add what was drawn since the last reading."""
-        mark = read(self.device)
-        self.total.advance(mark)
-        self.since_point.advance(mark)
+        self._read = read(self.device)
+        self.total.advance(self._read)
+        self._since_point.advance(self._read)
 
     def take_power_w(self) -> float | None:
-        """Mean power since the last call [W]."""
-        power_w, self.since_point = self.since_point.power_w, Span(read(self.device))
+        """Mean power from the reading at the last call until the newest one [W]."""
+        power_w, self._since_point = self._since_point.power_w, Span(self._read)
         return power_w
 
     @property
     def why_not(self) -> str:
         """Why its energy is not known; empty where it is."""
-        if not self.total.time_s:
-            return "the clock of this device stands still: that of a simulated one goes with the training's steps"
-        if self.total.energy_j is not None and not self.total.still and self.device.info.energy_source:
+        total, missing = self.total, self.device.missing.get("energy_j")
+        if total.time_s and total.energy_j is not None and not total.still and self.device.info.energy_source:
             return ""
-        return self.device.missing.get("energy_j") or self.total.reason or self.total.still or "no source of energy"
+        still = "the clock of this device stands still: that of a simulated one goes with the training's steps"
+        return missing or total.reason or total.still or ("no source of energy" if total.time_s else still)
 
 
 class CountedGpu(Counted):
@@ -131,19 +129,16 @@ class TaskMeter:
         host: Device | None = simulated
         if device in ("auto", "rapl"):
             try:
-                counters = RaplDevice()
-                if moves(counters.energy_j):
-                    host = RaplShareDevice(counters)
-                else:
-                    counters.close()
-                    reasons.append("the processors' energy counters stand still")
+                host = RaplShareDevice(open_rapl())
             except DeviceError as error:
                 reasons.append(str(error))
             if host is None and cpu_watts is not None:
                 host = EstimateDevice(cpu_watts)
         why = "; ".join(reasons) or "its job has device='none'"
         return cls(
-            gpus, host or NoneDevice(why=f"no source of energy: {why}"), lambda uuid: tell_holder(state_dir, uuid)
+            gpus,
+            host or NoneDevice(why=f"no source of energy: {why}"),
+            lambda uuid: tell_holder(state_dir, uuid, descendants(os.getpid())),
         )
 
     def look(self) -> None:
@@ -175,6 +170,7 @@ class TaskMeter:
             busy = [share for gpu in gpus for share in gpu.busy]
             powers = [info.max_power_w for info in infos]
             uuids = [gpu.device.uuid for gpu in gpus]
+            beside = bool(gpus) and not self._host.why_not and bool(self._host.total.energy_j)
             each_j = tuple(energies) if len(gpus) > 1 and not why_not else None
             return Observation(
                 energy_j=None if why_not else sum(energies),
@@ -187,6 +183,8 @@ class TaskMeter:
                 gpu_uuid=",".join(map(str, uuids)) if uuids and None not in uuids else None,
                 gpu_energy_j=each_j,
                 gpu_busy=fmean(busy) if busy else None,
+                host_j=self._host.total.energy_j if beside else None,
+                host_source=self._host.device.info.energy_source if beside else None,
                 reasons=dict.fromkeys(("energy_j",) if self._host.total.time_s else ("energy_j", "time_s"), why_not)
                 if why_not
                 else {},
@@ -211,6 +209,6 @@ class TaskMeter:
 
 def _every_gpu() -> list[NvmlDevice]:
     """The GPUs that the task may use, open. Raises DeviceError: there is none."""
-    found = find_gpus(EVERY_GPU)
+    found = find_gpus(10**6)
     with ThreadPool(len(found)) as pool:  # each waits until its counter moves; daemons, so that none holds the exit
         return pool.map(lambda gpu: NvmlDevice(gpu=gpu, read_only=True), found)

@@ -7,12 +7,12 @@ that trial, and is read from the runs of this DAG where several share the job. R
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
 
+from airflow_provider_zeus.model.budget import STOPS
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
@@ -192,8 +192,8 @@ def _limit(ended: Sequence[Run]) -> Event | None:
 
 
 def _drifted(log: Dataset, ended: Sequence[Run]) -> Event | None:
-    changes = log.belief().changes if len(ended) >= 3 else ()  # nothing is surprising before
-    if not changes or len([run for run in ended if run[-1].number >= changes[-1].since]) > 6:
+    changes = log.belief().changes if len(ended) >= 3 else ()
+    if not changes or sum(run[-1].number > changes[-1].shown_by[-1] for run in ended) >= 6:
         return None
     since, more = changes[-1].since, "more" if changes[-1].jump >= 0 else "fewer"
     shown_by = next((run[0].origin for run in ended if run[-1].number >= since), None)
@@ -208,7 +208,7 @@ def _lost(log: Dataset, dag_id: str, profiles: Sequence[ProfileSample], prices: 
     runs = [run for run in ended if any(t.origin.run_type in log.job.learn_from for t in run.trials)][-LOST_RUNS:]
     if len(runs) < LOST_RUNS:
         return None
-    base = Baseline.of(log, LimitProfiles.of(profiles), random.Random(0))
+    base = Baseline.of(log, LimitProfiles.of(profiles))
     first = runs[0].trials[0]
     seen = [t.observation for run in runs for t in run.trials]
     prices, (by_start, _) = prices.at_once(seen), prices.start_saved(seen)  # as the page does
@@ -217,8 +217,7 @@ def _lost(log: Dataset, dag_id: str, profiles: Sequence[ProfileSample], prices: 
         paid = base.compare(runs, Weights(per_j / (per_j + per_s), 1.0), "").times(per_j + per_s)
         return _loss(first, paid.saved.plus(by_start), prices.currency, lambda v: f"{v:,.2f} {prices.currency}")
     weights = Weights.of(log.job, log.device)
-    unit = "s" if weights.time_alone else "J"
-    return _loss(first, base.compare(runs, weights, unit).saved, unit, costs_as(unit))
+    return _loss(first, base.compare(runs, weights, weights.unit).saved, weights.unit, costs_as(weights.unit))
 
 
 def _loss(first: Trial, saved: Estimate, unit: str, amount: Callable[[float], str]) -> Event | None:
@@ -247,11 +246,11 @@ def _budgets(trials: Sequence[Trial], job: ZeusJob, prices: Prices, now_s: float
         begin, end = (datetime.fromtimestamp(s, UTC) for s in (known.use.allowance.begin_s, known.use.allowance.end_s))
         share = spent / budget.amount
         text = (
-            f"{budget.amount_text(spent)} of the budget {budget.text} are spent ({share:.0%}), since trial "
+            f"{budget.amount_text(spent)} of the budget {budget.rate_text} are spent ({share:.0%}), since trial "
             f"{passed.trial.number} more than {passed.share:.0%}; a new period begins on {end:%Y-%m-%d} (UTC)."
         )
-        stops = job.on_budget == "incumbent" and passed.share >= 1
-        remedy = "No other batch size is tried until then." if stops else "No run is refused for it: raise or split it."
+        stops = STOPS.get(job.on_budget) if passed.share >= 1 else None
+        remedy = f"{stops} until then." if stops else "No run is refused for it: raise or split it."
         found.append(
             Event(
                 kind=BUDGET,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_zeus.model.cost import Rates, Weights, hurried
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAttempt, State
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Phase, PlannedAttempt, State
 from airflow_provider_zeus.optimizer.arms import run_variance
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, Belief
 from airflow_provider_zeus.reports.dataset import Dataset, RunId, RunTrials, total
@@ -56,6 +56,12 @@ class Saved:
         )
 
 
+def own_rng(log: Dataset) -> random.Random:
+    """Seeds by DAG and job: all that tells a saving tells the same one, and those of two jobs are independent."""
+    newest = log.lessons[-1] if log.lessons else None
+    return random.Random(f"{newest.origin.dag_id} {newest.job_id}" if newest else 0)
+
+
 class EpochCost(NamedTuple):
     """EpochCost [J; s where time alone counts] as two parts."""
 
@@ -77,7 +83,9 @@ class Baseline:
     default_epochs: Vector | None  # (draw, run)
     ended: Collection[RunId]  # runs in which the default itself trained to an end
     why_not: str | None  # why nothing can be compared
-    rates: Mapping[RunId, Rates]  # of the newest runs of the default
+    rates: Mapping[
+        RunId, Rates
+    ]  # of the newest runs of the default; where it has not run here, those before it named sizes
     own_rates: Mapping[RunId, Rates]  # of the default's own run, where it trained to an end
     by_profile: Collection[RunId]  # of these, the runs that the profile re-costed to full power
     off: Vector  # draws of how many times what the profile says the default draws at full power; their mean is 1
@@ -86,9 +94,14 @@ class Baseline:
     device: DeviceInfo | None
 
     @classmethod
-    def of(cls, log: Dataset, profiled: LimitProfiles, rng: random.Random) -> Baseline:
-        """Estimate the default from the log; ``rng`` seeds the draws. Needs numpy."""
+    def of(cls, log: Dataset, profiled: LimitProfiles, rng: random.Random | None = None) -> Baseline:
+        """Estimate the default from the log. Needs numpy.
+
+        :param rng: seeds the draws; default: :func:`own_rng`.
+        """
         import numpy as np
+
+        rng = rng or own_rng(log)
 
         b = log.job.default_batch_size
         full_w = profiled.highest_w(b)
@@ -97,11 +110,11 @@ class Baseline:
         own = {run: r for run, o in full if o is not None and (r := Rates.of(o)) is not None}
         changed = zip(seen, full, strict=True)
         by_profile = frozenset(run for t, (run, o) in changed if o is not None and recosted(t.observation, o))
-        rates = dict(list(own.items())[-RATES_KEPT:])
+        rates = dict(list((own or before_sizes(log, profiled, full_w)).items())[-RATES_KEPT:])
         why_not = None
         if not any(t.batch_size == b and t.state is State.CONVERGED for t in log.trials):
             why_not = f"no run of the default batch size {b} has reached the target"
-        elif not seen:
+        elif not seen and not rates:
             why_not = f"the default batch size {b} has not run on this device"
         elif not rates:
             why_not = f"what the default batch size {b} draws at full power was neither measured nor profiled"
@@ -124,14 +137,15 @@ class Baseline:
             device=log.device,
         )
 
-    def epoch_cost(self, samples_per_epoch: float | None, weights: Weights) -> EpochCost | None:
-        """EpochCost at full power for a slice of this size; None where not known."""
-        return self._epoch_cost(self.rates, samples_per_epoch, weights)
-
-    def _epoch_cost(
-        self, rates: Mapping[RunId, Rates], samples_per_epoch: float | None, weights: Weights
+    def epoch_cost(
+        self, samples_per_epoch: float | None, weights: Weights, rates: Mapping[RunId, Rates] | None = None
     ) -> EpochCost | None:
-        costs = {run: c for run, r in rates.items() if (c := r.epoch_cost(samples_per_epoch, weights)) is not None}
+        """EpochCost at full power for a slice of this size; None where not known.
+
+        :param rates: of the runs that tell it; default: the newest of the default.
+        """
+        found = (self.rates if rates is None else rates).items()
+        costs = {run: c for run, r in found if (c := r.epoch_cost(samples_per_epoch, weights)) is not None}
         if not costs:
             return None
         profiled = math.fsum(c for run, c in costs.items() if run in self.by_profile)
@@ -146,17 +160,20 @@ class Baseline:
 
         def cost(run: RunTrials) -> EpochCost | None:
             own = {run.id: self.own_rates[run.id]} if run.id in self.own_rates else {}
-            return self._epoch_cost(own, run.samples_per_epoch, weights) or of_size[sizes[run.id]]
+            return self.epoch_cost(run.samples_per_epoch, weights, own) or of_size[sizes[run.id]]
 
         return [cost(run) if run.kept else EpochCost(0.0, 0.0) for run in runs]
+
+    @property
+    def old_since(self) -> int | None:
+        """Number of the trial from which on the data are others than when the default last ran; None: they are not."""
+        changed = [c.since for c in self.belief.changes if c.since == self.belief.era]
+        ran = self.belief.newest_runs.get(self.batch_size, 0)
+        return changed[-1] if changed and ran < changed[-1] else None
 
     def measured(self, run: RunTrials) -> bool:
         """Whether the default itself trained to an end in this run."""
         return run.id in self.ended
-
-    def knows(self, runs: Sequence[RunTrials]) -> bool:
-        """Whether all runs are among those that the epochs were estimated from."""
-        return self.epochs is not None and all(run.id in self.epochs.column for run in runs)
 
     def draws(self, runs: Sequence[RunTrials], weights: Weights) -> Vector | None:
         """Draws (draw, run) of what the default would have cost; None where that of a run is not known."""
@@ -206,6 +223,18 @@ class Baseline:
         if spent is None or draws is None:
             return Estimate.missing(OURS if spent is None else THEIRS)
         return estimates(draws.sum(1, keepdims=True))[0]
+
+
+def before_sizes(log: Dataset, profiled: LimitProfiles, full_w: float | None) -> Mapping[RunId, Rates]:
+    """Rates of the runs before the job named sizes, where it says that they had the default (``ran_with``)."""
+    job, found = log.job, {}
+    for t in log.lessons:
+        alone = t.planned.phase is Phase.MEASURED and t.state is State.DONE
+        if alone and t.observation.where == log.where and t.spec["job_version"] == job.job_version:
+            seen = at_full_power(t.observation, profiled, job.default_batch_size, full_w)
+            if seen is not None and (rates := Rates.of_steps(seen, job.ran_with)) is not None:
+                found[t.recurrence] = rates
+    return found
 
 
 def less(baseline: Estimate, spent: float) -> Estimate:

@@ -109,7 +109,7 @@ def belief_table(
     return BeliefTable(
         lines=lines,
         where=log.where,
-        unit="s" if weights.time_alone else "J",
+        unit=weights.unit,
         left_out=log.left_out,
         settled=decided.settled,
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from airflow_provider_zeus.model.budget import WARN_AT, Allowance, BudgetUse, use
+from airflow_provider_zeus.model.budget import STOPS, WARN_AT, Allowance, BudgetUse, use
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.signals.prices import Prices
@@ -64,14 +64,14 @@ def budget_figures(trials: Sequence[Trial], allowance: Allowance, now_s: float) 
     source = measured[-1].observation.energy_source if measured else None
     here = [t for t in measured if t.observation.energy_source == source]
     inside = [t for t in here if allowance.begin_s <= t.opened_at < allowance.end_s]
-    open_runs = [_spent(t) for t in trials if t.state is State.RUNNING]
+    open_runs = [t.observation.spent for t in trials if t.state is State.RUNNING]
     takes = usual(trials, source)
     found = use(allowance, _sum(inside), open_runs, takes)
     if found is None:
         return "nothing measures energy there"
     passed, so_far = [], 0.0
     for trial in sorted(inside, key=lambda t: t.opened_at):
-        before, so_far = so_far, so_far + (allowance.of(*_spent(trial)) or 0.0)
+        before, so_far = so_far, so_far + (allowance.of(*trial.observation.spent) or 0.0)
         passed += [
             Passed(share=s, trial=trial) for s in (WARN_AT, 1.0) if before < s * allowance.budget.amount <= so_far
         ]
@@ -84,29 +84,25 @@ def budget_figures(trials: Sequence[Trial], allowance: Allowance, now_s: float) 
 
 
 def budget_spent(read: Callable[[int], list[Trial]], job: ZeusJob, prices: Prices, now_s: float) -> dict[str, str]:
-    """The setting of ``choose`` that stops exploration where a budget of the job is used up; else empty.
+    """The setting of ``choose`` that says what a budget of the job that is used up does; else empty.
 
     :param read: as for :func:`trials_of_periods`; not called where no budget stops anything.
     """
-    if not job.budgets or job.on_budget != "incumbent":
+    if not job.budgets or job.on_budget not in STOPS:
         return {}
     trials = trials_of_periods(read, job, now_s)
     for budget in job.budgets:
         allowance = prices.allowance(budget, now_s)
         found = allowance if isinstance(allowance, str) else budget_figures(trials, allowance, now_s)
         if isinstance(found, BudgetFigures) and found.use.share >= 1:
-            return {"budget_spent": found.use.text}
+            refused = "" if job.on_budget == "incumbent" else f"; {STOPS[job.on_budget].lower()} until then"
+            return {"budget_spent": f"{found.use.text}{refused}"}
     return {}
-
-
-def _spent(trial: Trial) -> Spent:
-    o = trial.observation
-    return o.energy_j, (o.time_s or 0.0) * (o.device_count or 1)
 
 
 def _sum(trials: Sequence[Trial]) -> Spent:
     energies = [t.observation.energy_j for t in trials if t.observation.energy_j is not None]
-    return sum(energies) if energies else None, sum(_spent(t)[1] for t in trials)
+    return sum(energies) if energies else None, sum(t.observation.spent[1] for t in trials)
 
 
 def usual(trials: Iterable[Trial], source: str | None) -> Spent:

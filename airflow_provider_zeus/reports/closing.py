@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
-from airflow_provider_zeus.model.trial import Phase, State, Trial
+from airflow_provider_zeus.model.trial import DATA_WAIT, Observation, Phase, State, Trial
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Saved
+from airflow_provider_zeus.reports.dataset import total
 from airflow_provider_zeus.reports.limit_saving import LimitSaving
-from airflow_provider_zeus.units import joules_text, three_digits
+from airflow_provider_zeus.units import energy_text, time_text
 
 
 def closing(ended: Sequence[Trial], saved: Saved | None = None, limit: LimitSaving | None = None) -> str:
-    """The line of a run, such as ``converged after 6 epochs at batch size 64, accuracy 0.86, 13.6 kJ, 245 s, ...``.
+    """The line of a run, such as ``reached its target after 6 epochs at batch size 64, 3.78 Wh, ...``.
 
     Energy, time and cost are those of all attempts together; the metric is that of the last one.
 
@@ -28,19 +29,21 @@ def closing(ended: Sequence[Trial], saved: Saved | None = None, limit: LimitSavi
         _how(last),
         f"batch size {' and '.join(others)} before it" if others else "",
         _metric(last),
-        _sum((o.energy_j for o in seen), joules_text) if len({o.energy_source for o in seen}) == 1 else "",
-        _sum((o.time_s for o in seen), lambda time_s: f"{three_digits(time_s)} s"),
+        _sum((o.energy_j for o in seen), energy_text) if len({o.energy_source for o in seen}) == 1 else "",
+        _sum((o.time_s for o in seen), time_text),
+        _host(seen),
         _why_no_energy(last) or _cost(ended),
         "figures are simulated" if any(o.energy_source == "simulated" for o in seen) else "",
         _saving(saved),
         limit.text if limit else "",
+        visible(last.observation.reasons.get(DATA_WAIT, "").partition(". Try ")[0]),
     ]
     return ", ".join(filter(None, parts))
 
 
 def _how(trial: Trial) -> str:
     ended = {
-        State.CONVERGED: "converged",
+        State.CONVERGED: "reached its target",
         State.DONE: "measured as it is",
         State.EXHAUSTED: "ended below its target",
         State.NO_METRIC: "reported no metric",
@@ -54,7 +57,8 @@ def _how(trial: Trial) -> str:
     after = f" after {epochs:g} epoch{'' if epochs == 1 else 's'}" if epochs else ""
     if trial.state is State.NOT_NEEDED or trial.planned.phase is Phase.MEASURED:
         return how
-    return f"{how}{after} at batch size {trial.batch_size}"
+    start = trial.observation.start if trial.planned.start is not None else None
+    return f"{how}{after} at batch size {trial.batch_size}{f' from a {start} start' if start else ''}"
 
 
 def _metric(trial: Trial) -> str:
@@ -67,12 +71,14 @@ def _metric(trial: Trial) -> str:
 
 def _sum(values: Iterable[float | None], text: Callable[[float], str]) -> str:
     """The sum as text; empty where one is not known: a part would look like the whole."""
-    known = 0.0
-    for value in values:
-        if value is None:
-            return ""
-        known += value
-    return text(known)
+    known = total(values)
+    return "" if known is None else text(known)
+
+
+def _host(seen: Sequence[Observation]) -> str:
+    """What the host drew beside the GPU, which is in no other figure."""
+    text = _sum((o.host_j for o in seen), energy_text)
+    return f"beside it {text} of the host's processors and memory ({seen[-1].host_source})" if text else ""
 
 
 def _why_no_energy(trial: Trial) -> str:
@@ -84,17 +90,17 @@ def _why_no_energy(trial: Trial) -> str:
 
 
 def _cost(ended: Sequence[Trial]) -> str:
-    """What the run cost; empty where time alone counts, and where its attempts have energy of different sources."""
+    """What the run cost; empty where energy or time alone counts, and where energy is of different sources."""
     try:
         weights = [weights_of(t.job, t.observation) for t in ended]
     except JobSpecError:
         return ""
     sources = {t.observation.energy_source for t, w in zip(ended, weights, strict=True) if w.eta > 0}
-    if any(w.time_alone for w in weights) or len(sources) > 1:
+    if all(w.one_alone for w in weights) or any(w.time_alone for w in weights) or len(sources) > 1:
         return ""
     return _sum(
         (observed_cost(t.observation, w) for t, w in zip(ended, weights, strict=True)),
-        lambda j: f"cost {joules_text(j)}",
+        lambda cost_j: f"weighted cost {energy_text(cost_j, total(t.observation.energy_j for t in ended))}",
     )
 
 
@@ -112,6 +118,6 @@ def _saving(saved: Saved | None) -> str:
     if low == high:
         return f"{verb} {abs(value):.0f} % (measured)"
     if low < 0 < high:
-        return f"undecided what it saved: about {value:.0f} %, 90 % interval {low:.0f} to {high:.0f} %"
+        return f"not clear yet what it saved: about {value:.0f} %, 90 % interval {low:.0f} to {high:.0f} %"
     least, most = sorted((abs(low), abs(high)))
     return f"{verb} about {abs(value):.0f} %, 90 % interval {least:.0f} to {most:.0f} %"

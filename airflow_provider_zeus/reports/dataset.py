@@ -14,7 +14,7 @@ from functools import cached_property, reduce
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import LOST, DeviceInfo, Observation, Phase, State, Trial, Where
+from airflow_provider_zeus.model.trial import LOST, DeviceInfo, Observation, Phase, State, Trial, Where, newest_device
 from airflow_provider_zeus.optimizer.belief import Belief, prior
 from airflow_provider_zeus.optimizer.learn import learn, same_target, with_rates
 
@@ -112,11 +112,11 @@ def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | N
     left_out = {why: len(before) - len(after) for why, before, after in steps if len(after) < len(before)}
     devices = Counter(t.observation.where for t in own if t.observation.where is not None)
     if where is None:
-        where = next((t.observation.where for t in reversed(own) if t.observation.where is not None), None)
+        where = newest_device(own)
     others = sum(n for device, n in devices.items() if device != where)
     if others:
         left_out[FOREIGN] = others
-    return Dataset(job, tuple(own), where, left_out, tuple(sized))
+    return Dataset(job, tuple(own), where, left_out, tuple(known))
 
 
 def _finite(o: Observation) -> Observation:
@@ -146,7 +146,6 @@ def runs_of(trials: Iterable[Trial]) -> list[list[Trial]]:
 
 ENERGY, TIME = Weights(1.0, 1.0), Weights(0.0, 1.0)  # a "cost" that is the energy [J] alone, the time [s] alone
 RUNNING = "of a run that has not ended"
-DIED = "that failed before they reported anything: what they spent is not known"
 
 
 @dataclass(frozen=True)
@@ -234,7 +233,8 @@ def recurrences(log: Dataset) -> tuple[list[RunTrials], dict[str, int]]:
     for group in groups.values():
         idle = [t for t in group if t.state is State.NOT_NEEDED]
         measured = [t for t in group if t not in idle and (t.observation.time_s is not None or t.state.kept_model)]
-        why, gone = DIED, len(group) - len(measured) - len(idle)
+        why = "that failed before they reported anything: what they spent is not known"
+        gone = len(group) - len(measured) - len(idle)
         if any(t.state is State.RUNNING for t in group):
             why, gone = RUNNING, len(group)
         elif not (measured or idle) or any(t.observation.time_s is None for t in measured):

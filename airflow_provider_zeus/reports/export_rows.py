@@ -14,7 +14,7 @@ from typing import Any
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Origin, PlannedAttempt, Trial
+from airflow_provider_zeus.model.trial import DeviceInfo, Lineage, Observation, Origin, PlannedAttempt, Trial
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.printable import cell
 
@@ -30,7 +30,7 @@ def rows_of(pieces: Iterable[Sequence[Trial]]) -> Iterator[list[Row]]:
     for trials in pieces:
         found = []
         for trial in trials:
-            device = device_of(trial) or device
+            device = trial.observation.device or device
             found.append((row(trial, device), trial))
         yield found
 
@@ -38,7 +38,7 @@ def rows_of(pieces: Iterable[Sequence[Trial]]) -> Iterator[list[Row]]:
 def row(trial: Trial, device: DeviceInfo | None) -> dict[str, Any]:
     """Every field of a trial as a flat dict, units in its keys; ``spec``, ``decision`` and ``reasons`` are nested."""
     weights = weights_of(trial, device)
-    unit = None if weights is None else "s" if weights.time_alone else "j"
+    unit = None if weights is None else weights.unit.lower()
     planned = asdict(trial.planned)
     costs = {"cost": cost_of(trial)[0]} | {f"planned_{name}": planned.pop(name) for name in _COSTS}
     seen = trial.observation.to_dict()
@@ -48,6 +48,7 @@ def row(trial: Trial, device: DeviceInfo | None) -> dict[str, Any]:
         "ti_id": trial.key.ti_id,
         "attempt": trial.key.attempt,
         **{f.name: getattr(trial.origin, f.name) for f in fields(Origin)},
+        **{f.name: getattr(trial.lineage, f.name) for f in fields(Lineage)},
         "state": trial.state.value,
         "reason": trial.reason,
         **{f"{name}_{u}": value if u == unit else None for name, value in costs.items() for u in ("j", "s")},
@@ -69,26 +70,13 @@ def _utc(epoch_s: float | None) -> str | None:
     return None if epoch_s is None else datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="milliseconds")
 
 
-def device_of(trial: Trial) -> DeviceInfo | None:
-    """The device of a trial; None where the trial ended before it reported one."""
-    seen = trial.observation
-    if seen.device_model is None:
-        return None
-    return DeviceInfo(
-        model=seen.device_model,
-        count=seen.device_count or 1,
-        max_power_w=seen.max_power_w,
-        energy_source=seen.energy_source,
-    )
-
-
 def weights_of(trial: Trial, fallback: DeviceInfo | None = None) -> Weights | None:
     """Weights of energy and time of the trial's job on its device; None where its spec cannot be read.
 
     :param fallback: the device of a trial that reported none.
     """
     try:
-        return Weights.of(trial.job, device_of(trial) or fallback)
+        return Weights.of(trial.job, trial.observation.device or fallback)
     except JobSpecError:  # another version wrote it
         return None
 
@@ -97,7 +85,7 @@ def cost_of(trial: Trial) -> tuple[float | None, str | None]:
     """Cost of a trial and its unit: "J", or "s" where time alone is weighed; (None, None) where it is not known."""
     weights = weights_of(trial)
     cost = None if weights is None else observed_cost(trial.observation, weights)
-    return (None, None) if weights is None or cost is None else (cost, "s" if weights.time_alone else "J")
+    return (None, None) if weights is None or cost is None else (cost, weights.unit)
 
 
 def exact(trial: Trial) -> dict[str, Any]:
@@ -161,6 +149,7 @@ COLUMNS = (
     "ti_id",
     "attempt",
     *(f.name for f in fields(Origin)),
+    *(f.name for f in fields(Lineage)),
     "state",
     "reason",
     *(f"{name}_{u}" for name in ("cost", *(f"planned_{n}" for n in _COSTS)) for u in ("j", "s")),

@@ -14,7 +14,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import TELL_METRIC, UNSEEN, Phase, State, Trial, Where
+from airflow_provider_zeus.model.trial import DATA_WAIT, TELL_METRIC, UNCAPPED, UNSEEN, Phase, State, Trial, Where
 
 NEWEST = 30  # trials looked at
 FEW = 10  # trials of a job that counts as new
@@ -32,6 +32,8 @@ class RemarkKind(StrEnum):
     UNIT = "unit"  # one of metric and target is a share, the other one per cent
     NO_METRIC = "no metric"  # the newest run reported none
     UNSEEN = "unseen"  # nothing shows that the newest run used its batch size
+    DATA_WAIT = "data wait"  # the newest run waited for its batches
+    UNCAPPED = "uncapped"  # no power limit holds the newest run back
     EASY = "easy"  # the first report reaches the target, in each of the newest runs
 
 
@@ -156,7 +158,7 @@ def _easy(trials: Sequence[Trial], runs: int = 3) -> Remark | None:
 
 
 def of_ended(trials: Sequence[Trial]) -> list[Remark]:
-    """What an ended trial, the last one of these, shows of a script: no metric, no use of its batch size."""
+    """What an ended trial, the last one of these, shows: no metric, no use of its batch size, no limit that binds."""
     found = []
     for trial in trials[-1:]:
         unseen = trial.observation.reasons.get(UNSEEN)
@@ -166,6 +168,11 @@ def of_ended(trials: Sequence[Trial]) -> list[Remark]:
                 f"is tried before one comes. {TELL_METRIC[0].upper()}{TELL_METRIC[1:]}."
             )
             found.append(Remark(RemarkKind.NO_METRIC, trial.number, text))
+        if (waits := trial.observation.reasons.get(DATA_WAIT)) is not None:
+            found.append(Remark(RemarkKind.DATA_WAIT, trial.number, f"{waits}."))
+        if (uncapped := trial.observation.reasons.get(UNCAPPED)) is not None:
+            text = f"{uncapped[0].upper()}{uncapped[1:]}. No power limit is chosen."
+            found.append(Remark(RemarkKind.UNCAPPED, trial.number, text))
         if unseen is not None:
             text = (
                 f"Not seen to use its batch size: {unseen}. Unless it reads it elsewhere, nothing that Zeus chooses "

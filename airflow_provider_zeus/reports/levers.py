@@ -1,10 +1,11 @@
-"""What runs saved, split by what saved it: batch size, power limit, and runs that trained nothing. Pure; needs numpy.
+"""What runs saved, split by what saved it: batch size, limit, start, runs that trained nothing. Pure; needs numpy.
 
 The baseline of a run is the default batch size at full power. Between it and what the run spent lies the same run at
 full power: with its own batch sizes, at the highest limit of their profiles. From the baseline to that is the saving of
 the batch size, from that to what was spent the saving of the limit. Both come from the same draws, so they add up.
 Profiling is charged to the limit, attempts that were given up to the batch size. A run that was not needed saved its
-whole baseline.
+whole baseline. Where trainings started from an earlier model, a part of the batch size's saving is the start's: against
+the epochs that the model of the slices expects of a cold start at the same size; tries of a start are charged to it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.reports.baseline import OURS, ROUNDING, THEIRS, Baseline, at_full_power, recosted
 from airflow_provider_zeus.reports.dataset import RunTrials
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 
-BATCH_SIZE, LIMIT, SKIPPING = "Batch size", "Power limit", "Runs not needed"
+BATCH_SIZE, LIMIT, SKIPPING, START = "Batch size", "Power limit", "Runs not needed", "Earlier model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +62,37 @@ def levers(
     if why is not None or full is None or draws is None:
         return [Lever(name=name, saved=Estimate.missing(why or THEIRS)) for name in names]
     all_spent = sum(cost or 0.0 for cost in spent)
-    saved_by = (draws[:, ~idle].sum(1) - full, full - all_spent, draws[:, idle].sum(1))[: len(names)]
+    started = _by_start(runs, base, profiled, weights)
+    by_size = draws[:, ~idle].sum(1) - full
+    saved_by = [by_size if started is None else by_size - started, full - all_spent, draws[:, idle].sum(1)]
+    saved_by = saved_by[: len(names)]
+    if started is not None:
+        names, saved_by = (*names, START), [*saved_by, started]
     found = estimates(np.stack(saved_by, 1))
     least = ROUNDING * all_spent
     return [
         Lever(name=name, saved=saved.mapped(lambda v: v if abs(v) > least else 0.0))
         for name, saved in zip(names, found, strict=True)
     ]
+
+
+def _by_start(runs: Sequence[RunTrials], base: Baseline, profiled: LimitProfiles, weights: Weights) -> Vector | None:
+    """Draws of what starts from earlier models saved at full power; None where all started cold."""
+    import numpy as np
+
+    trials = [(run.id, t) for run in runs for t in run.trials if t.observation.start not in (None, Start.COLD)]
+    if not trials or base.epochs is None:
+        return None
+    saved: Vector = np.zeros(DRAWS)
+    for run, trial in trials:
+        b, o = trial.batch_size, trial.observation
+        found = at_full_power(o, profiled, b, profiled.highest_w(b))
+        cost = None if found is None else observed_cost(found, weights)
+        if cost is None or not o.epochs or b not in base.epochs.sizes:
+            continue
+        cold = base.epochs.of(b)[:, base.epochs.column[run]] / o.epochs if trial.state.kept_model else 0.0
+        saved += cost * (cold - 1.0)
+    return saved
 
 
 def _at_full_power(

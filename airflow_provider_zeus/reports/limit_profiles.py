@@ -30,14 +30,7 @@ class LimitProfiles:
             if s.samples <= 0 or not 0 < s.time_s < float("inf") or not 0 <= s.energy_j < float("inf"):
                 continue
             at = sums.setdefault(s.batch_size, {})
-            old = at.get(s.limit_w, replace(s, samples=0, energy_j=0.0, time_s=0.0, steps=0))
-            at[s.limit_w] = replace(
-                s,
-                samples=old.samples + s.samples,
-                energy_j=old.energy_j + s.energy_j,
-                time_s=old.time_s + s.time_s,
-                steps=old.steps + s.steps,
-            )
+            at[s.limit_w] = at[s.limit_w].plus(s) if s.limit_w in at else s
         return cls(sums)
 
     def at(self, batch_size: int, limit_w: float | None) -> ProfileSample | None:

@@ -10,17 +10,19 @@ from typing import Any
 from airflow_provider_zeus.model.cost import HALF_WIDTH, Rate
 from airflow_provider_zeus.model.estimate import Estimate, Z
 from airflow_provider_zeus.model.trial import Observation, ProfileSample, summed
-from airflow_provider_zeus.units import joules_text
+from airflow_provider_zeus.units import energy_text
 
 DOUBT = Z * math.sqrt(2.0) * HALF_WIDTH / 1.96  # of ln of the ratio of two limits: what profiling aims at, 90 %
 
 
 @dataclass(frozen=True, slots=True)
 class LimitSaving:
-    """Sums over runs. ``full_w``: the highest limit measured [W]."""
+    """Sums over runs. ``full_w``: the highest limit measured [W], at which they would have taken ``full_j, full_s``."""
 
     runs: int
     full_w: float
+    full_j: float
+    full_s: float
     energy_j: Estimate
     time_s: Estimate
 
@@ -37,8 +39,8 @@ class LimitSaving:
         energy = self.energy_j
         if energy.low == energy.high or energy.value is None:
             return ""
-        ends = f"90 % interval {joules_text(energy.low or 0.0)} to {joules_text(energy.high or 0.0)}"
-        return f"energy saved by the power limit {joules_text(energy.value)}, {ends}"
+        ends = f"90 % interval {energy_text(energy.low or 0.0)} to {energy_text(energy.high or 0.0)}"
+        return f"energy saved by the power limit {energy_text(energy.value)}, {ends}"
 
 
 def limit_saving(seen: Iterable[Observation], profile: Sequence[ProfileSample]) -> LimitSaving | None:
@@ -52,7 +54,7 @@ def limit_saving(seen: Iterable[Observation], profile: Sequence[ProfileSample]) 
     for sample in summed(profile):
         at = sample.energy_j / sample.samples, sample.time_s / sample.samples
         rates.setdefault(sample.batch_size, {})[sample.limit_w] = at
-    parts, full_w = [], 0.0
+    parts, full_w, full = [], 0.0, [0.0, 0.0]
     for o in seen:
         known = rates.get(o.step_kind or 0, {})
         used = next((at for w, at in known.items() if o.power_limit_w and abs(w - o.power_limit_w) < 1.0), None)
@@ -60,11 +62,13 @@ def limit_saving(seen: Iterable[Observation], profile: Sequence[ProfileSample]) 
             continue
         full_w = max(known)
         spent = o.excess_j or 0.0, o.excess_s or 0.0
+        full = [sum_ + o.samples * each for sum_, each in zip(full, known[full_w], strict=True)]
         parts.append([_saved(o.samples, known[full_w][i], used[i], spent[i], known[full_w] is used) for i in (0, 1)])
     if not parts:
         return None
     energy, time = zip(*parts, strict=True)
-    return LimitSaving(len(parts), full_w, _sum(energy), _sum(time))
+    full_j, full_s = full
+    return LimitSaving(len(parts), full_w, full_j, full_s, _sum(energy), _sum(time))
 
 
 def _saved(steps: int, full: float, used: float, excess: float, same: bool) -> tuple[float, float, float]:

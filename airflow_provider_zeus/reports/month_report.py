@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -16,6 +16,19 @@ from typing import Any
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.printable import cell, visible
+from airflow_provider_zeus.reports.month_spent import (
+    GROUPINGS,
+    MISSING,
+    SPENT,
+    DagAbout,
+    GroupSum,
+    by_group,
+    group_record,
+    group_rows,
+    price_text,
+    spent_cells,
+    spent_record,
+)
 from airflow_provider_zeus.reports.months import (
     PeriodSum,
     SavedDraws,
@@ -63,6 +76,7 @@ class MonthReport:
     saved: Mapping[str, SavedSum]
     prices: Prices
     silent: Sequence[PeriodSum]  # attempts that reported nothing, by job
+    groups: Sequence[GroupSum]  # by owner and by tag; empty: nothing is known of the DAGs
 
 
 def month_title(month: str) -> str:
@@ -71,12 +85,17 @@ def month_title(month: str) -> str:
 
 
 def month_report(
-    month: str, sums: Sequence[PeriodSum], saved: Mapping[DagJob, SavedDraws | str], prices: Prices
+    month: str,
+    sums: Sequence[PeriodSum],
+    saved: Mapping[DagJob, SavedDraws | str],
+    prices: Prices,
+    about: Mapping[str, DagAbout],
 ) -> MonthReport:
     """Put the report together.
 
     :param sums: of two months: period 0 is the month before, period 1 this one.
     :param saved: what each job of this month saved, or why that is not known.
+    :param about: tags and owners by DAG; empty where they cannot be read.
     """
     now, before = (by_kind(s for s in sums if s.period == period) for period in (1, 0))
     silent = [s for s in sums if s.period == 1 and s.unknown]
@@ -103,12 +122,16 @@ def month_report(
         saved={each.kind: each for each in added(draws for draws in saved.values() if not isinstance(draws, str))},
         prices=prices,
         silent=silent,
+        groups=by_group((s for s in sums if s.period == 1), about),
     )
 
 
 _ENDS = (("", "value"), ("low_", "low"), ("high_", "high"))
+_SPENT = ("runs", "energy_kwh", "time_h", "gpu_h", "money", "currency", "co2e_kg")
+GROUP_COLUMNS = ("month", "by", "name", "kind", "jobs", *_SPENT)  # of the CSV file of groups
 COLUMNS = (
-    *("month", "dag_id", "job_id", "kind", "runs", "energy_kwh", "time_h", "gpu_h", "money", "currency", "co2e_kg"),
+    *("month", "dag_id", "job_id", "kind"),
+    *_SPENT,
     *(f"saved_energy_{n}kwh" for n, _ in _ENDS),
     *(f"saved_time_{n}h" for n, _ in _ENDS),
     *(f"saved_{n}money" for n, _ in _ENDS),
@@ -118,11 +141,21 @@ COLUMNS = (
 
 
 def as_csv(report: MonthReport) -> str:
-    """The CSV file."""
+    """The CSV file of jobs."""
+    return _csv(COLUMNS, as_records(report))
+
+
+def groups_csv(report: MonthReport) -> str:
+    """The CSV file of owners and tags."""
+    records = ({"month": report.month, **group_record(group, report.prices)} for group in report.groups)
+    return _csv(GROUP_COLUMNS, records)
+
+
+def _csv(columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS)
+    writer = csv.DictWriter(text, columns)
     writer.writeheader()
-    writer.writerows({name: cell(value) for name, value in record.items()} for record in as_records(report))
+    writer.writerows({name: cell(value) for name, value in record.items()} for record in records)
     return text.getvalue()
 
 
@@ -145,21 +178,13 @@ def as_record(row: MonthRow, report: MonthReport) -> dict[str, Any]:
     def per(value: float | None, size: float) -> float | None:
         return None if value is None else value / size
 
-    spent, saved = row.spent, row.saved_estimates(report.prices)
-    prices = report.prices.at_the_time(spent.drawn)
-    paid = prices.money_of(spent.energy_j, spent.gpu_s)
+    saved = row.saved_estimates(report.prices)
     return {
         "month": report.month,
         "dag_id": row.dag_id,
         "job_id": row.job_id,
         "kind": row.kind,
-        "runs": spent.runs,
-        "energy_kwh": per(spent.energy_j, J_PER_KWH),
-        "time_h": spent.time_s / S_PER_H,
-        "gpu_h": spent.gpu_s / S_PER_H,
-        "money": paid,
-        "currency": None if paid is None else prices.currency,
-        "co2e_kg": per(prices.co2e_g_of(spent.energy_j), 1000.0),
+        **spent_record(row.spent, report.prices),
         **{f"saved_energy_{n}kwh": per(getattr(saved["energy"], f), J_PER_KWH) for n, f in _ENDS},
         **{f"saved_time_{n}h": per(getattr(saved["time"], f), S_PER_H) for n, f in _ENDS},
         **{f"saved_{n}money": getattr(saved["money"], f) for n, f in _ENDS},
@@ -176,7 +201,8 @@ def as_html(report: MonthReport) -> str:
     by_kinds = []
     for kind in dict.fromkeys([*(row.kind for row in report.rows), *report.spent, *report.before]):
         rows = [_cells(row, report.prices) for row in report.rows if row.kind == kind]
-        by_kinds.append((kind, _lines(kind, report), rows))
+        groups = [(by.capitalize(), group_rows(report.groups, by, kind, report.prices)) for by in GROUPINGS]
+        by_kinds.append((kind, _lines(kind, report), rows, [(by, lines) for by, lines in groups if lines]))
     template = Path(__file__).with_name("month.html.jinja").read_text(encoding="utf-8")
     return (
         Environment(autoescape=True, trim_blocks=True, keep_trailing_newline=True)
@@ -184,18 +210,8 @@ def as_html(report: MonthReport) -> str:
         .render(
             title=month_title(report.month),
             kinds=by_kinds,
-            names=(
-                "Job",
-                "DAG",
-                "Runs",
-                "Energy",
-                "Time",
-                "Money",
-                "CO₂e",
-                "Energy saved",
-                "Time saved",
-                "Money saved",
-            ),
+            names=("Job", "DAG", *SPENT, "Energy saved", "Time saved", "Money saved"),
+            group_names=("Jobs", *SPENT),
             silent=silent_text(report.silent),
         )
     )
@@ -209,7 +225,7 @@ def _lines(kind: str, report: MonthReport) -> list[str]:
         drawn = spent.drawn if spent else ()
         currency = report.prices.at_the_time(drawn).currency
         known = [f"{_amount(saved.energy_j, energy_text)} of energy", f"{_amount(saved.time_s, time_text)} of time"]
-        for of, text in ((money_saved, lambda v: _price(v, currency)), (co2e_g_saved, grams_text)):
+        for of, text in ((money_saved, lambda v: price_text(v, currency)), (co2e_g_saved, grams_text)):
             estimate = of(saved, report.prices, drawn)
             known += [] if estimate.value is None else [_amount(estimate, text)]
         lines.append(f"Saved by {counted(saved.jobs, 'job')}: {', '.join(known)}")
@@ -219,38 +235,21 @@ def _lines(kind: str, report: MonthReport) -> list[str]:
 
 
 def _spent(spent: Spent, prices: Prices) -> str:
-    prices = prices.at_the_time(spent.drawn)
-    paid, emitted_g = prices.money_of(spent.energy_j, spent.gpu_s), prices.co2e_g_of(spent.energy_j)
-    parts = [
-        "" if spent.energy_j is None else energy_text(spent.energy_j),
-        time_text(spent.time_s),
-        "" if paid is None else _price(paid, prices.currency),
-        "" if emitted_g is None else grams_text(emitted_g),
-    ]
-    return f"{', '.join(filter(None, parts))}, in {counted(spent.runs, 'run')} of {counted(spent.jobs, 'job')}"
+    parts = [text for text in spent_cells(spent, prices)[1:] if text != MISSING]
+    return f"{', '.join(parts)}, in {counted(spent.runs, 'run')} of {counted(spent.jobs, 'job')}"
 
 
 def _cells(row: MonthRow, prices: Prices) -> list[str]:
     """The cells of a job in the table."""
-    spent, saved, prices_then = row.spent, row.saved_estimates(prices), prices.at_the_time(row.spent.drawn)
-    paid, emitted_g = prices_then.money_of(spent.energy_j, spent.gpu_s), prices_then.co2e_g_of(spent.energy_j)
-    earned = _amount(saved["money"], lambda v: _price(v, prices_then.currency))
+    saved, currency = row.saved_estimates(prices), prices.at_the_time(row.spent.drawn).currency
     return [
         visible(row.job_id),
         visible(row.dag_id),
-        f"{spent.runs:,}",
-        "–" if spent.energy_j is None else energy_text(spent.energy_j),
-        time_text(spent.time_s),
-        "–" if paid is None else _price(paid, prices_then.currency),
-        "–" if emitted_g is None else grams_text(emitted_g),
+        *spent_cells(row.spent, prices),
         _amount(saved["energy"], energy_text),
         _amount(saved["time"], time_text),
-        "–" if saved["money"].value is None else earned,
+        MISSING if saved["money"].value is None else _amount(saved["money"], lambda v: price_text(v, currency)),
     ]
-
-
-def _price(value: float, currency: str) -> str:
-    return f"{value:,.2f} {currency}".strip()
 
 
 def _amount(saved: Estimate, text: Callable[[float], str]) -> str:
@@ -259,7 +258,7 @@ def _amount(saved: Estimate, text: Callable[[float], str]) -> str:
         return f"not known ({saved.reason or ''})"
     low, high = saved.low or 0.0, saved.high or 0.0
     if low < 0 < high or saved.value == 0:
-        return f"undecided ({text(abs(low))} lost to {text(high)} saved)" if low < 0 else text(0.0)
+        return f"not clear yet ({text(abs(low))} lost to {text(high)} saved)" if low < 0 else text(0.0)
     ends = sorted((abs(low), abs(high)))
     lost = " lost" if saved.value < 0 else ""
     return f"{text(abs(saved.value))}{lost} ({text(ends[0])} to {text(ends[1])})"

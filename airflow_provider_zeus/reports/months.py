@@ -6,20 +6,21 @@ Measured, estimated and simulated figures are never added. The savings of a job 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Self
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.trial import IMPORTED, Observation, ProfileSample
+from airflow_provider_zeus.model.estimate import Estimate, Z
+from airflow_provider_zeus.model.trial import IMPORTED, Observation, ProfileSample, State, newest_device
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
-from airflow_provider_zeus.reports.baseline import Baseline
+from airflow_provider_zeus.reports.baseline import Baseline, own_rng
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, recurrences, total
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.slice_epochs import estimates
+from airflow_provider_zeus.reports.limit_saving import limit_saving
+from airflow_provider_zeus.reports.next_run import next_rung
+from airflow_provider_zeus.reports.slice_epochs import DRAWS, estimates
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import J_PER_KWH, counted
 
@@ -68,13 +69,13 @@ class PeriodSum:
     time_s: float | None
     gpu_s: float | None  # time of each of its devices, added up
     unknown: int  # trials that reported no time
-    paid: float | None = None  # what the energy cost whose hours were priced, without PUE; None: none was
-    paid_j: float | None = None  # that energy
-    currencies: tuple[str, ...] = ()  # of that, at most two named
-    g_co2e: float | None = None  # the same in grams of CO2e
-    g_co2e_j: float | None = None
-    start_saved: float | None = None  # of ``paid``, by waiting for a cheaper start; below 0: lost; None: no run waited
-    start_saved_g: float | None = None  # the same of ``g_co2e``
+    paid: float | None  # what the energy cost whose hours were priced, without PUE; None: none was
+    paid_j: float | None  # that energy
+    currencies: tuple[str, ...]  # of that, at most two named
+    g_co2e: float | None  # the same in grams of CO2e
+    g_co2e_j: float | None
+    start_saved: float | None  # of ``paid``, by waiting for a cheaper start; below 0: lost; None: no run waited
+    start_saved_g: float | None  # the same of ``g_co2e``
 
     def drawn(self) -> list[Observation]:
         """The energy as attempts: that whose hours were priced, and the rest."""
@@ -159,16 +160,15 @@ class SavedDraws:
 
 
 @own_arithmetic()
-def saved_between(
-    key: tuple[str, str], log: Dataset, profiles: Sequence[ProfileSample], begin_s: float, end_s: float
-) -> SavedDraws | str:
+def saved_between(log: Dataset, profiles: Sequence[ProfileSample], begin_s: float, end_s: float) -> SavedDraws | str:
     """What the runs of one job that began in a span saved; where that is not known, the reason.
 
-    :param key: DAG and job. It seeds the draws, so those of two jobs are independent, and page and report say the same.
     :param log: all its newest runs: the default is estimated from them.
     """
+    if not log.job.chooses_size:
+        return _by_limit(log, profiles, begin_s, end_s)
     log = log.of_target()
-    base = Baseline.of(log, LimitProfiles.of(profiles), random.Random(" ".join(key)))
+    base = Baseline.of(log, LimitProfiles.of(profiles))
     runs = [run for run in recurrences(log)[0] if begin_s <= run.trials[0].opened_at < end_s]
     if not runs:
         return "no run that counts has ended"
@@ -192,6 +192,29 @@ def saved_between(
         runs=len(runs),
         spent=(None if isinstance(energy, str) else energy[1], time[1], time[1] * count),
     )
+
+
+def _by_limit(log: Dataset, profile: Sequence[ProfileSample], begin_s: float, end_s: float) -> SavedDraws | str:
+    """What the power limit saved of runs without a batch size, on their newest device."""
+    import numpy as np
+
+    where = newest_device(log.lessons)
+    began = [t for t in log.lessons if begin_s <= t.opened_at < end_s and t.state is not State.RUNNING]
+    here = [t.observation for t in began if t.observation.where == where and t.observation.time_s is not None]
+    seen = [o for o in here if limit_saving([o], profile) is not None]
+    found = limit_saving(seen, profile)
+    if where is None or found is None:
+        tuned = log.job.mode != "measure"
+        alone = f"its runs are measured as they are: {next_rung(log.job)}"
+        return "no profile tells what its power limit saved" if tuned else alone
+    draws, (_, count, source) = np.random.default_rng(own_rng(log).getrandbits(64)), where
+    off, doubt = (
+        draws.normal(size=DRAWS),
+        [((e.high or 0.0) - (e.low or 0.0)) / 2 / Z for e in (found.energy_j, found.time_s)],
+    )
+    energy, time = (found.energy_j.value or 0.0) + doubt[0] * off, (found.time_s.value or 0.0) + doubt[1] * off
+    spent_j, spent_s = total(o.energy_j for o in seen), sum(o.time_s or 0.0 for o in seen)
+    return SavedDraws(kind_of(source), energy, time, time * count, found.runs, (spent_j, spent_s, spent_s * count))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ from typing import Any, Self
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Phase, PlannedAttempt, ProfileSample, State, Trial
+from airflow_provider_zeus.model.job_checks import Start
+from airflow_provider_zeus.model.trial import Lineage, Phase, PlannedAttempt, ProfileSample, State, Trial
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
 from airflow_provider_zeus.reports.baseline import Baseline, fixed
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset
@@ -31,6 +32,7 @@ class NextDecision:
     settled: PlannedAttempt  # that ends with the model where nothing is tried, and the default not run to measure it
     settings: Mapping[str, Any] = field(default_factory=dict)  # live
     room_s: float | None = None  # from the newest run's begin to its deadline: the next one is decided with as much
+    lineage: Lineage | None = None  # the earlier model, as far as the log shows it
 
     @classmethod
     def of(
@@ -56,11 +58,13 @@ class NextDecision:
             "running": [t for t in trials if t.state is State.RUNNING],
             "seed": decision_seed(trials[0].job_id if trials else "", number, job.seed),
             "finish_by_s": room_s,
+            "lineage": _lineage(job, trials),
+            "family": max(trials, key=lambda t: t.number).decision.family if trials else None,  # as it was told last
         }
         decision = choose(job, belief, settings=live, **asked)
         last = decision.attempts[-1]
         ends = settled(job, belief, live, **asked) if last.phase is Phase.AUDIT else last
-        return cls(attempts=decision.attempts, settled=ends, settings=live, room_s=room_s)
+        return cls(attempts=decision.attempts, settled=ends, settings=live, room_s=room_s, lineage=asked["lineage"])
 
 
 def settled(job: ZeusJob, belief: Belief, settings: Mapping[str, Any], **asked: Any) -> PlannedAttempt:
@@ -71,6 +75,18 @@ def settled(job: ZeusJob, belief: Belief, settings: Mapping[str, Any], **asked: 
     """
     live = {name: value for name, value in settings.items() if name != AUDIT}
     return choose(replace(job, audit=0.0), belief, settings=live, **asked).attempts[-1]
+
+
+def _lineage(job: ZeusJob, trials: Sequence[Trial]) -> Lineage | None:
+    """The newest model of a job that chooses its start; that its value was kept is supposed."""
+    if not job.chooses_start:
+        return None
+    own = [t for t in trials if t.spec["job_version"] == job.job_version and t.origin.run_type in job.learn_from]
+    newest = max((t for t in own if t.state.left_model), key=lambda t: t.number, default=None)
+    if newest is None:
+        return None
+    age = newest.lineage.from_age if newest.state is State.NOT_NEEDED else 0
+    return Lineage.after(newest, 1 + (age or 0))
 
 
 def _room(trials: Sequence[Trial]) -> float | None:
@@ -96,7 +112,8 @@ class Upcoming:
     epochs: Estimate
     energy_j: Estimate
     time_s: Estimate
-    room_s: float | None = None  # from the newest run's begin to its deadline: the next one is decided with as much
+    cost: Estimate  # by the job's weights [J; s where time alone counts]
+    room_s: float | None  # from the newest run's begin to its deadline: the next one is decided with as much
 
     @property
     def time_95_s(self) -> float | None:
@@ -117,12 +134,17 @@ def upcoming(
     kept = planned[0] if planned[0].phase is Phase.AUDIT else planned[-1]
     b = kept.batch_size
     expected = partial(Upcoming, attempts=planned, batch_size=b, room_s=decided.room_s)
-    found = fixed(kept, log, base, Weights.of(log.job, log.device), LimitProfiles.of(profiles, log.job))
+    weights = Weights.of(log.job, log.device)
+    found = fixed(kept, log, base, weights, LimitProfiles.of(profiles, log.job))
     if base.epochs is None or found is None:
         why = base.why_not if b == base.batch_size else None
         nothing = Estimate.missing(why or f"batch size {b} has not run on this device, or never reached the target")
-        return expected(limit_w=None, epochs=nothing, energy_j=nothing, time_s=nothing)
+        return expected(limit_w=None, epochs=nothing, energy_j=nothing, time_s=nothing, cost=nothing)
     epochs = estimates(base.epochs.on_newest_slice(b)[:, None])[0]
+    if kept.start not in (None, Start.COLD) and decided.lineage is not None:
+        from airflow_provider_zeus.optimizer.knowledge_gradient.start_policy import start_epochs
+
+        epochs = start_epochs(log.belief(), Start(kept.start), decided.lineage, b)
     newest = log.belief().slice_size
     size = newest[1] if newest else None
     return expected(
@@ -130,16 +152,16 @@ def upcoming(
         epochs=epochs,
         energy_j=epochs.times(found.epoch_cost(size, ENERGY), "no energy was measured at this batch size"),
         time_s=epochs.times(found.epoch_cost(size, TIME), "no time was measured at this batch size"),
+        cost=epochs.times(found.epoch_cost(size, weights), "its cost was not measured at this batch size"),
     )
-
-
-_BY_SIZE = (
-    "With batch_sizes, default_batch_size, target and max_epochs in its ZeusJob, the job learns which size costs least "
-    "(docs/quick-start.md)."
-)
-_BY_LIMIT = 'mode="optimize" tunes the power limit of a torch training, its code unchanged. '
 
 
 def next_rung(job: ZeusJob) -> str:
     """What would save, for a job that chooses no batch size."""
-    return f"{_BY_LIMIT if job.mode == 'measure' else ''}{_BY_SIZE}"
+    by_size = (
+        "To save by the batch size, too, name batch_sizes, default_batch_size, target and max_epochs in the task's "
+        "ZeusJob (docs/quick-start.md)"
+    )
+    if job.mode == "measure":
+        return f'To save energy, mode="optimize" tunes the power limit of a torch training. {by_size}.'
+    return f"{by_size}; ran_with=N there says which batch size the runs so far had."

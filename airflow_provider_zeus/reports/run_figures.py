@@ -7,7 +7,6 @@ All that tells a run's figures reads them here: the task's log, metrics, lineage
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -68,7 +67,7 @@ class Yardstick:
 
         Its draws have one seed, so whatever tells the saving of a run tells the same one.
         """
-        base = Baseline.of(replace(log, where=where).of_target(), LimitProfiles.of(profiles), random.Random(0))
+        base = Baseline.of(replace(log, where=where).of_target(), LimitProfiles.of(profiles))
         return cls(log.job, where, base)
 
     def saving(self, trials: Iterable[Trial]) -> RunSaving:
@@ -79,7 +78,7 @@ class Yardstick:
         if not runs:
             why_not = f"its attempts do not compare ({'; '.join(left_out)})" if left_out else "none of it was measured"
             base = replace(base, why_not=why_not)
-        elif base.why_not is None and not base.knows(runs):
+        elif base.why_not is None and (base.epochs is None or any(r.id not in base.epochs.column for r in runs)):
             base = replace(base, why_not="it is older than the runs that the default's cost is estimated from")
         weights = Weights.of(self.job, log.device)
 
@@ -92,7 +91,7 @@ class Yardstick:
             full_power_w=base.full_power_w,
             kept=kept,
             measured=any(map(base.measured, runs)),
-            cost=compared(weights, "s" if weights.time_alone else "J"),
+            cost=compared(weights, weights.unit),
             energy=compared(ENERGY, "J"),
             time=compared(TIME, "s"),
             where=self.where,
@@ -162,7 +161,7 @@ class RunFigures:
 
 @own_arithmetic()
 def with_log(
-    found: RunFigures, newest: Sequence[Trial], profile: Callable[[str, Where, str], Sequence[ProfileSample]]
+    found: RunFigures, newest: Sequence[Trial], profile: Callable[[str, Where | None, str], Sequence[ProfileSample]]
 ) -> RunFigures:
     """The figures with what the log says of the job and of what the run saved, all its tries together.
 
@@ -174,8 +173,7 @@ def with_log(
     told, measured = sum(t.key.ti_id == last.key.ti_id for t in own), last_measured(own)
     found = replace(found, newest=newest)
     if last.planned.phase is Phase.MEASURED:
-        where = last.observation.where
-        known = [] if where is None else profile(last.job_id, where, str(last.spec["job_version"]))
+        known = profile(last.job_id, last.observation.where, str(last.spec["job_version"]))
         return replace(found, limit=limit_saving([t.observation for t in own], known))
     if measured is None or measured.observation.where is None or told < min(len(found.ended), len(newest)):
         return found

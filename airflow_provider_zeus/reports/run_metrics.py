@@ -19,6 +19,7 @@ from airflow_provider_zeus.printable import plain_name
 from airflow_provider_zeus.reports.run_figures import RunFigures
 
 MOST_DEVICES = 8  # names of devices that the newest trials have; the others are OTHER
+MOST_GPUS = 64  # the same of their GPUs
 SOURCES = ("nvml_counter", "nvml_poll", "rapl", "rapl_share", "estimate", "simulated")
 OTHER, NONE = "other", "none"
 
@@ -33,6 +34,7 @@ class Metric:
     value: float
     tags: Tags
     total: bool = False
+    unit: str = ""  # of OpenTelemetry's own names, which do not end with it
 
 
 def trial_metrics(trials: Sequence[Trial], log: Sequence[Trial]) -> list[Metric]:
@@ -57,6 +59,30 @@ def trial_metrics(trials: Sequence[Trial], log: Sequence[Trial]) -> list[Metric]
     return [*sums.values(), *(_gauges("zeus.trial", figures, tags))]
 
 
+def hardware_metrics(trials: Sequence[Trial], log: Sequence[Trial]) -> Iterator[Metric]:
+    """OpenTelemetry's names for what hardware draws: ``hw.energy`` [J] of each device, and ``hw.power`` [W].
+
+    The power is the newest trial's mean. Arguments as those of :func:`trial_metrics`.
+    """
+    known = [uuid for t in log for uuid in (t.observation.gpu_uuid or "", *(t.observation.gpu_uuid or "").split(","))]
+    for trial in trials:
+        o, tags = trial.observation, _tags(trial, log)
+        name = tags.pop("device")
+        hw_type = "cpu" if o.energy_source in ("rapl", "rapl_share", "estimate") else "gpu"
+        uuids: Sequence[str | None] = (o.gpu_uuid or "").split(",")
+        parts_j: Sequence[float | None] = o.gpu_energy_j or ()
+        if len(uuids) != len(parts_j):  # one device, or several of which the sum alone is known
+            uuids, parts_j = [o.gpu_uuid], [o.energy_j]
+        for uuid, energy_j in zip(uuids, parts_j, strict=True):
+            if energy_j is None or not 0 <= energy_j < math.inf:
+                continue
+            hw_id = _named(uuid, known, MOST_GPUS) if uuid else name
+            of_device = {**tags, "hw.id": hw_id, "hw.type": hw_type, "hw.name": name}
+            yield Metric(name="hw.energy", value=energy_j, tags=of_device, total=True, unit="J")
+            if trial is trials[-1] and o.time_s and 0 < o.time_s < math.inf:
+                yield Metric(name="hw.power", value=energy_j / o.time_s, tags=of_device, unit="W")
+
+
 @own_arithmetic()
 def job_metrics(run: RunFigures, most_sizes: int = 32) -> list[Metric]:
     """What a run saved against the default batch size at full power, and what each batch size is believed to cost.
@@ -68,7 +94,7 @@ def job_metrics(run: RunFigures, most_sizes: int = 32) -> list[Metric]:
         return []
     belief, device = log.belief(), log.device
     weights = Weights.of(log.job, device)
-    unit = "s" if weights.time_alone else "j"
+    unit = weights.unit.lower()
     measured = next((t for t in reversed(run.ended) if t.observation.where == log.where), run.ended[-1])
     tags, saved = _tags(measured, run.newest), saving.cost.saved
     ends = {f"saving_{unit}": saved.value, f"saving_low_{unit}": saved.low, f"saving_high_{unit}": saved.high}
@@ -96,8 +122,8 @@ def _figures(trial: Trial) -> dict[str, float]:
     """What is known of an attempt's energy, time, cost and epochs."""
     o, job = trial.observation, trial.job
     weights = weights_of(job, o)
-    cost = "cost_s" if weights.time_alone else "cost_j"
-    figures = {"energy_j": o.energy_j, "time_s": o.time_s, cost: observed_cost(o, weights), "epochs": o.epochs}
+    cost = {f"cost_{weights.unit.lower()}": observed_cost(o, weights)}
+    figures = {"energy_j": o.energy_j, "time_s": o.time_s, **cost, "epochs": o.epochs}
     return {name: value for name, value in figures.items() if value is not None and 0 <= value < math.inf}
 
 
@@ -122,10 +148,13 @@ def _device(o: Observation, log: Sequence[Trial]) -> str:
     """The device of an attempt; OTHER where it is not among the first that the log names."""
     if o.device_model is None:
         return NONE
-    models = dict.fromkeys(t.observation.device_model for t in log if t.observation.device_model is not None)
-    if o.device_model not in list(models)[:MOST_DEVICES]:
-        return OTHER
-    return plain_name(o.device_model.replace(" ", "_")) or NONE
+    models = [m.replace(" ", "_") for t in log if (m := t.observation.device_model) is not None]
+    return _named(o.device_model.replace(" ", "_"), models, MOST_DEVICES)
+
+
+def _named(value: str, known: Iterable[str], most: int) -> str:
+    """A name as a tag; OTHER where it is not among the first ``most`` of those that are known."""
+    return (plain_name(value) or NONE) if value in list(dict.fromkeys(known))[:most] else OTHER
 
 
 def _source(energy_source: str | None) -> str:

@@ -56,14 +56,14 @@ class Savings:
     where: Where | None
     left_out: dict[str, int]
     base: Baseline = field(compare=False)  # holds arrays
-    best: BestFixed | None = None  # the size that runs where nothing is tried, at its best limit; None: not known
+    best: BestFixed | None  # the size that runs where nothing is tried, at its best limit; None: not known
 
 
 def saving(
     trials: Iterable[Trial] | Dataset,
     job: ZeusJob,
     *,
-    rng: random.Random,
+    rng: random.Random | None = None,
     profiles: Sequence[ProfileSample] = (),
     where: Where | None = None,
     decided: NextDecision | None = None,
@@ -71,7 +71,7 @@ def saving(
     """Compute what the runs on one device (default: the newest) saved so far and are expected to save.
 
     :param profiles: samples of that device: they show what the default draws at full power.
-    :param rng: seeds the draws.
+    :param rng: as of :meth:`.Baseline.of`.
     :param decided: of this log; default: without live settings.
     """
     whole = as_dataset(trials, job, where)
@@ -80,7 +80,7 @@ def saving(
     runs, left_out = recurrences(log)
     base = Baseline.of(log, LimitProfiles.of(profiles), rng)
     draws = base.draws(runs, weights)
-    cost = base.compare(runs, weights, "s" if weights.time_alone else "J", draws)
+    cost = base.compare(runs, weights, weights.unit, draws)
     best = fixed(ends, log, base, weights, LimitProfiles.of(profiles, job))
     per_run = _per_run(ends.batch_size, best, base, weights)
     steps = _steps(runs, base, weights, draws)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.signals.tariff import HOUR_S, Tariff
 from airflow_provider_zeus.units import J_PER_KWH
@@ -70,18 +71,12 @@ def schedule_shift(trials: Iterable[Trial], by: Tariff | Series, pue: float = 1.
 
 def _runs(trials: Iterable[Trial]) -> Sequence[tuple[float, float, float]]:
     """(start, duration [s], energy [J]) of each scheduled run whose attempts are all known, oldest first."""
-    groups: dict[tuple[str, ...], list[Trial]] = {}
-    for trial in trials:
-        if trial.origin.run_type == "scheduled":
-            groups.setdefault(trial.recurrence, []).append(trial)
     found = []
-    for run in groups.values():
+    for run in runs_of(t for t in trials if t.origin.run_type == "scheduled"):
         times = [t.observation.time_s for t in run]
         energies = [t.observation.energy_j for t in run]
         known_s, known_j = ([v for v in values if v is not None] for values in (times, energies))
         duration_s = math.fsum(known_s)
-        if (
-            len(known_s) == len(known_j) == len(run) and 0 < duration_s <= 7 * 24 * HOUR_S
-        ):  # a longer one has no hour of the day
+        if len(known_s) == len(known_j) == len(run) and 0 < duration_s <= 7 * 24 * HOUR_S:  # else it has no hour
             found.append((min(t.opened_at for t in run), duration_s, math.fsum(known_j)))
     return found

@@ -5,8 +5,9 @@ slice did to the batch size that ran on it, it would have done to another one. W
 epochs are exact. All runs are drawn together, so that sums have an interval, too.
 
 A slice may lie out of reach of one batch size where another one reached its target. How often is learned from the
-complete runs of all sizes that reached it elsewhere; on a slice that every run missed another size is likely to have
-missed, too. Then it costs what runs that missed take in this log: ``max_epochs``, where no loop is left before.
+complete runs on the slices that some size reached. On a slice that every run missed another size is likely to have
+missed, too; of the other slices it says nothing. A miss costs what runs that missed take in this log: ``max_epochs``,
+where no loop is left before.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.optimizer.slices import Slice, SliceRun, hopeless, most_epochs
+from airflow_provider_zeus.optimizer.starts import is_cold
 from airflow_provider_zeus.reports.dataset import Dataset, RunId
 
 if TYPE_CHECKING:
@@ -127,12 +129,12 @@ def slice_epochs(log: Dataset, rng: np.random.Generator) -> SliceEpochs | None:
 
 
 def _runs(trials: Sequence[Trial]) -> dict[RunId, list[SliceRun]]:
-    """The trials that show Epochs, by scheduled run; a run without one has an empty list."""
+    """The cold trials that show Epochs, by scheduled run; a run without one has an empty list."""
     runs: dict[RunId, list[SliceRun]] = {}
     for trial in trials:
         found, reached = runs.setdefault(trial.recurrence, []), trial.state is State.CONVERGED
         epochs = trial.observation.epochs
-        if trial.state.conclusive and (epochs or not reached):
+        if trial.state.conclusive and (epochs or not reached) and is_cold(trial):
             found.append(SliceRun(trial.number, trial.batch_size, epochs or 0.0, reached, most_epochs(trial)))
     return runs
 
@@ -144,7 +146,7 @@ def _misses(
     import numpy as np
 
     able = {r.batch_size for item in slices for r in item.runs if r.reached}  # what others miss is no slice's doing
-    runs = (r for item in slices for r in item.runs if r.batch_size in able)
+    runs = (r for item in slices if not item.missed for r in item.runs if r.batch_size in able)
     complete = [r.reached for r in runs if r.reached or r.missed(most)]
     misses = len(complete) - sum(complete)
     miss, reach = 0.1, 1.9  # prior counts of complete runs that missed their target, and that reached it

@@ -191,7 +191,7 @@ def _forecast(log: Dataset, job: ZeusJob, profiled: LimitProfiles, decided: Next
         limit_source = no_limit if limit_w is None else "observed"
     return Forecast(
         eta=weights.eta,
-        unit="s" if weights.time_alone else "J",
+        unit=weights.unit,
         batch_size=b,
         why=attempt.why,
         limit_w=limit_w,

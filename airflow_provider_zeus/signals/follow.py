@@ -1,7 +1,7 @@
 """The power limit over a run by the present price or carbon intensity: fast while energy is clean, frugal while not.
 
 Chase (Zeus's authors) weighs the energy term of Eq. 7 by the present over the mean intensity. The profile that the run
-has anyway is enough; nothing is measured anew.
+has anyway is enough; nothing is measured again.
 """
 
 from __future__ import annotations

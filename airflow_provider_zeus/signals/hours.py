@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from airflow_provider_zeus.errors import NoSignalError, SignalError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Observation
+from airflow_provider_zeus.model.trial import Observation, Trial
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.signals.reading import BACK_S, Keeper, signal_series
 from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
@@ -40,6 +40,21 @@ class HourPrices:
     live: bool = True
     read: Callable[[str, float, float], Series | str | None]
     _earlier_s: float = field(default=0.0, init=False)  # what the attempts that have ended took
+
+    @classmethod
+    def of(
+        cls,
+        first: Trial,
+        job: ZeusJob,
+        waited_since_s: float | None,
+        read: Callable[[str, float, float], Series | str | None],
+        *,
+        live: bool = True,
+    ) -> Self:
+        """Those of a run of a job, whose first trial this is."""
+        own = [str(signal) for signal in (job.start_signal, job.follow) if signal]
+        began_s = first.opened_at or time.time()
+        return cls(began_s=began_s, waited_since_s=waited_since_s, own=own, live=live, read=read)
 
     def priced(self, seen: Observation, ended_s: float | None, most_s: float) -> Observation:
         """The observation of an attempt that has ended, with its prices; those that its training reports count nothing.
@@ -89,11 +104,6 @@ class HourPrices:
             for why in unread:
                 found.setdefault(goal, why)
         return found
-
-
-def own_signals(job: ZeusJob) -> list[str]:
-    """The signals that a job names itself."""
-    return [str(signal) for signal in (job.start_signal, job.follow) if signal]
 
 
 def read_signal(signal: str, start_s: float, end_s: float, keeper: Keeper | None) -> Series | str | None:

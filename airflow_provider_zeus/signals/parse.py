@@ -61,8 +61,8 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "", most_
     """
     if len(text) > MOST_CHARACTERS:
         raise JobSpecError.of("series", f"over {MOST_CHARACTERS} characters", "too long", "ask for a shorter span")
-    if text.lstrip()[:1] == "<":
-        problem = "no JSON or CSV but a page (HTML or XML)"
+    if (begin := text.lstrip()[:1]) in ("", "<"):
+        problem = f"no JSON or CSV but {'a page (HTML or XML)' if begin else 'empty'}"
         raise JobSpecError.of("series", UNSAID, problem, "correct the URL or the file")
     unit = Unit.parse(layout.unit)
     said_s, columns = _of_json(text, layout, zone) if layout.times.startswith("$") else (None, _of_csv(text, layout))
@@ -76,6 +76,10 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "", most_
     guessed = _read("forecasts", layout.forecasts, forecasts, _number)
     begins_s = sorted({s for s in starts_s if s is not None})
     usual_s = median([b - a for a, b in pairwise(begins_s)]) if len(begins_s) > 1 else None
+    if usual_s is not None and usual_s < 60.0 and begins_s[-1] < 1e8 and len(begins_s) > 2:
+        problem = "less than a minute apart, before 1973"  # years, days since 1900, hours of the day
+        remedy = "write ISO 8601, or seconds or milliseconds since the epoch"
+        raise JobSpecError.of("times", layout.times, problem, remedy)
     length_s = min((s for s in (said_s, layout.step_s, usual_s) if s is not None), default=None)
     steps = []
     for i, start_s in enumerate(starts_s):
@@ -228,7 +232,7 @@ def _length_s(said: object) -> float | None:
 
 
 def _differs(said: object, unit: str) -> bool:
-    """Whether a text names another unit than ``unit``, in whatever spelling; a text of another kind names none."""
+    """Whether a text names another unit than ``unit``, in any spelling; a text of another kind names none."""
     match = re.fullmatch(r"([a-z]+)/([km])wh", re.sub(r"\s", "", str(said)).replace("\u20ac", "eur").lower())
     if match is None:
         return False

@@ -144,7 +144,7 @@ def signal_series(signal: str, start_s: float, end_s: float, keeper: Keeper | No
     never what the Connection holds.
 
     :param keeper: keeps the series of services, so that one task asks for all, and the past is remembered. What is
-        kept is asked for over the week before now and the days ahead, whatever part of that one caller needs.
+        kept is asked for over the week before now and the days ahead, also where one caller needs a part of that.
     """
     from airflow.sdk import BaseHook
 
@@ -203,7 +203,7 @@ def kept_series(
     try:
         held = None if text is None else Series.from_json(text)
     except ValueError as error:
-        log.warning("Zeus: a series in the trial log is %s, and is asked for anew.", error)
+        log.warning("Zeus: a series in the trial log is %s, and is asked for again.", error)
     if not is_mine:
         if held is None:
             raise TimeoutError

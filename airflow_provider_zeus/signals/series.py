@@ -63,8 +63,8 @@ class Series:
 
     unit: Unit
     steps: tuple[Step, ...]
-    source: str = ""  # who says so
-    zone: str = ""  # of the grid or the market
+    source: str  # who says so
+    zone: str  # of the grid or the market
 
     @classmethod
     def of(cls, unit: Unit, steps: Iterable[Step], *, source: str = "", zone: str = "") -> Self:

@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Sequence
-from http.client import HTTPConnection, HTTPSConnection
+from http.client import HTTPConnection, HTTPSConnection, IncompleteRead
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 from urllib.error import HTTPError
@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from airflow_provider_zeus.errors import JobSpecError
 
 ANSWER_S = 5.0  # limit of one request, while nothing comes
-WHOLE_S = 12.0  # limit of one answer, whatever comes
+WHOLE_S = 12.0  # limit of one whole answer
 METADATA = frozenset(  # of services that tell a host its secrets, where they are not link-local as 169.254.169.254 is
     map(
         ip_address,
@@ -60,7 +60,7 @@ def answer_of(address: str, headers: dict[str, str], most_bytes: int, *, allow_l
             if not re.fullmatch(r"([a-z0-9_-]+\.)*[a-z][a-z0-9_-]*", parts.hostname):
                 raise
         with urllib.request.build_opener(_NoRedirect).open(request, timeout=ANSWER_S) as answer:
-            return bytes(answer.read(most_bytes + 1))
+            return _whole(answer, most_bytes)
     kind = _SecureConnection if scheme == "https" else _Connection
     connection = kind(parts.hostname, port, timeout=ANSWER_S)
     connection.addresses = judged(parts.hostname, port, shown, allow_local=allow_local)
@@ -76,13 +76,21 @@ def answer_of(address: str, headers: dict[str, str], most_bytes: int, *, allow_l
         with connection.getresponse() as said:
             if not 200 <= said.status < 300:
                 raise HTTPError(shown, said.status, said.reason, said.headers, None)
-            whole = said.read(most_bytes + 1)
+            whole = _whole(said, most_bytes)
         if time.monotonic() >= begun_s + WHOLE_S:
             raise TimeoutError  # it may have been cut
         return whole
     finally:
         late.cancel()
         connection.close()
+
+
+def _whole(said: Any, most_bytes: int) -> bytes:
+    """The body of an answer, up to ``most_bytes`` and one more. Raises IncompleteRead where less came than was said."""
+    body = bytes(said.read(most_bytes + 1))
+    if len(body) <= most_bytes and said.length:
+        raise IncompleteRead(body, said.length)
+    return body
 
 
 def problem_of(error: BaseException) -> str:
@@ -97,6 +105,7 @@ def problem_of(error: BaseException) -> str:
         404: "there is nothing at its address",
         407: "the proxy wants a login",
         410: "there is nothing at its address any more",
+        422: "the request is refused: its zone, span or path",
         429: "too many requests: ask less often, by one Connection for all jobs",
     }
     kind = kinds.get(error.code, "the request is refused" if error.code < 500 else "the service itself is at fault")
@@ -141,7 +150,7 @@ def meant(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]
 
 
 class _Connection(HTTPConnection):
-    """Connects to addresses that were judged, not to whatever the name leads to by then."""
+    """Connects to addresses that were judged, not to where the name leads by then."""
 
     addresses: Sequence[str] = ()
 

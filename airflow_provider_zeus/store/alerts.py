@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
 ALERTS = "zeus-alerts"
-_TRIES = 3
-_ROWS = 16  # of each kind of event of a job
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +38,7 @@ def read_book(port: VariablePort, job_id: str) -> AlertBook:
 def change_book(port: VariablePort, job_id: str, change: Callable[[AlertBook], AlertBook]) -> AlertBook:
     """Change the book of a job and return it; nothing is written where nothing changes. Raises StoreError."""
     key = variable_key(ALERTS, job_id)
-    for _ in range(_TRIES):
+    for _ in range(3):
         before = read_book(port, job_id)
         after = change(before)
         if after == before:
@@ -76,6 +74,6 @@ def _identity(record: Record) -> str:
 
 def _row(job_id: str, record: Record) -> str:
     name = record.name.rstrip("-0123456789")  # of a budget without its period
-    row = ((record.since or 0) + record.tries) % _ROWS
+    row = ((record.since or 0) + record.tries) % 16  # of each kind of event of a job
     digest = hashlib.sha256(f"{job_id} {record.dag_id} {name} {row}".encode(errors="replace")).hexdigest()
     return f"alert {digest[:40]}"

@@ -16,10 +16,6 @@ REMEDY = (
     "Use type zeus with host, schema, login and password of a PostgreSQL database, "
     'or with extra {"store": "variable"} for Airflow Variables'
 )
-_IN_URL = re.compile(r"(?:^|//|[\s\"'])[^\s:/@\"']*:(?!//)([^\s\"']+)@")  # user:password@
-_IN_QUERY = re.compile(r"pass\w*=([^\s&\"']+)")
-_HOST = re.compile(r"[\w.:,%\[\]-]*")  # names, addresses, several of them
-_OTHER_EXTRAS = ("store", "sqlalchemy_url", "sqlalchemy_scheme", "sqlalchemy_query", "cursor")
 
 
 def is_variable_store(connection: Any, conn_id: str) -> bool:
@@ -72,7 +68,7 @@ def _url_of_fields(connection: Any, conn_id: str, host: str) -> sa.URL:
         url = parsed_url(host, f"Connection {conn_id!r}: host")
     elif host.startswith("/"):
         url = sa.URL.create("postgresql", query={"host": host})
-    elif not _HOST.fullmatch(host):
+    elif not re.fullmatch(r"[\w.:,%\[\]-]*", host):  # names, addresses, several of them
         raise _wrong(conn_id, "host", "...", "not the name of a host; user and password have fields of their own")
     else:
         url = sa.URL.create("postgresql", host=host or None)
@@ -92,7 +88,8 @@ def _options(extra: Mapping[str, Any]) -> dict[str, str]:
 
     All are passed on, so that the client refuses a misspelt one instead of connecting without the required encryption.
     """
-    given = {**(extra.get("sqlalchemy_query") or {}), **{k: v for k, v in extra.items() if k not in _OTHER_EXTRAS}}
+    others = ("store", "sqlalchemy_url", "sqlalchemy_scheme", "sqlalchemy_query", "cursor")
+    given = {**(extra.get("sqlalchemy_query") or {}), **{k: v for k, v in extra.items() if k not in others}}
     return {k: str(int(v) if isinstance(v, bool) else v) for k, v in given.items() if v not in (None, "")}
 
 
@@ -101,8 +98,10 @@ def passwords(connection: Any) -> list[str]:
     extra = connection.extra_dejson if isinstance(connection.extra_dejson, Mapping) else {}
     given = {**extra, **(extra["sqlalchemy_query"] if isinstance(extra.get("sqlalchemy_query"), Mapping) else {})}
     texts = [connection.host, connection.login, connection.schema, connection.extra, *given.values()]
-    found = [found[1] for text in texts if isinstance(text, str) for found in _IN_URL.finditer(text)]
-    found += [found[1] for text in texts if isinstance(text, str) for found in _IN_QUERY.finditer(text)]
+    in_url = r"(?:^|//|[\s\"'])[^\s:/@\"']*:(?!//)([^\s\"']+)@"  # user:password@
+    found = []
+    for text in (text for text in texts if isinstance(text, str)):
+        found += re.findall(in_url, text) + re.findall(r"pass\w*=([^\s&\"']+)", text)
     found += [str(value) for name, value in given.items() if "pass" in str(name) and value]
     return [*found, *(unquote(each) for each in found if "%" in each)]
 

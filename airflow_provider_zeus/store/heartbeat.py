@@ -47,11 +47,11 @@ def late_heartbeat(log: JobLog, trial: Trial) -> Trial:
     origin = trial.origin
     others = trials.of_task_instance(log.connection, trial.key.ti_id)
     if origin.dag_id or origin.run_id:
-        others += log.of_run(origin)
+        others += trials.only_trials(trials.of_run(log.connection, origin.dag_id, origin.run_id))
     why = rules.taken_over(trial, others)
     if why is not None:
         trial = replace(trial, reason=why)
         log.put(trial)
         return trial
     log.seq += 1
-    return rules.reopened(trial, log.seq)
+    return replace(trial, state=State.RUNNING, reason=None, told_seq=log.seq, closed_at=None)

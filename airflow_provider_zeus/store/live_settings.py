@@ -35,9 +35,6 @@ _CHANGES: dict[str, tuple[Any, str, str]] = {  # setting -> its type, how a new 
     "audit_after": (kinds.NoneOrMore, "default to be measured in the next run", "audit withdrawn"),
 }
 
-_PLAIN = re.compile(r"[A-Za-z0-9._-]{1,160}")
-_HIDDEN = re.compile("key|token|secret|pass|auth|bearer|dsn|prox|account|webhook|connection_string", re.IGNORECASE)
-
 
 def variable_key(prefix: str, name: str) -> str:
     """Key of a Variable about ``name``: the name itself where Airflow accepts it everywhere, else its hash.
@@ -46,8 +43,9 @@ def variable_key(prefix: str, name: str) -> str:
     like ``token`` in it makes Airflow mask the whole value in each log line, so the log of a job must not have one;
     settings are short and written by people, so theirs may.
     """
-    plain = _PLAIN.fullmatch(name) and (prefix == SETTINGS or not _HIDDEN.search(name))
-    if plain:
+    hidden = "key|token|secret|pass|auth|bearer|dsn|prox|account|webhook|connection_string"
+    plain = re.fullmatch(r"[A-Za-z0-9._-]{1,160}", name)
+    if plain and (prefix == SETTINGS or not re.search(hidden, name, re.IGNORECASE)):
         return f"{prefix}:{name}"
     return f"{prefix}:~{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:40]}"
 

@@ -35,13 +35,15 @@ def placed(known: Mapping[TrialKey, int], newest: int, seq: int, trials: Sequenc
     new = sorted((t for t in trials if t.key not in known), key=lambda t: t.number)
     if all(numbers.get(key) == number for key, number in known.items()):
         return [replace(t, told_seq=seq + i) if t.number < newest else t for i, t in enumerate(new, 1)]
-    return [replace(later(t, 0, seq), number=newest + i) for i, t in enumerate(new, 1)]
-
-
-def later(trial: Trial, newest: int, seq: int) -> Trial:
-    """A trial after ``newest`` other trials and ``seq`` other closings of its job."""
-    told_seq = None if trial.told_seq is None else trial.told_seq + seq
-    return replace(trial, number=trial.number + newest, told_seq=told_seq, asked_after_seq=trial.asked_after_seq + seq)
+    return [
+        replace(
+            t,
+            number=newest + i,
+            told_seq=None if t.told_seq is None else t.told_seq + seq,
+            asked_after_seq=t.asked_after_seq + seq,
+        )
+        for i, t in enumerate(new, 1)
+    ]
 
 
 def renamed(trial: Trial, old: str, new: str) -> Trial:

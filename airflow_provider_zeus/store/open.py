@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.airflow_compat import airflow_home, is_test_run, supervisor
 from airflow_provider_zeus.errors import ConnectionLookupError, StoreError, UndefinedConnectionError
-from airflow_provider_zeus.patience import within
+from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.private_files import share_with
 from airflow_provider_zeus.store.base import UPGRADE
 from airflow_provider_zeus.store.connection_url import database_url, is_variable_store, passwords
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 DEFAULT_CONN_ID = "zeus_default"
 SETTINGS_S = 3.0  # for Airflow's API to return live settings; a task runs without them
-_HERE = re.compile(r"(^|[.:=])(Local|Sequential)Executor(:|$)")
 
 
 def open_store(
@@ -57,7 +56,12 @@ def open_store(
     share_with(conf.get("zeus", "shared_group", fallback="").strip())  # an SQLite file, and the files beside it
     create = create and url.startswith("sqlite") and runs_here()
     read = AirflowVariables().get
-    return SqlStore(url, create=create, now=now, read_setting=within(read, SETTINGS_S) if supervisor() else read)
+    return SqlStore(
+        url,
+        create=create,
+        now=now,
+        read_setting=(lambda name: bounded(lambda: read(name), SETTINGS_S)) if supervisor() else read,
+    )
 
 
 def store_url(conn_id: str) -> str | None:
@@ -138,4 +142,5 @@ def runs_here() -> bool:
     from airflow.sdk import conf
 
     parts = re.split("[,;]", conf.get("core", "executor", fallback="") or "LocalExecutor")
-    return is_test_run() or all(_HERE.search(part.strip()) for part in parts)
+    here = r"(^|[.:=])(Local|Sequential)Executor(:|$)"
+    return is_test_run() or all(re.search(here, part.strip()) for part in parts)

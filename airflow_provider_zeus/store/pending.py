@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 SCHEMA = 1
 PREFIX = "zeus-untold"
 MOST_BYTES = 2**24  # of a file: far more than 500 power points take
-SEARCHED_TRIALS = 50  # newest trials whose keys are tried where Variables cannot be listed
 VARIABLE_S = 5.0  # for Airflow's API to write a Variable
 
 log = logging.getLogger(__name__)
@@ -179,7 +178,7 @@ def _variables(store: Store, port: VariablePort, job_id: str | None) -> Iterator
             log.warning("Pending results cannot be searched: %s", error)
             return
         try:
-            trials = store.trials(job_id, last=SEARCHED_TRIALS)
+            trials = store.trials(job_id, last=50)
         except StoreError as away:
             log.warning("Pending results of %s cannot be searched: %s", visible(job_id), away)
             return

@@ -11,7 +11,6 @@ from airflow_provider_zeus.model.trial import Observation, ProfileSample
 from airflow_provider_zeus.model.wire import Figure, rules
 from airflow_provider_zeus.store.base import Report
 
-_ROUNDING = 1e-6  # share of a sum that a part of it may be below 0
 _SAMPLE = Figure(low=0)
 
 
@@ -42,7 +41,8 @@ def merged(old: Observation, new: Observation) -> Observation:
 
 def _negative_part(value: float, rule: Figure, sums: Mapping[str, Any]) -> str:
     """Why a part of the energy or time cannot be stored: an epoch of fewer samples would cost nothing, or less."""
-    enough = not rule.part_of or value >= -_ROUNDING * (sums[rule.part_of] or 0.0)
+    rounding = 1e-6  # share of a sum that a part of it may be below 0
+    enough = not rule.part_of or value >= -rounding * (sums[rule.part_of] or 0.0)
     return "" if enough else f"{value:g} was reported, which is below 0"
 
 

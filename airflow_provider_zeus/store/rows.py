@@ -17,7 +17,16 @@ from airflow_provider_zeus.model import wire
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import JobField, Rule
 from airflow_provider_zeus.model.size_bounds import truncated, truncated_observation
-from airflow_provider_zeus.model.trial import Observation, Origin, Phase, PlannedAttempt, PowerPoint, State, Trial
+from airflow_provider_zeus.model.trial import (
+    Lineage,
+    Observation,
+    Origin,
+    Phase,
+    PlannedAttempt,
+    PowerPoint,
+    State,
+    Trial,
+)
 from airflow_provider_zeus.model.wire import Figure, decode, encode, refuse_constant, rules
 from airflow_provider_zeus.store.base import Unreadable
 
@@ -26,10 +35,13 @@ DAMAGED = object()
 
 ORIGIN = tuple(f.name for f in fields(Origin))
 _POINT = tuple(f.name for f in fields(PowerPoint))
+LINEAGE = tuple(f.name for f in fields(Lineage))
 OBSERVED = tuple(f.name for f in fields(Observation))
 _STATES, _PHASES = frozenset(State), frozenset(Phase)
-_TIMES = ("opened_at", "lease_until", "lease_s", "closed_at")
-_AS_IS = ("job_id", "number", "reason", "asked_after_seq", "told_seq", *_TIMES)
+_AS_IS = (
+    *("job_id", "number", "reason", "asked_after_seq", "told_seq"),
+    *("opened_at", "lease_until", "lease_s", "closed_at"),
+)
 _OWN = (*_AS_IS, "state", "planned", "decision", "spec")
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
 
@@ -55,7 +67,9 @@ def to_row(trial: Trial) -> dict[str, Any]:
     return {
         **{name: getattr(trial, name) for name in _AS_IS},
         **{name: getattr(origin, name) for name in ORIGIN},
+        **{name: encode(getattr(trial.lineage, name)) for name in LINEAGE},
         **{name: getattr(seen, name) for name in OBSERVED},
+        "start": encode(seen.start),
         "ti_id": trial.key.ti_id,
         "attempt": trial.key.attempt,
         "state": trial.state.value,
@@ -78,6 +92,7 @@ def from_row(row: Mapping[Any, Any]) -> Trial:
     json.dumps([parts[name] for name in ("planned", "decision", "spec")], ensure_ascii=False, allow_nan=False).encode()
     parts["key"] = {"ti_id": row["ti_id"], "attempt": row["attempt"]}
     parts["origin"] = {name: row[name] for name in ORIGIN}
+    parts["lineage"] = {name: row[name] for name in LINEAGE}
     parts["observation"] = {name: row[name] for name in OBSERVED}
     trial = decode(Trial, parts, newer=True)
     seen, reason = truncated_observation(trial.observation), trial.reason and truncated(trial.reason)
@@ -97,7 +112,7 @@ def from_row(row: Mapping[Any, Any]) -> Trial:
         value = trial.spec.get(name)
         if isinstance(value, int | float) and (refusal := rule(value)):
             raise ValueError(f"{name} = {value!r} is {refusal[0]}")
-    for part in (trial, trial.observation, trial.planned, *trial.decision.in_order):
+    for part in (trial, trial.observation, trial.lineage, trial.planned, *trial.decision.in_order):
         _check(part)
         if isinstance(part, PlannedAttempt) and part.in_time is not None:
             _check(part.in_time)
@@ -167,7 +182,7 @@ def trial_to_dict(trial: Trial) -> dict[str, Any]:
 
 def trial_from_dict(data: Mapping[str, Any]) -> Trial:
     """Read what :func:`trial_to_dict` wrote. Raises an error of :data:`DAMAGE`."""
-    return from_row({**dict.fromkeys((*_OWN, *ORIGIN, *OBSERVED)), **data})
+    return from_row({**dict.fromkeys((*_OWN, *ORIGIN, *LINEAGE, *OBSERVED)), **data})
 
 
 def points_to_lists(points: Iterable[PowerPoint]) -> list[list[Any]]:

@@ -24,12 +24,9 @@ from airflow_provider_zeus.store.base import AskRequest
 from airflow_provider_zeus.store.reported_figures import merged
 
 LEASE_EXPIRED = "lease expired"
-ANSWER_LOST = "its answer was lost: the run trained at the default batch size"
 REDELIVERED = "redelivered: another start of the task took its place"
 SUPERSEDED = "superseded by try"
 BY_HAND = "closed by hand"
-
-LimitRow = tuple[str | None, State, float | None, float | None]  # GPU uuid, state, limit found, limit last set [W]
 
 
 def version_of(spec: Mapping[str, Any]) -> str:
@@ -74,26 +71,6 @@ def _same_or_later_try(old: Origin, new: Origin) -> bool:
     same = (old.dag_id, old.run_id, old.task_id, old.map_index) == (new.dag_id, new.run_id, new.task_id, new.map_index)
     known = bool(new.dag_id or new.run_id)  # outside Airflow nothing says that two requests are of one task instance
     return known and same and old.try_number <= new.try_number
-
-
-def newest_runs(found: Iterable[tuple[int, Trial]], before: float, most: int) -> list[Trial]:
-    """The newest ``most`` trials, newest first. A run that was cleared keeps its place: that of its first trial.
-
-    :param found: (number of the first trial of the run, trial), in descending order of the trials' numbers.
-    :param before: number of the first trial of the run that asks: a later run's model has seen the data after its own.
-    """
-    kept: list[tuple[int, int, Trial]] = []
-    for began, trial in found:
-        if len(kept) == most and trial.number < kept[-1][0]:
-            break  # its run began before those, and so did all that follow
-        if began < before:
-            kept = sorted([*kept, (began, trial.number, trial)], key=lambda each: each[:2], reverse=True)[:most]
-    return [trial for _, _, trial in kept]
-
-
-def spent_by(o: Observation) -> tuple[float | None, float]:
-    """Energy [J] and time of all devices [s] of an observation; a time that is not known yet counts as 0."""
-    return o.energy_j, (o.time_s or 0.0) * (o.device_count or 1)
 
 
 def taken_over(trial: Trial, others: Iterable[Trial]) -> str | None:
@@ -205,11 +182,6 @@ def lease_after(until: float, length_s: float, now: float, lease_s: float) -> tu
     return max(min(until, now + length_s), now + lease_s), max(length_s, lease_s)
 
 
-def reopened(trial: Trial, seq: int) -> Trial:
-    """An abandoned trial whose run is alive, open again. ``seq`` becomes its ``told_seq``"""
-    return replace(trial, state=State.RUNNING, reason=None, told_seq=seq, closed_at=None)
-
-
 def with_figures(trial: Trial, news: Observation, seq: int) -> Trial:
     """A closed trial with the figures that its run still reports; the same object when nothing changes."""
     seen = merged(trial.observation, news)
@@ -243,19 +215,3 @@ def closed(trial: Trial, state: State, news: Observation, reason: str | None, *,
 def another_start(held: Observation, news: Observation) -> bool:
     """Whether an observation comes from another start of the plan than the stored one."""
     return None not in (held.start_id, news.start_id) and held.start_id != news.start_id
-
-
-def limits_left(rows: Iterable[LimitRow]) -> dict[str, tuple[float, float]]:
-    """GPU uuid -> (limit found, limit last set) [W] where the newest trial of ``rows`` that set the GPU's limit has not
-    restored it: it still runs, or died.
-    """
-    newest = {uuid: (state, found_w, left_w) for uuid, state, found_w, left_w in rows}
-    return {
-        uuid: (found_w, left_w)
-        for uuid, (state, found_w, left_w) in newest.items()
-        if uuid is not None
-        and state.awaits_result
-        and isinstance(found_w, int | float)
-        and isinstance(left_w, int | float)
-        and found_w != left_w
-    }

@@ -11,16 +11,17 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_zeus.errors import StoreError, UnknownTrialError
+from airflow_provider_zeus.errors import BudgetSpentError, StoreError, UnknownTrialError
 from airflow_provider_zeus.model.budget import BudgetUse, use
+from airflow_provider_zeus.model.family import Family
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import DeviceInfo, Origin, Previous, ProfileSample, State, Trial, TrialKey, Where
-from airflow_provider_zeus.optimizer.policy import choose, decision_seed
+from airflow_provider_zeus.model.trial import DeviceInfo, Lineage, Origin, Previous, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, heard_by, told_by
 from airflow_provider_zeus.reports.budget_figures import USUAL, usual
 from airflow_provider_zeus.store import moving, rules
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, Unreadable
 from airflow_provider_zeus.store.reported_figures import finite, resolved
-from airflow_provider_zeus.store.sql import checkpoints, measurements, trials
+from airflow_provider_zeus.store.sql import checkpoints, families, measurements, trials
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -47,14 +48,6 @@ class JobLog:
         """Trials whose row says ``running``, in order of number."""
         return trials.open_trials(self.connection, self.job_id)
 
-    def of_run(self, origin: Origin) -> list[Trial]:
-        """The readable trials of one DAG run."""
-        return trials.only_trials(trials.of_run(self.connection, origin.dag_id, origin.run_id))
-
-    def profile(self, device: Where | None, job_version: str) -> tuple[ProfileSample, ...]:
-        """One sum per (batch size, limit) of one version of the job on one device."""
-        return measurements.profile(self.connection, self.job_id, device, job_version)
-
     def add(self, trial: Trial) -> None:
         """Write a new row."""
         trials.insert(self.connection, trial)
@@ -71,6 +64,8 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
     """Close stale trials. Return the open trial of this task instance's try, or choose and open the next one.
 
     :param fresh: whether the live settings were read for this decision: later ones may then go by them.
+
+    Raises BudgetSpentError: a budget is used up, and no run of the job begins until its next period.
     """
     known = dict(settings) if fresh else None
     if request.pinned_by is not None:
@@ -87,14 +82,18 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
     own = trials.of_task_instance(log.connection, request.ti_id)
     again = rules.redelivered(own, request.job_id)
     budgets = _budgets(log, request, running, device)
-    spent_up = job.on_budget == "incumbent" and next((u for u in budgets if u.share >= 1), None)
+    spent_up = job.on_budget != "warn" and next((u for u in budgets if u.share >= 1), None)
+    if spent_up and job.on_budget != "incumbent" and not again:
+        raise BudgetSpentError(spent_up.text)
     version = rules.version_of(again.spec) if again else job.job_version
-    profile = log.profile(device.where if device else None, version)
+    left = _left_a_model(log, request.origin, job)
+    profile = measurements.profile(log.connection, log.job_id, device.where if device else None, version)
     if again:
         trial = _redeliver(log, again, request.lease_s)
     else:
         number = log.newest + 1
         seed = decision_seed(request.job_id, number, job.seed)
+        lineage = _lineage(log, request.origin, job, left)
         decision = choose(
             job,
             belief,
@@ -107,26 +106,46 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
             runs_left=request.runs_left,
             finish_by_s=request.finish_by_s,
             now_s=log.now,
+            lineage=lineage,
+            family=_told(log, request, belief, device),
         )
         attempt = trials.next_attempt(log.connection, request.ti_id)
         decision = replace(decision, settings=known)
         trial = rules.opened(request, job, decision, number=number, attempt=attempt, seq=log.seq, now=log.now)
+        trial = replace(trial, lineage=lineage)
         log.add(trial)
         if not job.chooses_size:
             measurements.forget_measured(log.connection, log.job_id, log.now)
-    origin, of_run = request.origin, log.of_run(request.origin) if request.origin.map_index >= 0 else []
-    of_job = [t.origin for t in of_run if t.job_id == request.job_id]
-    others = {o.map_index for o in of_job if o.task_id == origin.task_id}
+    origin, others = request.origin, set[int]()
+    if origin.map_index >= 0:
+        of_run = trials.only_trials(trials.of_run(log.connection, origin.dag_id, origin.run_id))
+        of_job = [t.origin for t in of_run if t.job_id == request.job_id]
+        others = {o.map_index for o in of_job if o.task_id == origin.task_id and o.map_index != origin.map_index}
     return AskAnswer(
         trial=trial,
         profile=profile,
         profile_device=device,
         limits_found_w=trials.limits(log.connection, log.job_id, log.newest),
-        previous=_previous(log, request.origin, job),
+        previous=_previous(left),
         budgets=budgets,
         redelivered=again is not None,
-        shared_with=sorted(others - {origin.map_index}),
+        shared_with=sorted(others),
     )
+
+
+def _told(log: JobLog, request: AskRequest, belief: Belief, device: DeviceInfo | None) -> Family | None:
+    """What the job's relatives tell it, with the sizes that they try now; tells them what it knows itself."""
+    if request.family is None or not request.job.chooses_size:
+        families.leave(log.connection, log.job_id)
+        return None
+    families.join(log.connection, log.job_id, request.family, told_by(belief, device), log.now)
+    others = families.others(log.connection, log.job_id, request.family)
+    found = heard_by(belief, device, others)
+    if found is None:
+        return None
+    known = {b for each in others for b in each.reached}  # what is tried there is known to one of them
+    tries = families.tries(log.connection, log.job_id, request.family, log.now)
+    return replace(found, tried=tuple(b for b in tries if b not in known))
 
 
 def _budgets(log: JobLog, request: AskRequest, running: Sequence[Trial], device: DeviceInfo | None) -> list[BudgetUse]:
@@ -136,7 +155,7 @@ def _budgets(log: JobLog, request: AskRequest, running: Sequence[Trial], device:
     source = device.energy_source if device else None
     measured = trials.measured(log.connection, log.job_id, source, MEASURED, log.newest)
     takes = usual([*measured, *running], source)
-    open_runs = [rules.spent_by(t.observation) for t in running if t.key.ti_id != request.ti_id]
+    open_runs = [t.observation.spent for t in running if t.key.ti_id != request.ti_id]
     uses = []
     for allowance in request.allowances:
         spent = trials.spent(log.connection, log.job_id, allowance.begin_s, source, log.newest)
@@ -144,16 +163,35 @@ def _budgets(log: JobLog, request: AskRequest, running: Sequence[Trial], device:
     return [each for each in uses if each is not None]
 
 
-def _previous(log: JobLog, origin: Origin, job: ZeusJob) -> Previous | None:
-    """What ``run.previous`` reads; None for a run that does not teach: a backfill's slice may be an older one."""
+def _left_a_model(log: JobLog, origin: Origin, job: ZeusJob) -> list[Trial]:
+    """The newest trials before a run that left a model; none for a run that does not teach: its slice may be old."""
     if origin.run_type not in job.learn_from:
-        return None
+        return []
     runs = job.retrain_every or 1
     found = trials.left_a_model(log.connection, log.job_id, origin, job.learn_from, runs, log.newest)
-    if not found or rules.version_of(found[0].spec) != job.job_version:
+    return found if found and rules.version_of(found[0].spec) == job.job_version else []
+
+
+def _previous(left: Sequence[Trial]) -> Previous | None:
+    """What ``run.previous`` reads."""
+    if not left:
         return None
-    in_a_row = takewhile(lambda trial: trial.state is State.NOT_NEEDED, found)
-    return Previous(returned=found[0].observation.returned, not_needed=len(list(in_a_row)))
+    in_a_row = takewhile(lambda trial: trial.state is State.NOT_NEEDED, left)
+    return Previous(returned=left[0].observation.returned, not_needed=len(list(in_a_row)))
+
+
+def _lineage(log: JobLog, origin: Origin, job: ZeusJob, left: Sequence[Trial]) -> Lineage:
+    """The earlier model that a run may start from; empty where there is none, or its value was not kept."""
+    if not job.chooses_start or not left or left[0].observation.returned is None:
+        return Lineage()
+    trained, held = left[0], left[0].lineage
+    if trained.state is State.NOT_NEEDED and held.from_ti_id is not None:
+        found = log.find(TrialKey(held.from_ti_id, held.from_attempt or 1))
+        if found is None:  # pruned
+            return Lineage.after(trained, (held.from_age or 0) + 1)
+        trained = found
+    age = 1 + trials.runs_between(log.connection, origin, job.learn_from, trained)
+    return Lineage.after(trained, age)
 
 
 def _redeliver(log: JobLog, trial: Trial, lease_s: float) -> Trial:
@@ -216,7 +254,7 @@ def adopt(log: JobLog, trial: Trial, lease_s: float) -> Trial:
     found = None if trial.number else log.find(trial.key)
     unused = found and found.state is State.RUNNING and found.observation.start_id is None
     if found and unused and not rules.same_attempt(found, trial):
-        abandon(log, found, rules.ANSWER_LOST)
+        abandon(log, found, "its answer was lost: the run trained at the default batch size")
     trial = rules.adopted(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
     return _found_or_added(log, trial, start_id)
 
@@ -301,6 +339,6 @@ def take_in(log: JobLog, history: History) -> list[Trial]:
         log.newest, log.seq = max(log.newest, trial.number), max(log.seq, trial.told_seq or 0)
         measurements.add_points(connection, trial.key, history.points.get(trial.key, ()))
     for where, version, samples in history.profiles:
-        if not log.profile(where, version):
+        if not measurements.profile(connection, log.job_id, where, version):
             measurements.add_profile(connection, log.job_id, where, version, samples)
     return new

@@ -1,26 +1,26 @@
-"""One attempt while it runs: its epochs, its steps, its bound and its state."""
+"""One attempt while it runs: its epochs, its reports, its bound and its state."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NoReturn
 
-from airflow_provider_zeus.errors import JobSpecError, ReportError
+from airflow_provider_zeus.errors import ReportError
 from airflow_provider_zeus.model.cost import Rates, Weights, hurried
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.size_bounds import MOST_EPOCHS
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import (
     BATCH_SIZE,
+    DATA_WAIT,
     LIMIT,
     TELL_STEPS,
+    UNCAPPED,
     Observation,
     PlannedAttempt,
     PowerPoint,
@@ -29,20 +29,19 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.power.meter import read
 from airflow_provider_zeus.signals.follow import Followed
-from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck, Bound
+from airflow_provider_zeus.training.attempt_checks import bound_passed
+from airflow_provider_zeus.training.attempt_steps import AttemptSteps
 from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
-from airflow_provider_zeus.training.metering import AttemptMeter, DataWait
-from airflow_provider_zeus.training.profiling.profiler import Conditions, Profiler, limits_to_measure
+from airflow_provider_zeus.training.profiling.profiler import Conditions, profiler_of
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
-from airflow_provider_zeus.training.torch_steps import TorchSteps
+from airflow_provider_zeus.training.starts import Taken
 
 log = logging.getLogger(__name__)
 
 
-class LiveAttempt:
-    """The attempt that runs now. :meth:`step` is on the training's path: it reads a clock and adds a number.
+class LiveAttempt(AttemptSteps):
+    """The attempt that runs now: its epochs, their reports, and when it ends.
 
     :param known: profile samples of earlier runs and attempts on this device.
     :param last: this is the plan's last attempt. Its model is kept, so it is never stopped before ``max_epochs``.
@@ -63,51 +62,30 @@ class LiveAttempt:
         followed: Followed | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.planned, self.number, self.last = planned, number, last
-        self.local_batch_size = planned.batch_size  # of this process [samples]
-        self.ended = False  # its "end" line is written
-        self.interrupt: AttemptOver | None = None  # set when the attempt is given up
+        self._weights = hurried(Weights.of(job, device.info), planned)
+        profiler = profiler_of(job, limits, self._weights, known, planned.batch_size)
+        sweep = Sweep(device, limits, profiler, observe=job.mode == "observe", conditions=self._conditions)
+        super().__init__(planned, device, sweep, limits.found_w if limits else None)
+        self.number, self.last = number, last
         self.reached = False
         self.over = False  # the loop over the epochs of a training has ended by itself
-        self.passes = 0  # passes over the data that have begun
         self.epochs_resumed = 0  # that the checkpoint had trained when this attempt began
         self.epochs_before = 0  # of the attempt before this one, which did not reach the target
-        self._device, self._limits = device, limits
+        self.names: set[str] = set()  # of the metrics reported since epochs() began an epoch
+        self.metric: float | None = None  # of the newest epoch
+        self.target_value: float | None = None
+        self._infinite = False  # the newest metric, which no JSON can hold
+        self._by_epoch: list[float] = []  # the target's metric
+        self.taken = Taken(planned.start)
+        self.measured: Sequence[ProfileSample] = sweep.measured
+        self._limits = limits
         self._max_epochs = job.max_epochs or 1
         self._exhausted = f"max_epochs {self._max_epochs} done below the target"
         self._followed, self._clock = followed, clock
-        self._weights = hurried(Weights.of(job, device.info), planned)
-        profiler = Profiler(
-            limits_to_measure(job, limits, self._weights),
-            known,
-            batch_size=planned.batch_size,
-            weights=self._weights,
-            min_s=job.profile_s,
-            min_steps=job.profile_steps,
-        )
         self._profiled = bool(profiler.limits_w)
-        self._sweep = Sweep(device, limits, profiler, observe=job.mode == "observe", conditions=self._conditions)
-        self.measured: Sequence[ProfileSample] = self._sweep.measured
-        self._meter = AttemptMeter(device, self._sweep, limits.found_w if limits else None)
-        self._bound = None if last else Bound(planned, self._weights)
         self._outcome: tuple[State, str] | None = None
-        self._metric: float | None = None
-        self._metrics: list[float] = []  # by epoch
-        self._infinite = False  # the newest metric, which no JSON can hold
-        self._target_value: float | None = None
-        self._in_epoch = False
-        self.reported_names: set[str] = set()  # metrics, since epochs() began an epoch
-        self._adoptable = False  # steps began the present epoch before epochs() did
-        self._looked = False  # a first batch was looked at before that, and not trained on
         self._previous_good = False  # the model of an earlier run reaches the target on this slice
-        self._dropped: JobSpecError | None = None  # why a loader with samples had no batch
-        self._data_wait = DataWait()
-        self._check = BatchSizeCheck(planned.batch_size)
-        self._torch: TorchSteps | None = None  # what torch shows, once the author has loaded it
-        self.told = False  # the author tells the steps
-        self._steps_before = 0  # of torch, when the present epoch began
-        self._blind: str | None = None  # of an epoch with steps of torch, of whose samples nothing is known
-        self._held = 0  # samples of the newest step that torch showed, until another one shows that it was not told
+        self._waits = ""  # what waiting for batches took, where it is worth mending
         self._bypassed: str | None = None  # why the attempt teaches nothing of its batch size
         self.snapshot = Observation()  # sums up to the last reading; the heartbeat's thread sends it
         self._refresh()
@@ -128,6 +106,20 @@ class LiveAttempt:
                 "that the checkpoint had trained; one that is complete needs no training."
             )
         self.epochs_resumed = epochs
+
+    def take_start(self, start: Start, why_cold: str | None = None) -> None:
+        """Note the start of a model. Raises ReportError: this attempt has trained."""
+        raise_again(self.interrupt)
+        if not self._untouched:
+            raise ReportError("run.start(): this attempt trains already. Call it after the model is built.")
+        self.taken.take(start, why_cold)
+        self._refresh()
+
+    def serve(self, metric: float) -> None:
+        """Note the metric of the earlier model on this slice."""
+        if math.isfinite(metric):
+            self.taken.served = metric
+            self._refresh()
 
     def keep_previous(self, target: Target, metric: float) -> None:
         """The model of an earlier run reaches the target on this slice. Training after all makes this void.
@@ -153,63 +145,13 @@ class LiveAttempt:
             self.over = not self.no_data
             return None
         if self._in_epoch and not self._adoptable:
-            raise self._unreported_epoch(target, done)
+            raise self._missing(target, done)
         self._take_epoch()
         return done
 
-    def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
-        """Begin a pass over the training data, of so many samples; None when the loader does not know.
-
-        Returns a function to call when the pass is left early, with the samples of its last batch (0: none).
-        """
-        if not self.told:
-            self._hear()
-        self._start_training(first_step_done=False)
-        self._meter.expect(expected_samples)
-        self.passes += 1
-        return partial(self._leave_pass, self.passes)
-
-    def step(self, samples: int) -> None:
-        """Count one optimizer step over ``samples``. Raises ReportError: fewer than one sample."""
-        if self.interrupt is not None:
-            raise_again(self.interrupt)
-        if samples < 1:
-            raise ReportError(
-                f"run.step({samples!r}): an optimizer step has at least one sample. Leave empty ones out."
-            )
-        if not self.told:
-            self._hear()
-        self._count(samples)
-
-    def torch_stepped(self, samples: int) -> None:
-        """Count an optimizer step of torch that the author has not told when the next one is made."""
-        if not self._in_epoch:
-            return
-        held, self._held = self._held, samples
-        if held:
-            raise_again(self.interrupt)
-            self._count(held)
-
-    def _count(self, samples: int) -> None:
-        meter = self._meter
-        if not meter.training:
-            self._start_training(first_step_done=True)
-        self._add(samples)
-        now_s = self._device.now_s()
-        if now_s >= meter.due_s and meter.take_due_readings(now_s):
-            self._refresh()
-            self._check_bound(at_end_of_epoch=False)
-
-    def no_batch(self, error: JobSpecError) -> None:
-        """A pass had samples and no batch. Raised at the end of the epoch, unless another pass trains in it."""
-        if self._dropped is None:
-            log.warning("Zeus: %s", error)
-        self._dropped = error
-
-    def end_pass(self, waited_s: float, looped_s: float) -> None:
-        """End a pass over the data, which took ``looped_s``; ``waited_s`` of it went into waiting for batches."""
-        self._meter.end_training()
-        self._data_wait.add(waited_s, looped_s, self._meter.gpu_busy)
+    def take_back(self) -> None:
+        """Let another loop begin the epoch that the one before began and left at once, as after early stopping."""
+        self._adoptable = self._adoptable or (self._in_epoch and self.left_after_report)
 
     def report(self, target: Target, metrics: Mapping[str, Any]) -> None:
         """Take metrics of an epoch; the target's metric ends it.
@@ -220,7 +162,7 @@ class LiveAttempt:
         metric = self._picked(target, metrics)
         if metric is None:
             return
-        if self.no_data:  # the metric is not a result of training
+        if self.no_data or math.isnan(metric):  # the metric is not a result of training
             self._end_epoch()
             return
         reached = target.reached(metric)
@@ -247,27 +189,20 @@ class LiveAttempt:
 
     def stop(self) -> None:
         """End the attempt. Energy and time of an unfinished epoch count up to now, if the device still answers."""
-        if self._in_epoch:
-            with contextlib.suppress(Exception):  # after an error on the GPU every call may raise that error again
-                self._torch_pass_over()
-                self._meter.end_training()
-                self._meter.advance(read(self._device))
-        meter, steps = self._meter, self._torch.by_optimizer.values() if self._torch else ()
-        if self._torch is not None:
-            self._torch.close()
-        if not self.no_data:
-            self._bypassed = self._check.why_not_used(meter.samples, meter.epochs_done, meter.samples_per_epoch, steps)
-            self._bypassed = self._bypassed or self._blind
-        if self._bypassed is not None:
-            why = self._bypassed
+        self._end_steps()
+        self._bypassed, samples = self._why_not_used, self._meter.samples
+        if (why := self._bypassed) is not None:
             log.warning("Zeus: this run teaches nothing and counts as no saving: %s. Remedy: %s.", why, TELL_STEPS)
+        self.taken.end(trained=not self._untouched)
         self._sweep.keep()
-        if (missed := self._sweep.missed_saving(meter.samples)) is not None:
+        if (missed := self._sweep.missed_saving(samples)) is not None:
             incomplete = "" if self._sweep.profiler.walked else " The profile is not complete yet."
-            log.info("Zeus observed: %s%s", missed.text(meter.samples), incomplete)
-        if (share := self._data_wait.share) is not None:
-            log.info("Zeus: %.0f %% of this attempt's training time was spent waiting for data.", 100 * share)
+            log.info("Zeus observed: %s%s", missed.text(samples), incomplete)
+        self._waits = self._data_wait.text(self._meter.gpu_busy, self._meter.train.power_w)
+        if self._waits:
+            log.warning("Zeus: %s.", self._waits)
         self._refresh()
+        self._meter.close()
 
     # ------------------------------------------------------------------ state
     @property
@@ -293,41 +228,16 @@ class LiveAttempt:
         return self._previous_good and self._untouched
 
     @property
-    def _untouched(self) -> bool:
-        """Whether no epoch, pass or step has begun."""
-        return not (self._in_epoch or self._meter.epochs_done or self._meter.samples or self.passes)
-
-    @property
-    def untrained(self) -> bool:
-        """Whether a loader of this process ended without a batch, and no optimizer step was made."""
-        return self.passes > 0 and not self._meter.training and not self._meter.samples
-
-    @property
-    def no_data(self) -> bool:
-        """Whether there was nothing to train on."""
-        return self.untrained and self._dropped is None
-
-    @property
     def epochs_done(self) -> int:
         """Epochs that ended with a report."""
         return self._meter.epochs_done
 
     @property
-    def optimizer_steps(self) -> int:
-        """Of torch, since the first epoch began."""
-        return self._torch.by_optimizer.total() if self._torch else 0
-
-    @property
-    def left_after_report(self) -> bool:
-        """Whether at least one epoch was reported, and no step was made since."""
-        return self._meter.epochs_done > 0 and not (self._in_epoch and self._meter.stepped)
-
-    @property
     def notes(self) -> dict[str, float]:
         """Figures beside the observation: share of waiting for data; in mode ``observe``, the savings missed."""
-        share, missed = self._data_wait.share, self._sweep.missed_saving(self._meter.samples)
-        waited = {} if share is None else {"data_wait": share}
-        return {**waited, **({} if missed is None else missed.notes(self._meter.samples))}
+        missed = self._sweep.missed_saving(self._meter.samples)
+        waited = self._data_wait.notes(self._meter.train.power_w)
+        return {**waited, **self._sweep.cap_notes, **({} if missed is None else missed.notes(self._meter.samples))}
 
     def take_unsent(self) -> tuple[tuple[ProfileSample, ...], tuple[PowerPoint, ...]]:
         """Return profile samples and power points since the last call. Any thread may call."""
@@ -336,125 +246,66 @@ class LiveAttempt:
     # ------------------------------------------------------------------ inside
     def _take_epoch(self) -> None:
         """Begin an epoch of ours; one that steps have begun is taken as it is."""
-        self.reported_names.clear()
+        self.names.clear()
         if self._in_epoch:
             self._adoptable = False
         else:
             self._begin_epoch()
 
-    def _begin_epoch(self) -> None:
-        self._in_epoch = True
-        if self._torch is None and "torch.optim.optimizer" in sys.modules:
-            self._torch = TorchSteps(self.local_batch_size, self.torch_stepped, self._torch_pass_over)
-            if self.told:
-                self._torch.ignore_draws()
-        self._steps_before = self.optimizer_steps
-        self._meter.start_epoch()
-        self._refresh()
-
     def _picked(self, target: Target, metrics: Mapping[str, Any]) -> float | None:
-        """The target's metric of a report; NaN where nothing was trained; None where other metrics came alone."""
+        """The target's metric of a report; NaN where nothing was trained; None where other metrics came alone.
+
+        Raises ReportError: a metric comes twice in an epoch, or the target's is none.
+        """
         raise_again(self.interrupt)
         self._check_batches()
-        if twice := sorted(self.reported_names.intersection(metrics)):
+        if twice := sorted(self.names.intersection(metrics)):
             raise ReportError(
                 f"run.report({twice[0]}=...) came twice in one epoch. Call it once at the end of each epoch, inside "
                 "`for epoch in run.epochs():`, not for each batch and not in a loop of your own."
             )
-        self.reported_names.update(metrics)
-        if self.untrained:
+        self.names.update(metrics)
+        untold = not self._meter.samples and self.planned.bound_samples_per_epoch  # earlier runs told their steps
+        given = metrics.get(target.metric)
+        if self.untrained or (untold and isinstance(given, float) and math.isnan(given)):
             return math.nan
         return target.pick(metrics) if target.metric in metrics or not metrics else None
 
-    def _end_epoch(self) -> None:
-        if not self._in_epoch:
-            problem = "run.report() ends an epoch, and none has begun. Call it once in `for _ in run.epochs()`."
-            raise ReportError(problem)
-        self._torch_pass_over()
-        if not self._meter.stepped and self.optimizer_steps > self._steps_before:
-            self._blind = f"torch made steps in epoch {self._meter.epochs_done}, and no batch was drawn for them"
-        self._in_epoch = self._adoptable = False
-        self._meter.end_epoch()
-
-    def _hear(self) -> None:
-        """The author tells the steps: those that torch showed in this epoch do not count."""
-        self.told, self._held = True, 0
-        if self._torch is not None:
-            self._torch.ignore_draws()
-        if self._meter.drop_epoch():
-            self._check = BatchSizeCheck(self.planned.batch_size)
-
-    def _torch_pass_over(self) -> None:
-        """The training steps that torch showed have ended, with the one that is held."""
-        held, self._held = self._held, 0
-        if held:
-            if not self._meter.training:
-                self._start_training(first_step_done=True)
-            self._add(held)
-        if not self.told:
-            self._meter.end_training()
-
-    def _add(self, samples: int) -> None:
-        self._meter.samples += samples
-        if samples != self.planned.batch_size:
-            self._check.add(samples)
-        self._device.on_step(samples)
-
-    def _check_batches(self) -> None:
-        if self._dropped is not None and self.untrained:
-            raise self._dropped
-
     def _take(self, target: Target, metric: float) -> None:
-        """Keep the metric of an epoch; the first one that is in another unit than the target is warned of."""
-        if self._metric is None and (doubt := target.doubt(metric)):
+        """Keep a metric; the first one that is in another unit than the target is warned of."""
+        if self.metric is None and (doubt := target.doubt(metric)):
             log.warning("Zeus: %s. Report it in the unit of the target, or change the target.", doubt)
         self._infinite = math.isinf(metric)
-        self._metric, self._target_value = None if self._infinite else metric, target.value
-        if self._meter.epochs_done and len(self._metrics) < MOST_EPOCHS and math.isfinite(metric):  # without data: NaN
-            self._metrics.append(metric)
+        self.metric, self.target_value = None if self._infinite else metric, target.value
+        if self._meter.epochs_done and len(self._by_epoch) < MOST_EPOCHS and math.isfinite(metric):  # without data: NaN
+            self._by_epoch.append(metric)
         self._refresh()
 
-    def _unreported_epoch(self, target: Target, epoch: int) -> ReportError:
-        others = f" (only {', '.join(sorted(self.reported_names))} came)" if self.reported_names else ""
+    def _missing(self, target: Target, epoch: int) -> ReportError:
+        """The error of an epoch that ended without the target's metric."""
+        others = f" (only {', '.join(sorted(self.names))} came)" if self.names else ""
         return ReportError(
             f"epoch {epoch} ended without run.report({target.metric}=...){others}. Call it once per epoch; "
             "when you validate less often, report the last value again."
         )
 
-    def _leave_pass(self, number: int, samples: int) -> None:
-        if self.ended or number != self.passes or not self._meter.training:
-            return
-        if self._adoptable and not self._meter.samples and not self._looked:  # at a first batch, before epochs()
-            self._looked, self.passes, samples = True, self.passes - 1, 0
-            self._meter.expected = 0.0
-        if samples:
-            self._meter.samples += samples
-            self._device.on_step(samples)
-        self._meter.end_training()
-
-    def _start_training(self, *, first_step_done: bool) -> None:
-        raise_again(self.interrupt)
-        if not self._in_epoch:  # a loop without epochs(), or a first batch that is looked at before the loop
-            self._begin_epoch()
-            self._adoptable = True
-        self._meter.start_training(first_step_done=first_step_done)
-
     def _refresh(self) -> None:
-        """Put the sums of the last reading into ``snapshot``."""
+        """Put the sums of the last reading into ``snapshot``, with what was reported and why figures are missing."""
+        seen = self.taken.put_into(self._meter.observation())
+        reasons = {
+            "metric": "it was infinite, or not evaluated yet, in the newest epoch" if self._infinite else "",
+            BATCH_SIZE: self._bypassed,
+            DATA_WAIT: self._waits,
+            UNCAPPED: self._sweep.profiler.why_none,
+            LIMIT: self._limits and self._limits.why_not_set,
+        }
         seen = replace(
-            self._meter.observation(),
-            metric=self._metric,
-            target_value=self._target_value,
-            epoch_metrics=tuple(self._metrics) or None,
+            seen,
+            metric=self.metric,
+            target_value=self.target_value,
+            epoch_metrics=tuple(self._by_epoch) or None,
+            reasons={**seen.reasons, **{name: why for name, why in reasons.items() if why}},
         )
-        if self._infinite:
-            seen = replace(
-                seen, reasons={**seen.reasons, "metric": "it was infinite, or not evaluated yet, in the newest epoch"}
-            )
-        if self._bypassed:
-            seen = replace(seen, reasons={**seen.reasons, BATCH_SIZE: self._bypassed})
-        if self._limits is not None and self._limits.why_not_set:
-            seen = replace(seen, reasons={**seen.reasons, LIMIT: self._limits.why_not_set})
         self.snapshot = self._without_epochs(seen) if self.epochs_resumed else seen
 
     def _without_epochs(self, seen: Observation) -> Observation:
@@ -483,12 +334,13 @@ class LiveAttempt:
         return self._clock() > in_time.finish_by_s - in_time.reserve_s
 
     def _check_bound(self, *, at_end_of_epoch: bool) -> None:
-        if self._bound is None:
+        if self.last:
             return
         if self._late:
             self._give_up(State.GIVEN_UP, "the attempt after it needs the time that is left until the deadline")
         epoch_cost = self._epoch_cost(at_end_of_epoch)
-        reason = self._bound.passed(self.snapshot, epoch_cost=epoch_cost, at_end_of_epoch=at_end_of_epoch)
+        seen, at_end = self.snapshot, at_end_of_epoch
+        reason = bound_passed(self.planned, self._weights, seen, epoch_cost=epoch_cost, at_end_of_epoch=at_end)
         if reason is not None:
             self._give_up(State.GIVEN_UP, reason)
 

@@ -8,48 +8,43 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import Observation, PlannedAttempt
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """The bounds of one attempt, in epochs and in cost [J]. Cost bounds scale with the size of this data slice."""
+def bound_passed(
+    planned: PlannedAttempt,
+    weights: Weights,
+    so_far: Observation,
+    *,
+    epoch_cost: float | None,
+    at_end_of_epoch: bool,
+) -> str | None:
+    """Why an attempt must be given up now, by its bounds in epochs and in cost [J]; None while it may go on.
 
-    planned: PlannedAttempt
-    weights: Weights
+    Cost bounds scale with the size of this data slice. At the end of an epoch the next one is counted as spent already,
+    so that it does not begin if it cannot be finished.
 
-    def passed(self, so_far: Observation, *, epoch_cost: float | None, at_end_of_epoch: bool) -> str | None:
-        """Return why the attempt must be given up now; None while it may go on.
-
-        At the end of an epoch the next one is counted as spent already, so that it does not begin if it cannot be
-        finished.
-
-        :param epoch_cost: EpochCost(b) [J] from a complete profile; None while there is none.
-        """
-        planned, text = self.planned, self.weights.text
-        epochs, size, assumed_size = so_far.epochs or 0.0, so_far.samples_per_epoch, planned.bound_samples_per_epoch
-        scale = size / assumed_size if size and assumed_size else 1.0
-        highest = None if planned.max_epoch_cost is None else planned.max_epoch_cost * scale
-        if planned.bound_epochs is not None and epochs + at_end_of_epoch > planned.bound_epochs + 1e-9:
-            return f"{epochs:.3g} epochs without reaching the target; the bound is {planned.bound_epochs:.3g}"
-        if epoch_cost is not None and highest is not None and epoch_cost > highest:
-            return f"an epoch costs {text(epoch_cost)}; above {text(highest)} it is not worth trying"
-        if planned.bound_cost is None or so_far.time_s is None or (self.weights.eta > 0 and so_far.energy_j is None):
-            return None
-        # The excess of profiling is not the batch size's fault.
-        energy_j = None if so_far.energy_j is None else so_far.energy_j - (so_far.excess_j or 0.0)
-        spent = self.weights.cost(energy_j, so_far.time_s - (so_far.excess_s or 0.0))
-        next_epoch = spent / epochs if at_end_of_epoch and epochs else 0.0
-        bound = planned.bound_cost * scale
-        if spent + next_epoch <= bound:
-            return None
-        return f"{text(spent)} spent without reaching the target; the bound is {text(bound)}"
-
-
-CLOSE = 1.25  # sizes that differ by less than this factor count as the same
+    :param epoch_cost: EpochCost(b) [J] from a complete profile; None while there is none.
+    """
+    epochs, size, assumed_size = so_far.epochs or 0.0, so_far.samples_per_epoch, planned.bound_samples_per_epoch
+    scale = size / assumed_size if size and assumed_size else 1.0
+    highest = None if planned.max_epoch_cost is None else planned.max_epoch_cost * scale
+    if planned.bound_epochs is not None and epochs + at_end_of_epoch > planned.bound_epochs + 1e-9:
+        return f"{epochs:.3g} epochs without reaching the target; the bound is {planned.bound_epochs:.3g}"
+    if epoch_cost is not None and highest is not None and epoch_cost > highest:
+        return f"an epoch costs {weights.text(epoch_cost)}; above {weights.text(highest)} it is not worth trying"
+    if planned.bound_cost is None or so_far.time_s is None or (weights.eta > 0 and so_far.energy_j is None):
+        return None
+    # The excess of profiling is not the batch size's fault.
+    energy_j = None if so_far.energy_j is None else so_far.energy_j - (so_far.excess_j or 0.0)
+    spent = weights.cost(energy_j, so_far.time_s - (so_far.excess_s or 0.0))
+    next_epoch = spent / epochs if at_end_of_epoch and epochs else 0.0
+    bound = planned.bound_cost * scale
+    if spent + next_epoch <= bound:
+        return None
+    return f"{weights.text(spent)} spent without reaching the target; the bound is {weights.text(bound)}"
 
 
 class BatchSizeCheck:
@@ -92,4 +87,5 @@ class BatchSizeCheck:
 
 def is_close(size: float, other: float) -> bool:
     """Whether two sizes count as the same."""
-    return other / CLOSE < size < other * CLOSE
+    factor = 1.25  # sizes that differ by less count as the same
+    return other / factor < size < other * factor

@@ -19,7 +19,6 @@ from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import JobSpecError
 
 _PREFIX, _MARKER = "zeus-attempt-", ".lock"
-_OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 log = logging.getLogger(__name__)
 
@@ -81,9 +80,9 @@ def remove_orphans(root: Path) -> int:
 
     Folders of other users, of other hosts and of running processes are left alone.
     """
-    removed = 0
+    removed, how = 0, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     for marker in root.glob(f"{_PREFIX}*{_MARKER}"):
-        with suppress(OSError), open(os.open(marker, _OPEN), "rb", buffering=0) as lock:
+        with suppress(OSError), open(os.open(marker, how), "rb", buffering=0) as lock:
             found = os.fstat(lock.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
                 continue

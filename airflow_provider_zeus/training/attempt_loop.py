@@ -47,7 +47,10 @@ def train(run: PlanProgress, fn: Callable[[], T]) -> T:
                 if torch.cuda.is_available() and torch.cuda.is_initialized():
                     torch.cuda.empty_cache()
         live = run.begin(index)
-        log.info("Zeus attempt %d: batch size %d. %s", live.number, live.planned.batch_size, live.planned.why)
+        started = f", {live.planned.start} start" if live.planned.start else ""
+        log.info(
+            "Zeus attempt %d: batch size %d%s. %s", live.number, live.planned.batch_size, started, live.planned.why
+        )
         try:
             kept, value = _run_attempt(run, live, fn)
         finally:
@@ -123,8 +126,12 @@ def _end_returned(run: PlanProgress, live: LiveAttempt, value: object) -> bool:
         return False
     live.leave()
     if not live.epochs_done and not live.no_data and not live.not_needed:  # neither quality nor epochs are known
-        others = f"; it reported {', '.join(sorted(live.reported_names))}" if live.reported_names else ""
+        others = f"; it reported {', '.join(sorted(live.names))}" if live.names else ""
         remedy = "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
+        if not {"transformers.trainer", "lightning.pytorch", "pytorch_lightning"}.isdisjoint(sys.modules):
+            remedy += (
+                " The trainer of a framework gets a callback instead: ZeusTrainerCallback(run), ZeusCallback(run)."
+            )
         remedy = f"The reason: {IN_CHILD}" if run.child_trained else remedy
         without = f"without one run.report({run.job.parsed_target.metric}=...){others}"
         unreported = ReportError(f"the training function returned {without}. {remedy}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 from weakref import ref
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.training.plan_progress import PlanProgress
 from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.training.samples import (
     BatchCount,
@@ -23,33 +24,6 @@ from airflow_provider_zeus.training.samples import (
 log = logging.getLogger(__name__)
 
 
-class Listener(Protocol):
-    """Gets the events of a loader's passes: the run handle. Each call may raise an interrupt."""
-
-    driven: bool  # a framework's callback counts the steps
-    warned: set[str]  # warnings that were given once in this run
-    newest_pass: Callable[[], Any]  # the newest pass that is not over; its batches are those that count
-
-    @property
-    def optimizer_steps(self) -> int:
-        """Optimizer steps that torch made in the present attempt; 0 where that is not known."""
-
-    def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
-        """Begin a pass of so many samples; None when the loader does not know.
-
-        Returns a function to call when the loop is left early, with the samples of the last batch (it raises nothing).
-        """
-
-    def step(self, samples: int) -> None:
-        """Count a batch of so many samples that was trained on."""
-
-    def no_batch(self, error: JobSpecError) -> None:
-        """The pass that is under way had samples and no batch, for the reason that ``error`` says."""
-
-    def end_pass(self, waited_s: float, looped_s: float) -> None:
-        """End a pass that took ``looped_s`` seconds, ``waited_s`` of them spent waiting for batches."""
-
-
 class ZeusDataLoader:
     """Iterates over a loader; each batch counts as one step when the next one is asked for, or the epoch is reported.
 
@@ -59,9 +33,9 @@ class ZeusDataLoader:
     :param shared: sampler of this process's share of the data.
     """
 
-    def __init__(self, loader: Any, listener: Listener, batch_size: int, shared: Any = None) -> None:
+    def __init__(self, loader: Any, progress: PlanProgress, batch_size: int, shared: Any = None) -> None:
         self.loader = loader
-        self._listener, self._likely = listener, batch_size
+        self._progress, self._likely = progress, batch_size
         self._shared, self._passes = shared, 0  # passes begun
 
     def __len__(self) -> int:
@@ -76,9 +50,9 @@ class ZeusDataLoader:
         if self._shared is not None:
             self._shared.set_epoch(self._passes)  # without it every pass has the same order
         self._passes += 1
-        if self._listener.driven:
+        if self._progress.driven:
             return iter(self.loader)
-        return _Pass(self.loader, self._listener, self._likely, first=self._passes == 1)
+        return _Pass(self.loader, self._progress, self._likely, first=self._passes == 1)
 
 
 class _Pass:
@@ -87,8 +61,8 @@ class _Pass:
     Of passes side by side (``zip``) the newest one counts: an optimizer step trains on a batch of each.
     """
 
-    def __init__(self, loader: Any, listener: Listener, likely: int, *, first: bool) -> None:
-        self._loader, self._listener, self._likely, self._first = loader, listener, likely, first
+    def __init__(self, loader: Any, progress: PlanProgress, likely: int, *, first: bool) -> None:
+        self._loader, self._progress, self._likely, self._first = loader, progress, likely, first
         self._batches: Iterator[Any] | None = None  # None before the first batch
         self._pending = 0  # samples of the batch that the caller has now
         self._empty, self._over, self._counted = True, False, False
@@ -115,13 +89,13 @@ class _Pass:
         self._waited_s += perf_counter() - asked_s
         self._pending = self._samples_of(batch)
         if self._empty:
-            self._empty, self._steps_before = False, self._listener.optimizer_steps
+            self._empty, self._steps_before = False, self._progress.optimizer_steps
             self._look_at(batch)
         return batch
 
     def flush(self) -> None:
         """Count the batch that the caller has, at the end of an epoch; not one that was only looked at."""
-        if self._pending and (self._counted or self._listener.optimizer_steps > self._steps_before):
+        if self._pending and (self._counted or self._progress.optimizer_steps > self._steps_before):
             self._count()
 
     def __del__(self) -> None:
@@ -132,19 +106,19 @@ class _Pass:
                 self._leave(self._pending)
 
     def _begun(self) -> Iterator[Any]:
-        beside = self._listener.newest_pass()
+        beside = self._progress.newest_pass()
         paired = beside is not None and beside._pending and not beside._counted
-        self._leave = self._listener.start_pass(0.0 if paired else samples_per_pass(self._loader))
-        self._before, self._listener.newest_pass = self._listener.newest_pass, self._me
+        self._leave = self._progress.start_pass(0.0 if paired else samples_per_pass(self._loader))
+        self._before, self._progress.newest_pass = self._progress.newest_pass, self._me
         self._samples_of = BatchCount(self._loader, likely=self._likely)
         self._began_s = perf_counter()
         return iter(self._loader)
 
     def _count(self) -> None:
         pending, self._pending = self._pending, 0
-        if self._listener.newest_pass is self._me:
+        if self._progress.newest_pass is self._me:
             self._counted = True
-            self._listener.step(pending)
+            self._progress.step(pending)
 
     def _look_at(self, batch: Any) -> None:
         """Look at the first batch. Raises JobSpecError where it does not tell how many samples it has."""
@@ -157,34 +131,35 @@ class _Pass:
                 "processes train together), and call run.step(len(batch)) after each optimizer step",
             )
         made, again = getattr(self._loader, "batch_sampler", None) is not None, "batches of batches"
-        if made and self._pending > 1 and batches_again(batch, self._pending) and again not in self._listener.warned:
-            self._listener.warned.add(again)
+        size, whole = self._pending, batch_size_of(self._loader) or self._likely
+        if made and size > 1 and batches_again(batch, (size, whole)) and again not in self._progress.warned:
+            self._progress.warned.add(again)
             log.warning(
                 "Zeus: run.data_loader() makes batches of %d of what the data set gives, and that seems to be batches "
                 "already: each tensor of a batch begins with %d x %d. Remedy: run.data_loader(data, batch_size=None).",
-                *3 * [self._pending],
+                *(whole, size, whole),
             )
 
     def _close(self) -> None:
         self._over = True
-        if self._listener.newest_pass is self._me:
-            self._listener.newest_pass = self._before
+        if self._progress.newest_pass is self._me:
+            self._progress.newest_pass = self._before
 
     def _end(self) -> None:
-        now_s, counts = perf_counter(), self._listener.newest_pass is self._me
+        now_s, counts = perf_counter(), self._progress.newest_pass is self._me
         self._close()
         if self._empty and not self._first and self._batches is self._loader:
-            remedy = "build it anew for each epoch: `for batch in run.data_loader(batches()):`"
+            remedy = "build a new one for each epoch: `for batch in run.data_loader(batches()):`"
             problem = "the pass before has used it up, and it gives no other"
             raise JobSpecError.of("run.data_loader()", type(self._loader).__name__, problem, remedy)
         if self._empty and (error := all_dropped(self._loader)) is not None:
-            self._listener.no_batch(error)
+            self._progress.present.no_batch(error)
         if counts:
-            self._listener.end_pass(self._waited_s, now_s - self._began_s)
+            self._progress.present.end_pass(self._waited_s, now_s - self._began_s, self._loader)
 
 
 def run_loader(
-    data: Any, batch_size: int, options: Mapping[str, Any], listener: Listener, ranks: Ranks, *, seed: int
+    data: Any, batch_size: int, options: Mapping[str, Any], progress: PlanProgress, ranks: Ranks, *, seed: int
 ) -> ZeusDataLoader:
     """What ``run.data_loader()`` returns. Of several processes each gets a disjoint share of the data set.
 
@@ -203,10 +178,10 @@ def run_loader(
         shared = DistributedSampler(data, ranks.size, ranks.rank, **how)
         options = {**{name: value for name, value in options.items() if name != "shuffle"}, "sampler": shared}
     loader = make_loader(data, batch_size, options)
-    if ranks.several and (doubt := _not_divided(loader)) and doubt not in listener.warned:
-        listener.warned.add(doubt)
+    if ranks.several and (doubt := _not_divided(loader)) and doubt not in progress.warned:
+        progress.warned.add(doubt)
         log.warning("Zeus: each of %d processes %s.", ranks.size, doubt)
-    return ZeusDataLoader(loader, listener, batch_size, shared)
+    return ZeusDataLoader(loader, progress, batch_size, shared)
 
 
 def _not_divided(loader: Any) -> str:
@@ -230,7 +205,8 @@ def _not_divided(loader: Any) -> str:
 def _is_loader(data: Any) -> bool:
     """Whether ``data`` gives batches already: a loader of torch or of another library, a generator.
 
-    What can be indexed is a data set, and so is a stream of torch that holds no loader itself.
+    What can be indexed is a data set, unless it has a batch size (as a Keras sequence), and so is a stream of torch
+    that holds no loader itself.
     """
     torch_data = sys.modules.get("torch.utils.data")
     if torch_data is not None and isinstance(data, torch_data.DataLoader):
@@ -239,7 +215,7 @@ def _is_loader(data: Any) -> bool:
         parts = list(getattr(data, "__dict__", {}).values())
         parts += [each for part in parts if isinstance(part, list | tuple) for each in part]
         return any(isinstance(part, torch_data.DataLoader) for part in parts)
-    return hasattr(data, "__iter__") and not hasattr(data, "__getitem__")
+    return hasattr(data, "__iter__") and (not hasattr(data, "__getitem__") or batch_size_of(data) is not None)
 
 
 def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
@@ -264,7 +240,8 @@ def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
             batch_size_of(data),
             f"this attempt runs with batch size {batch_size}",
             "leave batch_size out, or build the loader with run.batch_size (run.local_batch_size, where several "
-            "processes train together)",
+            "processes train together); where gradients are accumulated, iterate over the loader itself: torch's steps "
+            "are seen",
         )
     return data
 

@@ -19,7 +19,6 @@ from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import PlannedAttempt, State
 from airflow_provider_zeus.power.simulated.gpu import PREFIX
 from airflow_provider_zeus.training.attempt import LiveAttempt
-from airflow_provider_zeus.training.attempt_checks import Bound
 from airflow_provider_zeus.training.interrupts import raise_again
 from airflow_provider_zeus.training.ranks import (
     ENERGIES,
@@ -65,7 +64,7 @@ class DistributedAttempt(LiveAttempt):
             self._end_epoch()
         self._exchange(left=False)
         if self._reports[0].unreported:
-            raise self._unreported_epoch(target, int(self._reports[0].epochs))
+            raise self._missing(target, int(self._reports[0].epochs))
         check_in_step(self._reports)
         done = self.epochs_done + self.epochs_resumed
         self._finished = self.reached or self.no_data or (done >= self._max_epochs and self.last)
@@ -167,10 +166,9 @@ class DistributedAttempt(LiveAttempt):
         first = self._reports[0]
         self.reached, self.epochs_resumed = bool(first.reached), int(first.resumed)
         self._no_data = self.passes > 0 and first.epochs > 0 and not first.samples
-        self._metric, self._target_value = from_nan(first.metric), from_nan(first.target_value)
+        self.metric, self.target_value = from_nan(first.metric), from_nan(first.target_value)
         self._refresh()
         self._weights = hurried(Weights.of(self._job, device_of(self._reports)), self.planned)
-        self._bound = None if self.last else Bound(self.planned, self._weights)
 
     def _own_report(self, *, left: bool) -> RankReport:
         seen, ranks, info = self._meter.observation(), self._ranks, self._device.info
@@ -183,8 +181,8 @@ class DistributedAttempt(LiveAttempt):
             reached=self.reached,
             resumed=self.epochs_resumed,
             late=super()._late,
-            metric=or_nan(self._metric),
-            target_value=or_nan(self._target_value),
+            metric=or_nan(self.metric),
+            target_value=or_nan(self.target_value),
             samples=or_nan(seen.samples),
             samples_per_epoch=or_nan(seen.samples_per_epoch),
             profiled=self._profiled,

@@ -1,17 +1,15 @@
-"""Measures one attempt: energy, time, samples, epochs, power points, waiting for data."""
+"""Measures one attempt: energy, time, samples, epochs, power points."""
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 
 from airflow_provider_zeus.model.size_bounds import MAX_POINTS, thinned
 from airflow_provider_zeus.model.trial import Observation, PowerPoint
+from airflow_provider_zeus.power.cpu import RaplDevice, host_beside
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.meter import Reading, Span, edge, read
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
-
-log = logging.getLogger(__name__)
 
 TICK_S = 1.0  # how often the sums of a running epoch are taken [s of the device's clock]
 
@@ -30,7 +28,8 @@ class AttemptMeter:
         self.expected: float | None = 0.0  # samples of the present epoch, as its loaders announced them
         self.points: deque[PowerPoint] = deque()  # not yet sent
         self._device, self._sweep, self._limit_found_w = device, sweep, limit_found_w
-        self._total, self._train = Span(), Span()
+        self._total = Span()
+        self.train = Span()  # the training steps alone, without validation, up to the last reading
         self._point: Span | None = None  # since the last power point; None before the first epoch
         self._busy_s = self._busy_known_s = 0.0  # time in which the GPU worked, of the time in which it told
         self._tick_s = 0.0  # when the sums are next taken
@@ -39,6 +38,7 @@ class AttemptMeter:
         self._bare = False  # a loop of steps without a loader: the end of the training steps is not announced
         self._last_step: Reading | None = None  # after the last step, if one was taken
         self._step_s = 0.0  # time between the last two of them
+        self._host: RaplDevice | None = None  # from the first epoch on, where it can be read
 
     # ------------------------------------------------------------------ edges
     def start_epoch(self) -> None:
@@ -48,6 +48,7 @@ class AttemptMeter:
         if self._point is None:
             self._total.open(reading)
             self._point = Span(reading)
+            self._host = host_beside(self._device)
         else:
             self.advance(reading)
 
@@ -65,7 +66,7 @@ class AttemptMeter:
                 reading = self._epoch_start or reading
             self.training, self._bare = True, first_step_done
             self._last_step = None
-            self._train.open(reading)
+            self.train.open(reading)
             self._sweep.start(reading, self.samples)
         self._tick_s = self._device.now_s() + TICK_S
         self.due_s = 0.0 if self._sweep.active or self._sweep.drift_check_pending else self._tick_s
@@ -104,7 +105,7 @@ class AttemptMeter:
             reading = last  # what came after it was no step
         self.advance(reading, phase_ends=True)
         self._sweep.stop(reading, self.samples, bare=self._bare)
-        self._train.close(reading)
+        self.train.close(reading)
         self.training = False
 
     def end_epoch(self) -> None:
@@ -125,7 +126,7 @@ class AttemptMeter:
     def advance(self, reading: Reading, *, phase_ends: bool = False) -> None:
         """Count energy and time up to ``reading``. Adds a power point about once a second and at the end of a phase."""
         self._total.advance(reading)
-        self._train.advance(reading)
+        self.train.advance(reading)
         self._sweep.spent.advance(reading)
         point = self._point
         if point is None:
@@ -144,6 +145,11 @@ class AttemptMeter:
             self._busy_s += min(busy, 1.0) * point.time_s
             self._busy_known_s += point.time_s
         self._point = Span(reading)
+
+    def close(self) -> None:
+        """Read the host no more: the attempt is over."""
+        if self._host is not None:
+            self._host.close()
 
     # ------------------------------------------------------------------ sums
     @property
@@ -174,7 +180,7 @@ class AttemptMeter:
     def observation(self) -> Observation:
         """Sums up to the last reading. Fields that only the attempt knows (metric, target, ...) are left out."""
         started, info, epochs = self._point is not None, self._device.info, self.epochs
-        total, train = self._total, self._train
+        total, train = self._total, self.train
         excess_j, excess_s = self._sweep.excess(self.samples)
         energy_j, each_j = total.energy_j, total.each_j
         rest_j = None if energy_j is None or train.energy_j is None else energy_j - train.energy_j
@@ -198,6 +204,8 @@ class AttemptMeter:
             gpu_uuid=self._device.uuid,
             gpu_energy_j=each_j,
             gpu_busy=self.gpu_busy,
+            host_j=(host_j := self._host.energy_j() or None if self._host else None),
+            host_source=None if host_j is None else "rapl",
             limit_found_w=self._limit_found_w,
             reasons=self._reasons(epochs, energy_j=energy_j, rest_j=rest_j, excess_j=excess_j, excess_s=excess_s),
         )
@@ -207,7 +215,7 @@ class AttemptMeter:
         missing, reasons = self._device.missing, {}
         not_profiled = "the limit that would have been chosen is not measured yet"
         if self._point is not None:
-            unread = missing.get("energy_j") or self._total.reason or self._train.reason or self._total.still
+            unread = missing.get("energy_j") or self._total.reason or self.train.reason or self._total.still
             for name in (name for name, value in figures.items() if value is None):
                 reasons[name] = (unread if name.endswith("_j") else None) or not_profiled
         if epochs is None:
@@ -219,34 +227,3 @@ class AttemptMeter:
         if "energy_j" in reasons and self._device.info.count > 1:
             reasons["gpu_energy_j"] = reasons["energy_j"]
         return reasons
-
-
-class DataWait:
-    """Adds up how long the loaders of an attempt waited for data."""
-
-    def __init__(self) -> None:
-        self._waited_s = self._looped_s = 0.0
-        self._warned = False
-
-    @property
-    def share(self) -> float | None:
-        """Share of the training time spent waiting for data; None below 1 s of training."""
-        min_share_s = 1.0  # of training, before that share means something
-        return self._waited_s / self._looped_s if self._looped_s >= min_share_s else None
-
-    def add(self, waited_s: float, looped_s: float, gpu_busy: float | None = None) -> None:
-        """Add a pass of ``looped_s`` seconds, ``waited_s`` of them spent waiting. Warn once when the share is high.
-
-        :param gpu_busy: share of the time in which the GPU worked so far, 0 to 1; the warning names it.
-        """
-        self._waited_s, self._looped_s = self._waited_s + waited_s, self._looped_s + looped_s
-        share = self.share
-        input_bound = 0.3  # share of waiting for data above which a power limit hardly matters
-        if share is not None and share > input_bound and not self._warned:
-            self._warned = True
-            log.warning(
-                "Zeus: %.0f %% of the training time is spent waiting for data%s: it is input-bound, and the power "
-                "limit hardly matters. More workers in run.data_loader(..., num_workers=n) may help.",
-                100 * share,
-                "" if gpu_busy is None else f", and the GPU works {gpu_busy:.0%} of the time".replace("%", " %"),
-            )

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.power.device import Device
@@ -87,7 +86,6 @@ class PlanProgress:
     def __init__(
         self,
         plan: Plan,
-        job: ZeusJob,
         device: Device,
         limits: LimitControl | None,
         sink: Sink,
@@ -95,7 +93,7 @@ class PlanProgress:
         *,
         try_number: int | None,
     ) -> None:
-        self.plan, self.job, self.ranks = plan, job, ranks
+        self.plan, self.job, self.ranks = plan, plan.job, ranks
         self.device, self.limits = device, limits
         self.profile = list(plan.profile)  # profile samples of this device, with those of the attempts that ended
         self.live: LiveAttempt | None = None  # the present attempt, once one has begun
@@ -103,13 +101,16 @@ class PlanProgress:
         self.loop_only = False  # no train() around: the end of the loop is the end of the run
         self.finished = False  # the "final" line is written
         self.learning_rate: float | None = None  # of the present attempt, as run.scale_lr() returned it
+        self.driven = False  # a framework's callback counts the steps, and not a loader
+        self.warned: set[str] = set()  # warnings that were given once in this run
+        self.newest_pass: Callable[[], Any] = lambda: None  # of a loader, while it is not over: its batches count
         self._kept = False
         self._folder: AttemptDir | None = None  # of the present attempt, once it is used
         self._pid = os.getpid()
         self._of_children = mmap.mmap(-1, 1)  # shared with forked children: whether one of them trained
         self._child_told = False  # in a child: it was told so
         self._clock_offset_s = time.time() - device.now_s()  # a simulated device has a clock of its own
-        self.trackers = Trackers(() if ranks.rank else job.log_to)
+        self.trackers = Trackers(() if ranks.rank else self.job.log_to)
         self._sender = ResultSender(sink)
         self._send("start", try_number=try_number)
 
@@ -191,6 +192,28 @@ class PlanProgress:
         self._send("attempt", live)
         return live
 
+    def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
+        """Begin a pass of a loader, or of a framework's loop, in the present attempt: :meth:`.AttemptSteps.start_pass`.
+
+        Returns a function to call when the loop is left early, with the samples of the last batch (it raises nothing).
+        """
+        self.note_child()
+        return self.present.start_pass(expected_samples)
+
+    def step(self, samples: int | None = None) -> None:
+        """Count an optimizer step over ``samples``; default: the batch size."""
+        if self.killed is not None:  # on the training's path: no call more than needed
+            raise_again(self.killed)
+        live = self.live or self.present
+        if not live.told:
+            self.note_child()
+        live.step(live.local_batch_size if samples is None else int(samples))
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps that torch made in the present attempt; 0 where that is not known."""
+        return self.live.optimizer_steps if self.live else 0
+
     def end(
         self, state: State, reason: str | None = None, *, out_of_memory: bool = False, returned: str | None = None
     ) -> None:
@@ -217,11 +240,8 @@ class PlanProgress:
         if self.forked or not isinstance(first, RehearsedAttempt) or not isinstance(over, RehearsalOver | None):
             return
         if first.leaves_doubt:
-            plan, (planned,), sizes = (
-                self.plan,
-                self.plan.attempts,
-                (self.job.default_batch_size, *self.job.batch_sizes),
-            )
+            plan, (planned,) = self.plan, self.plan.attempts
+            sizes = (self.job.default_batch_size, *self.job.batch_sizes)
             other = next((size for size in sizes if size != planned.batch_size), planned.batch_size)
             first_attempt, folder, self._folder = plan.first_attempt + 1, self._folder, None
             self.plan = replace(plan, attempts=(replace(planned, batch_size=other),), first_attempt=first_attempt)

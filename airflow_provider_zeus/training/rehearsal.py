@@ -11,6 +11,7 @@ from typing import Any
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.protocol.plan import Rehearsal, RehearsalResult
+from airflow_provider_zeus.training.starts import SHARDED, UNSEEN
 from airflow_provider_zeus.training.torch_watch import STEPS, TorchWatch
 from airflow_provider_zeus.training.trackers import Trackers
 
@@ -66,10 +67,8 @@ class RehearsedAttempt(LiveAttempt):
         if not self._may_begin_again or self._first is not None or time.monotonic() - self._began_s > EPOCH_S:
             return False
         watch, size = self._watch, self.planned.batch_size
-        is_doubtful = (
-            set(self._told_sizes) == {size} and not any(map(any, watch.sizes)) and watch.given not in (None, size)
-        )
-        return is_doubtful or watch.outlived
+        fixed = watch.given not in (None, size) and not any(map(any, watch.sizes))
+        return (fixed and set(self._told_sizes) == {size}) or watch.outlived
 
     def next_epoch(self, target: Target) -> int | None:
         """Begin the first epoch; None after its report."""
@@ -87,9 +86,9 @@ class RehearsedAttempt(LiveAttempt):
 
         return leave
 
-    def end_pass(self, waited_s: float, looped_s: float) -> None:
+    def end_pass(self, waited_s: float, looped_s: float, loader: Any = None) -> None:
         """End it."""
-        super().end_pass(waited_s, looped_s)
+        super().end_pass(waited_s, looped_s, loader)
         self._end_told_pass()
 
     def step(self, samples: int) -> None:
@@ -113,7 +112,7 @@ class RehearsedAttempt(LiveAttempt):
     def report(self, target: Target, metrics: Mapping[str, Any]) -> None:
         """End the epoch."""
         self._own_loop = not self._asked
-        if not self.reported_names.isdisjoint(metrics):
+        if not self.names.isdisjoint(metrics):
             self._goes_on("report")
         super().report(target, metrics)
         self._write()
@@ -172,14 +171,16 @@ class RehearsedAttempt(LiveAttempt):
             sizes=tuple(map(tuple, watch.sizes[:_MOST_TOLD])),
             short=watch.short,
             cut=watch.cut or self._left,
-            metric=self._metric,
-            names=tuple(sorted(self.reported_names)[:10]),
+            metric=self.metric,
+            names=tuple(sorted(self.names)[:10]),
             older=watch.older,
             own_loop=self._own_loop,
             after=self._after,
             unlearned=self._unlearned if watch.optimizer_steps else 0,
             dropping=watch.dropping,
             fixed=self._fixed,
+            started=bool(self.taken.starts) and self.taken.why_cold != UNSEEN,
+            sharded=(self.taken.why_cold or "").startswith(SHARDED),
             open_runs=self._trackers.open_runs,
         )
         try:

@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any, NoReturn, Self, TypeVar
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
+from airflow_provider_zeus.model.job_checks import Start
+from airflow_provider_zeus.model.trial import TrialKey
 from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.training import attempt_loop
+from airflow_provider_zeus.training import attempt_loop, starts
+from airflow_provider_zeus.training.checkpoint import Checkpoint, Checkpoints
 from airflow_provider_zeus.training.data_loader import ZeusDataLoader, run_loader
 from airflow_provider_zeus.training.interrupts import TrainingKilled, raise_again
 from airflow_provider_zeus.training.plan_progress import Heartbeat, PlanProgress
@@ -26,12 +29,11 @@ from airflow_provider_zeus.training.protocol import environment
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.protocol.sender import Sink
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
+from airflow_provider_zeus.training.step_handle import ScriptHandle
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-_LR_RULES: dict[str, Callable[[float], float]] = {"sqrt": math.sqrt, "linear": float, "none": lambda _: 1.0}
 
 
 class ZeusRun:
@@ -52,17 +54,16 @@ class ZeusRun:
         try_number: int | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
-        self.plan, self.device, self.limits, self.ranks = plan, device, limits, ranks
-        self.driven = False  # a framework's callback counts the steps
+        self.plan, self.device, self.ranks = plan, device, ranks
         self._in_train = False
-        self.warned: set[str] = set()  # warnings that were given once
-        self.newest_pass: Callable[[], Any] = lambda: None  # of a loader, while it is not over
         self.job = plan.job
         self._target = self.job.parsed_target
         self._error_before = getattr(sys, "last_value", None)  # the interpreter sets it when an error ends a script
+        self.checkpoints = Checkpoints()
         self._resources = ExitStack()
         self._hand_over: Callable[[Any], None] = lambda value: None  # takes the value of the kept attempt
-        self._progress = PlanProgress(plan, self.job, device, limits, sink, ranks, try_number=try_number)
+        # which attempt is under way: for loaders and for callbacks of frameworks
+        self.progress = PlanProgress(plan, device, limits, sink, ranks, try_number=try_number)
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be handed to another process, as by ``spawn``: nothing that it does there would count."""
@@ -108,8 +109,14 @@ class ZeusRun:
 
     @classmethod
     def from_env(cls) -> Self:
-        """A run of the plan in this process's environment; see :mod:`.environment`. Raises JobSpecError."""
+        """A run of the plan in this process's environment; see :mod:`.environment`. Raises JobSpecError.
+
+        For a job that chooses no batch size it is the :class:`.StepHandle` around the loop whose steps tune the limit.
+        """
         ranks, plan, try_number = Ranks.of(os.environ), environment.plan_of(os.environ), environment.try_of(os.environ)
+        if not plan.job.chooses_size:
+            sink = (lambda line: None) if ranks.rank else environment.Results(os.environ)
+            return ScriptHandle(plan, sink, ranks)  # type: ignore[return-value]
         if (try_number or 1) > 1:
             plan = plan.last_alone()
         if ranks.rank:
@@ -123,7 +130,7 @@ class ZeusRun:
     @property
     def batch_size(self) -> int:
         """Batch size of the present attempt [samples], of all processes together; before it begins, the plan's last."""
-        live = self._progress.live
+        live = self.progress.live
         return (live.planned if live else self.plan.attempts[-1]).batch_size
 
     @property
@@ -134,7 +141,7 @@ class ZeusRun:
     @property
     def attempt(self) -> int:
         """Number of the present attempt, from 1; before one begins, of the plan's last attempt."""
-        return self._progress.number
+        return self.progress.number
 
     @property
     def attempt_dir(self) -> Path:
@@ -144,8 +151,8 @@ class ZeusRun:
         It lies under ``[zeus] attempt_root``, by default in the folder for temporary files. Of several processes only
         rank 0's is kept. Raises JobSpecError where no folder can be made.
         """
-        raise_again(self._progress.present.interrupt)  # outside of train() the attempt begins here
-        return self._progress.folder()
+        raise_again(self.progress.present.interrupt)  # outside of train() the attempt begins here
+        return self.progress.folder()
 
     def resumed(self, *, epochs: int) -> None:
         """Say that this attempt continues from a checkpoint, so that its few epochs do not count as all it needed.
@@ -157,7 +164,42 @@ class ZeusRun:
 
         Raises ReportError: an epoch has begun already, or a number below 0.
         """
-        self._progress.present.resume(epochs)
+        self.progress.present.resume(epochs)
+
+    def checkpointed(self, path: str | os.PathLike[str], *, epochs: int) -> None:
+        """Say where the newest checkpoint lies, after a report: a retry of this task then finds it::
+
+            if run.checkpoint:
+                model.load_state_dict(torch.load(run.checkpoint.path))
+                run.resumed(epochs=run.checkpoint.epochs)
+
+        Airflow's task state keeps path and figures, since Airflow 3.3 and for a function that trains in its task; a
+        clear begins anew. Elsewhere this does nothing. Nothing that fails here fails the training.
+
+        :param path: where the next try can read it: its worker may be another host.
+        :param epochs: that it has trained, those of a checkpoint before it included.
+        """
+        self.progress.note_child()
+        live = self.progress.present
+        with outlived("keep where the checkpoint lies"):
+            if not self.progress.forked:
+                newest = Checkpoint(
+                    path=os.fspath(path),
+                    epochs=epochs,
+                    batch_size=self.batch_size,
+                    key=TrialKey(self.plan.ti_id, live.number),
+                    observation=live.snapshot,
+                )
+                self.checkpoints.keep(newest)
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint that an earlier try of this run told of; None: there is none.
+
+        An attempt that tries another batch size trains from the start: it gets none.
+        """
+        newest, live = self.checkpoints.newest, self.progress.present
+        return newest if newest is not None and (live.last or newest.batch_size == self.batch_size) else None
 
     @property
     def previous(self) -> Any:
@@ -173,6 +215,54 @@ class ZeusRun:
         except ValueError:
             log.warning("Zeus: what the newest run returned cannot be read; run.previous is None.")
             return None
+
+    @property
+    def planned_start(self) -> str:
+        """Where the present attempt is to start: ``"cold"``, ``"shrunk"`` or ``"warm"`` (``ZeusJob.starts``)."""
+        live = self.progress.live
+        return ((live.planned if live else self.plan.attempts[-1]).start or Start.COLD).value
+
+    def start(self, model: Any, state: Any = None) -> str:
+        """Give the fresh model its planned start, and return the start that was taken::
+
+            model = build()
+            run.start(model, torch.load(run.previous) if run.previous else None)
+
+        ``"warm"`` takes the earlier model's weights; ``"shrunk"`` half of them and a tenth of the fresh ones, for the
+        floating-point parameters that are trained; ``"cold"`` leaves the model as it is. Where the earlier model does
+        not fit, or there is none, this run starts cold, and the log says why. Call it after the model is built, before
+        it is wrapped, compiled or sharded. The optimizer starts afresh.
+
+        :param model: a torch module; or a dict of numpy or JAX arrays, whose entries are replaced.
+        :param state: its earlier ``state_dict()``, or such a dict; a function that loads it; None: there is none.
+
+        Raises ReportError: this attempt trains already.
+        """
+        self.progress.note_child()
+        planned = Start(self.planned_start)
+        why_cold = starts.start(model, state, planned)
+        taken = planned if why_cold is None else Start.COLD
+        self.progress.present.take_start(taken, why_cold)
+        return taken.value
+
+    def started(self, start: str) -> None:
+        """Say which start the model took, where the author starts it by ``run.planned_start``.
+
+        Raises ReportError: this attempt trains already, or no such start.
+        """
+        if start not in tuple(Start):
+            raise ReportError(f"run.started({start!r}): no such start. Use one of {', '.join(Start)}.")
+        self.progress.note_child()
+        self.progress.present.take_start(Start(start))
+
+    def served(self, **metrics: float) -> None:
+        """Say how good the model of ``run.previous`` is on the new data, where ``run.still_good()`` is not asked.
+
+        So it is known how well the model served that an earlier run left, by where that run started.
+
+        Raises ReportError: the target's metric is missing or no finite number.
+        """
+        self.progress.present.serve(self._target.pick(metrics, "run.served"))
 
     def still_good(self, **metrics: float) -> bool:
         """Whether the model of ``run.previous`` reaches the target on the new data, so that nothing has to be trained.
@@ -200,11 +290,12 @@ class ZeusRun:
             )
         metric = self._target.pick(metrics, "run.still_good")
         reached = self._target.reached(metric)
+        self.progress.present.serve(metric)
         if reached and most is not None and held.not_needed + 1 >= most:
             log.info("Zeus: the earlier model is still good, but retrain_every=%d asks for a training now.", most)
             return False
         if reached:
-            self._progress.present.keep_previous(self._target, metric)
+            self.progress.present.keep_previous(self._target, metric)
         return reached
 
     def epochs(self) -> Iterator[int]:
@@ -214,9 +305,10 @@ class ZeusRun:
         Outside of ``train()`` the plan's last attempt runs. Raises ReportError at the begin of an epoch when the one
         before reported nothing, and at the begin of a loop after one that ended normally: one run trains one model.
         """
-        self._progress.note_child()
-        live = self._progress.present
+        self.progress.note_child()
+        live = self.progress.present
         raise_again(live.interrupt)
+        live.take_back()
         if live.over:
             raise ReportError(
                 "run.epochs(): this attempt's training is over: one run trains one model. Leave the first loop by "
@@ -231,19 +323,13 @@ class ZeusRun:
         of such batches: its batches count as they are. Wrap the training data only, not the validation data. Raises
         JobSpecError when another batch size is given, and at a first batch that does not tell its size.
         """
-        live = self._progress.live
+        live = self.progress.live
         seed = self.plan.seed + (live.passes if live else 0)  # the same on all ranks
-        return run_loader(data, self.local_batch_size, options, self, self.ranks, seed=seed)
+        return run_loader(data, self.local_batch_size, options, self.progress, self.ranks, seed=seed)
 
     def step(self, samples: int | None = None) -> None:
         """Count an optimizer step over ``samples`` (default: the batch size); for loops without ``data_loader``."""
-        progress = self._progress  # on the training's path: no call more than needed
-        if progress.killed is not None:
-            raise_again(progress.killed)
-        live = progress.live or progress.present
-        if not live.told:
-            progress.note_child()
-        live.step(live.local_batch_size if samples is None else int(samples))
+        self.progress.step(samples)
 
     def report(self, **metrics: float) -> None:
         """End an epoch with its metrics; gives the attempt up when its bound or ``max_epochs`` is passed.
@@ -252,11 +338,11 @@ class ZeusRun:
         epoch; the target's metric is no number, or in another unit than the target; no target value was set; no epoch
         has begun.
         """
-        self._progress.note_child()
-        live = self._progress.present
+        self.progress.note_child()
+        live = self.progress.present
         raise_again(live.interrupt)
-        self._progress.trackers.look()
-        if (newest := self.newest_pass()) is not None:
+        self.progress.trackers.look()
+        if (newest := self.progress.newest_pass()) is not None:
             newest.flush()
         live.report(self._target, metrics)
 
@@ -265,9 +351,8 @@ class ZeusRun:
 
         Raises ReportError: the job states a value itself, an epoch was reported already, not a finite number.
         """
-        raise_again(self._progress.killed)
-        done = self._progress.live.epochs_done if self._progress.live else 0
-        self._target = self.job.parsed_target.with_value(value, epochs_reported=done)
+        raise_again(self.progress.killed)
+        self._target = self.job.parsed_target.with_value(value, epochs_reported=self.epochs_done)
 
     def scale_lr(self, lr: float, rule: str = "sqrt", *, reference_batch_size: int | None = None) -> float:
         """Learning rate for the present batch size: ``sqrt`` (adaptive optimizers), ``linear`` (SGD) or ``none``.
@@ -276,10 +361,12 @@ class ZeusRun:
 
         Raises JobSpecError for an unknown rule.
         """
-        if rule not in _LR_RULES:
-            raise JobSpecError.of("run.scale_lr(): rule", rule, "not known", f"use one of {', '.join(_LR_RULES)}")
-        rate = lr * _LR_RULES[rule](self.batch_size / (reference_batch_size or self.job.default_batch_size))
-        self._progress.learning_rate = float(rate) if math.isfinite(rate) else None
+        powers = {"sqrt": 0.5, "linear": 1.0, "none": 0.0}
+        if rule not in powers:
+            raise JobSpecError.of("run.scale_lr(): rule", rule, "not known", f"use one of {', '.join(powers)}")
+        ratio = self.batch_size / (reference_batch_size or self.job.default_batch_size)
+        rate: float = lr * ratio ** powers[rule]
+        self.progress.learning_rate = float(rate) if math.isfinite(rate) else None
         return rate
 
     def train(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -287,13 +374,13 @@ class ZeusRun:
 
         Exploratory attempts come first. Once the kept attempt has returned, ``fn`` is not called again.
         """
-        if self._progress.live is not None or self._progress.finished:
+        if self.progress.live is not None or self.progress.finished:
             raise RuntimeError("run.train() must come first, and once: this run has begun already.")
         self._in_train = True
         try:
-            value = attempt_loop.train(self._progress, partial(fn, self, *args, **kwargs))
+            value = attempt_loop.train(self.progress, partial(fn, self, *args, **kwargs))
             with outlived("hand on what the training function returned"):
-                if not self.forked:
+                if not self.progress.forked:
                     self._hand_over(value)
             return value
         finally:
@@ -302,8 +389,8 @@ class ZeusRun:
 
     def kill(self, reason: str) -> None:
         """Stop the training: raises TrainingKilled here and at every later call of this handle."""
-        self._progress.killed = self._progress.killed or TrainingKilled(reason)
-        raise_again(self._progress.killed)
+        self.progress.killed = self.progress.killed or TrainingKilled(reason)
+        raise_again(self.progress.killed)
 
     def close(self) -> None:
         """Restore the power limit and stop the heartbeat; write the end of an attempt that has not ended yet.
@@ -317,51 +404,32 @@ class ZeusRun:
 
     @outlived("release everything at the end of this run")
     def _close(self) -> None:
-        if self.forked:
+        if self.progress.forked:
             return
         atexit.unregister(self._close)
-        with ExitStack() as each:  # the last one first, whatever one of them raises
-            each.callback(self._progress.close)
+        with ExitStack() as each:  # the last one first, also where one of them raises
+            each.callback(self.progress.close)
             each.callback(self._resources.close)
             self._resources = ExitStack()
-            each.callback(self._progress.drop_folder)
-            if not self._progress.finished:
-                attempt_loop.end_unfinished(self._progress, error_before=self._error_before)
-
-    # ------------------------------------------------------------------ for loaders and callbacks (Listener)
-    def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
-        """Begin a pass of a loader; see :meth:`.Listener.start_pass`."""
-        self._progress.note_child()
-        return self._progress.present.start_pass(expected_samples)
-
-    def no_batch(self, error: JobSpecError) -> None:
-        """Note that a pass had samples and no batch; see :meth:`.Listener.no_batch`."""
-        self._progress.present.no_batch(error)
-
-    def end_pass(self, waited_s: float, looped_s: float) -> None:
-        """End a pass of a loader; see :meth:`.Listener.end_pass`."""
-        self._progress.present.end_pass(waited_s, looped_s)
+            each.callback(self.progress.drop_folder)
+            if not self.progress.finished:
+                attempt_loop.end_unfinished(self.progress, error_before=self._error_before)
 
     @property
-    def optimizer_steps(self) -> int:
-        """Optimizer steps that torch made in the present attempt; 0 where that is not known."""
-        return self._progress.live.optimizer_steps if self._progress.live else 0
+    def epochs_done(self) -> int:
+        """Epochs of the present attempt that ended with a report."""
+        return self.progress.live.epochs_done if self.progress.live else 0
 
     def beat(self) -> None:
         """Send the newest partial sums now; the heartbeat does so every few seconds."""
-        self._progress.beat()
-
-    @property
-    def forked(self) -> bool:
-        """Whether this process is a forked child of the one that trains. Nothing it does is part of this run."""
-        return self._progress.forked
+        self.progress.beat()
 
     def _next_epoch(self) -> int | None:
-        live = self._progress.present
+        live = self.progress.present
         epoch = live.next_epoch(self._target)
-        if epoch is None and self._progress.loop_only and not live.ended:
+        if epoch is None and self.progress.loop_only and not live.ended:
             with outlived("write the end of this run"):
-                self._progress.end(*live.outcome)
-                self._progress.finish(kept=True)
+                self.progress.end(*live.outcome)
+                self.progress.finish(kept=True)
             self.close()
         return epoch

@@ -7,8 +7,9 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, Protocol
-from weakref import WeakKeyDictionary, WeakSet
+from time import perf_counter
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from airflow_provider_zeus.errors import JobSpecError
 
@@ -58,10 +59,24 @@ def all_dropped(loader: Any) -> JobSpecError | None:
     return JobSpecError.of("drop_last", True, problem, "leave it out, or give the job smaller batch sizes")
 
 
-class BatchCount:
+class DrawListener:
+    """Hears of the batches that torch's loaders give."""
+
+    def drawn(self, iterator: Any, batch: Any, size: int | None, *, exact: bool, waited_s: float = 0.0) -> None:
+        """A pass gave a batch of ``size`` samples, or of at most so many; None: torch does not know.
+
+        :param waited_s: how long it was waited for.
+        """
+        raise NotImplementedError
+
+    def exhausted(self, iterator: Any) -> None:
+        """A pass has no more batches. The loader may have given its last ones in advance."""
+
+
+class BatchCount(DrawListener):
     """Counts the samples of each batch of one pass.
 
-    Where torch's own sampler makes the batches, their sizes follow from its own, whatever a batch looks like; of
+    Where torch's own sampler makes the batches, their sizes follow from its own, however a batch looks; of
     another sampler torch's iterator tells them. With a stream, or a loader that is not torch's, a batch is looked into;
     one that does not tell counts as a whole one.
 
@@ -91,21 +106,47 @@ class BatchCount:
         if known is not None:
             return known
         if self._left is None or self._whole is None:
-            seen = samples_in(batch, self._likely)
-            if seen is None and self._whole is None:
-                seen = samples_in(batch, None)
-            return (self._whole or 0) if seen is None else seen
+            return size_of(batch, self._whole, self._likely)
         samples = min(self._whole, self._left) or self._whole  # a sampler may yield more than its length
         self._left = max(self._left - samples, 0)
         return samples
 
-    def drawn(self, iterator: Any, batch: Any, size: int | None, *, exact: bool) -> None:
+    def drawn(self, iterator: Any, batch: Any, size: int | None, *, exact: bool, waited_s: float = 0.0) -> None:
         """Keep the size of a batch of this loader."""
         if iterator._index_sampler is self._batches:
             self._sizes.append(size if exact else None)
 
-    def exhausted(self, iterator: Any) -> None:
-        """The loader may have given its last batches in advance: nothing to do."""
+
+class DrawnBatches(DrawListener):
+    """The batches of one pass that no step has used yet: of the first pass over a data set that begins from now on."""
+
+    def __init__(self, dataset: Any, likely: int) -> None:
+        self._dataset, self._likely = dataset, likely
+        self._pass: Callable[[], Any] | None = None
+        self._sizes = deque[int]()
+        listen(self)
+
+    def take(self, batches: int) -> int | None:
+        """Samples of the next batches, fewer at the end of the pass; None where torch's iterator told of none."""
+        taken = [self._sizes.popleft() for _ in range(min(batches, len(self._sizes)))]
+        return sum(taken) or None
+
+    def drawn(self, iterator: Any, batch: Any, size: int | None, *, exact: bool, waited_s: float = 0.0) -> None:
+        """Keep the size of a batch of this pass."""
+        if self._pass is None and iterator._dataset is self._dataset:
+            self._pass = ref(iterator)
+        if self._pass is not None and self._pass() is iterator:
+            self._sizes.append((size or 0) if exact else size_of(batch, size, self._likely))
+
+
+def size_of(batch: Any, whole: int | None, likely: int | None) -> int:
+    """Samples in one batch; 0: not known. A batch that does not tell is a whole one.
+
+    :param whole: samples of a whole batch, where the loader knows them.
+    :param likely: the same, only to recognise a whole batch by.
+    """
+    seen = samples_in(batch, whole or likely)
+    return (whole or samples_in(batch, None) or 0) if seen is None else seen
 
 
 def samples_in(batch: Any, whole: int | None) -> int | None:
@@ -121,8 +162,8 @@ def samples_in(batch: Any, whole: int | None) -> int | None:
     return None if samples is None or (whole is not None and samples > whole) else samples
 
 
-def batches_again(batch: Any, samples: int) -> bool:
-    """Whether a batch seems to be made of batches: each of its tensors begins with ``samples`` x ``samples``."""
+def batches_again(batch: Any, shape: tuple[int, int]) -> bool:
+    """Whether a batch seems to be made of batches: each of its tensors begins with this shape."""
     parts, tensors = [batch], 0
     while parts:
         part = parts.pop()
@@ -130,8 +171,8 @@ def batches_again(batch: Any, samples: int) -> bool:
             parts += part.values()
         elif isinstance(part, tuple | list):
             parts += part
-        elif (shape := getattr(part, "shape", None)) is not None:
-            if tuple(shape)[:2] != (samples, samples):
+        elif (own := getattr(part, "shape", None)) is not None:
+            if tuple(own)[:2] != shape:
                 return False
             tensors += 1
     return tensors > 0
@@ -150,16 +191,6 @@ def _look(batch: Any, lengths: set[int], lists: set[int]) -> None:
     elif (shape := getattr(batch, "shape", None)) is not None:
         with contextlib.suppress(TypeError, ValueError, LookupError):  # a scalar; a shape that is not known
             lengths.add(int(shape[0]))
-
-
-class DrawListener(Protocol):
-    """Hears of the batches that torch's loaders give."""
-
-    def drawn(self, iterator: Any, batch: Any, size: int | None, *, exact: bool) -> None:
-        """A pass gave a batch of ``size`` samples, or of at most so many; None: torch does not know."""
-
-    def exhausted(self, iterator: Any) -> None:
-        """A pass has no more batches."""
 
 
 _listeners: WeakSet[Any] = WeakSet()
@@ -201,6 +232,7 @@ def _telling(next_batch: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def told(iterator: Any) -> Any:
         if not _listeners:
             return next_batch(iterator)
+        asked_s = perf_counter()
         try:
             batch = next_batch(iterator)
         except StopIteration:
@@ -208,10 +240,11 @@ def _telling(next_batch: Callable[[Any], Any]) -> Callable[[Any], Any]:
                 for each in list(_listeners):
                     each.exhausted(iterator)
             raise
+        waited_s = perf_counter() - asked_s
         with contextlib.suppress(Exception):
             size, exact = _sizes.get(iterator, {}).pop(getattr(iterator, "_rcvd_idx", 1) - 1, (None, False))
             for each in list(_listeners):
-                each.drawn(iterator, batch, size, exact=exact)
+                each.drawn(iterator, batch, size, exact=exact, waited_s=waited_s)
         return batch
 
     return told

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+import atexit
+from typing import NoReturn, Self
 
 from airflow_provider_zeus.errors import ReportError
-from airflow_provider_zeus.training.step_tuner import StepTuner
+from airflow_provider_zeus.model.trial import Observation
+from airflow_provider_zeus.patience import bounded, outlived
+from airflow_provider_zeus.power.device import default_state_dir
+from airflow_provider_zeus.training.plan_progress import Heartbeat
+from airflow_provider_zeus.training.protocol.plan import Plan
+from airflow_provider_zeus.training.protocol.sender import ResultSender, Sink
+from airflow_provider_zeus.training.ranks import ALONE, Ranks
+from airflow_provider_zeus.training.step_tuner import READ_S, StepTuner
 
 
 class StepHandle:
-    """``run`` of a function whose job names no batch sizes."""
+    """``run`` of a function whose job names no batch sizes; of a script, ``ZeusRun.from_env()`` around its loop."""
 
     def __init__(self, tuner: StepTuner | None) -> None:
         self._tuner = tuner
@@ -19,6 +27,15 @@ class StepHandle:
         if self._tuner is not None:
             self._tuner.step()
 
+    def close(self) -> None:
+        """End of the loop. The end of the task, or of the script's process, ends it too."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -26,3 +43,44 @@ class StepHandle:
             f"run.{name} needs a job that chooses batch sizes: name batch_sizes, default_batch_size, target and "
             "max_epochs in its ZeusJob. Without them run.step() is all that there is to tell."
         )
+
+
+class ScriptHandle(StepHandle):
+    """The handle of a process of its own: it tunes the power limit here, and tells the task what the steps showed.
+
+    Of several processes that train together the first one does so. Where nothing is tuned, nothing is written.
+    """
+
+    def __init__(self, plan: Plan, sink: Sink, ranks: Ranks = ALONE) -> None:
+        super().__init__(None)
+        if ranks.rank or not StepTuner.is_asked_for(plan.job):
+            return
+        self._tuner = StepTuner(plan, plan.state_dir or default_state_dir(), ranks=ranks)
+        self._attempt, self._sender, self._has_told = plan.first_attempt, ResultSender(sink), False
+        self._beats = Heartbeat(self._beat, min(1.0, plan.heartbeat_s))
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Give the power limit back; tell the task what the steps showed."""
+        tuner, self._tuner = self._tuner, None
+        if tuner is None or tuner.forked:
+            return
+        atexit.unregister(self.close)
+        self._beats.stop()
+        with outlived("end the profile of this training's steps"):
+            bounded(tuner.stop, READ_S)
+        with outlived("tell the task what the steps showed"):
+            bounded(lambda: self._tell(tuner), READ_S)
+        with outlived("give the power limit back"):
+            bounded(tuner.close, READ_S)
+
+    def _beat(self) -> None:
+        if (tuner := self._tuner) is not None:
+            tuner.look()
+            self._tell(tuner)
+
+    def _tell(self, tuner: StepTuner) -> None:
+        seen = tuner.observed(Observation())
+        if seen.samples is not None or self._has_told:
+            self._has_told = seen.samples is not None  # else it takes back, once, what it told before
+            self._sender.send("beat", attempt=self._attempt, observation=seen, profile=tuner.take_unsent())

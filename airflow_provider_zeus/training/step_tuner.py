@@ -11,79 +11,125 @@ import logging
 import math
 import os
 import sys
-import zlib
+import time
 from collections import deque
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from statistics import median
-from typing import Any
-from weakref import WeakKeyDictionary, WeakSet, ref
+from threading import Lock
+from typing import Any, TypeVar
+from weakref import ref
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.trial import LIMIT, Observation, ProfileSample
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import LIMIT, UNCAPPED, Observation, ProfileSample
+from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.power.meter import edge, read
-from airflow_provider_zeus.training.profiling.profiler import Profiler, limits_to_measure
+from airflow_provider_zeus.power.meter import Reading, read
+from airflow_provider_zeus.power.simulated.gpu import PREFIX, SimulatedGpu
+from airflow_provider_zeus.training.leading import LEAD_STEPS, Leading, of_all, step_kind
+from airflow_provider_zeus.training.profiling.profiler import profiler_of
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
 from airflow_provider_zeus.training.protocol import environment
 from airflow_provider_zeus.training.protocol.plan import Plan
-from airflow_provider_zeus.training.ranks import ALONE
+from airflow_provider_zeus.training.ranks import ALONE, Ranks
+from airflow_provider_zeus.training.torch_listener import MODULE, on_steps
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-LEAD_STEPS = 8  # of one optimizer, after which it leads
-PAUSE = 4.0  # times the usual time between two steps: so long a gap is validation or a checkpoint
+GAPS = 32  # between two steps: their median is the usual one
+OPEN_S, READ_S = 20.0, 5.0  # how long a driver may take to open a GPU, and to answer within a step
+SET_S = 15.0  # and to set a limit: longer than a guardian's start and a helper's answer, of 5 s each
 SIMULATED_SAMPLES = 256  # of a step, for a simulated GPU: nothing tells how many it has
+
+
+_forks = 0  # between the first process and this one: os.getpid() in each step would cost more
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class StepTuner:
     """Profiles power limits while the training steps, and sets the best one. Raises nothing into the training.
 
     :param device: of the training, where it is open already: a simulated GPU, whose clock the steps advance.
+    :param ranks: this process among those that train together: the first one.
     """
 
-    def __init__(self, plan: Plan, state_dir: str, device: Device | None = None) -> None:
+    def __init__(self, plan: Plan, state_dir: str, device: Device | None = None, ranks: Ranks = ALONE) -> None:
         self.steps = 0  # of the leading optimizer, and of those before it of the same kind
         self.kind: int | None = None  # what its profile is kept by: see :func:`step_kind`
         self.said = ""  # why no limit is tuned; empty: it is, or no step was seen yet
-        self._plan, self._state_dir, self._device = plan, state_dir, device
-        self._tunes = plan.job.mode in ("optimize", "observe")
-        self._pid, self._resources = os.getpid(), ExitStack()
-        self._hook: Any = None
-        self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # steps of others since the leading one's
+        self._plan, self._state_dir, self._device, self._ranks = plan, state_dir, device, ranks
+        self._tunes = plan.job.tries_limits
+        self._born, self._resources = _forks, ExitStack()
+        self._leading = Leading()
         self._lead: ref[Any] | None = None
-        self._led: WeakSet[Any] = WeakSet()  # optimizers that lead or led
-        self._lead_steps = LEAD_STEPS  # after which another one leads; more once two of them take turns
         self._limits: LimitControl | None = None
         self._known = list(plan.profile)
         self._sweep: Sweep | None = None
         self._unsent: deque[ProfileSample] = deque()  # of models before this one
-        self._earlier: list[dict[str, Any]] = []  # :meth:`_figures` of models before this one
-        self._last_s = self._tick_s = 0.0
-        self._gaps_s: deque[float] = deque(maxlen=32)
+        self._earlier: list[dict[str, Any]] = []  # the figures of models before this one
+        self._changing = Lock()  # from one model to the next, which a heartbeat sees as a whole
+        self._is_simulated = isinstance(device, SimulatedGpu) or plan.job.device.startswith(PREFIX)
+        self._now_s: Callable[[], float] = time.perf_counter
+        self._last_s = 0.0
+        self._due_s = 0.0  # time of the next look at the sweep; 0: at each step
+        self._look_at = 0  # step at which the usual gap is taken again
+        self._gaps_s: deque[float] = deque(maxlen=GAPS)
+        self._long_s = math.inf  # so long a gap between two steps is a pause
+        self._paused_at = 0  # step of the newest pause
+        self._end_hearing = on_steps(self.step)
+
+    @staticmethod
+    def is_asked_for(job: ZeusJob) -> bool:
+        """Whether the steps of a job's trainings are counted: to tune the limit, or to advance a simulated GPU."""
+        return job.tries_limits or job.device.startswith(PREFIX)
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a forked child of the one that trains."""
+        return self._born != _forks
 
     def look(self) -> None:
-        """Ask torch for its steps, once the training has loaded it. Any thread may call this."""
-        if self._hook is None and not self.said:
-            optimizer = sys.modules.get("torch.optim.optimizer")
-            register = getattr(optimizer, "register_optimizer_step_post_hook", None)
-            if register is not None:
-                self._hook = register(lambda optimizer, *_: self.step(optimizer))
-        if self._limits is not None:
-            self._limits.keep_guarded()
+        """See that the limit is still guarded. Any thread may call this."""
+        if (limits := self._limits) is not None:
+            limits.keep_guarded()
 
     def step(self, optimizer: Any = None) -> None:
         """Count a step of an optimizer; None: of the training, which tells its steps itself."""
-        if os.getpid() != self._pid or self.said:
+        if self.said or self._born != _forks:  # on the training's path: no call more than needed
             return
         try:
-            self._count(self if optimizer is None else optimizer)
+            lead, stepped = self._lead, self if optimizer is None else optimizer
+            if lead is None or lead() is not stepped:
+                if self._leading.overtakes(stepped, self.steps, led=lead is not None and lead() is not None):
+                    self._begin(stepped)
+                    self._lead = ref(stepped)
+                return
+            self.steps += 1
+            if self._is_simulated and self._device is not None:
+                self._device.on_step(SIMULATED_SAMPLES)
+            now_s = self._now_s()
+            gap_s, self._last_s = now_s - self._last_s, now_s
+            if gap_s > self._long_s or now_s >= self._due_s or self.steps >= self._look_at:
+                self._pass(now_s, gap_s)
         except Exception as error:
             log.warning("Zeus tunes no power limit from here on (%s). The training goes on.", type(error).__name__)
             log.debug("The step could not be counted.", exc_info=True)
-            self.said = "its steps could not be counted"
-            self._give_back()
+            self.said, self._lead = "its steps could not be counted", None  # so none are reported
+            with suppress(Exception):
+                self._asked(self._give_back)
 
     def take_unsent(self) -> tuple[ProfileSample, ...]:
         """The profile samples since the last call. Any thread may call this."""
@@ -93,24 +139,20 @@ class StepTuner:
         """What was measured of the task, with what the steps tell."""
         if self._lead is None:
             return seen
-        models = [*self._earlier, self._figures()]
-        found = dict(max(models, key=lambda model: model["samples"]))  # of several, the one that stepped most
-        for name in ("excess_j", "excess_s"):  # all of them were paid for
-            values = [model[name] for model in models]
-            found[name] = None if None in values else sum(values)
-        seen = replace(seen, **found)
-        if self._limits is not None and self._limits.why_not_set:
-            seen = replace(seen, reasons={**seen.reasons, LIMIT: self._limits.why_not_set})
-        return seen
+        sweep, limits, reasons = self._sweep, self._limits, dict(seen.reasons)
+        if sweep is not None and sweep.profiler.why_none:
+            reasons[UNCAPPED] = sweep.profiler.why_none
+        if limits is not None and limits.why_not_set:
+            reasons[LIMIT] = limits.why_not_set
+        return replace(seen, **of_all(self._figures()), reasons=reasons)
 
     def stop(self) -> None:
         """The training is over: no further step counts. The profile keeps what was measured."""
-        if self._hook is not None:
-            self._hook.remove()
+        self._end_hearing()
         if self._sweep is not None:
             self._sweep.keep()
         if self._tunes and self._lead is None and not self.said:
-            where = "torch was not loaded" if self._hook is None else "its optimizers hardly stepped"
+            where = "its optimizers hardly stepped" if MODULE in sys.modules else "torch was not loaded"
             log.info("Zeus tuned no power limit: in the process of this task %s.", where)
         self.said = self.said or "the training is over"
 
@@ -120,61 +162,58 @@ class StepTuner:
         self._resources.close()
 
     # ------------------------------------------------------------------ inside
-    def _count(self, optimizer: Any) -> None:
-        lead = self._lead and self._lead()
-        if optimizer is not lead:
-            self._counts[optimizer] = count = self._counts.get(optimizer, 0) + 1
-            if count < (LEAD_STEPS if lead is None else self._lead_steps):
-                return
-            if optimizer in self._led:
-                self._lead_steps *= 2
-            self._led.add(optimizer)
-            self._lead = ref(optimizer)
-            self._begin(optimizer)
-            self._counts.clear()
-            return
-        if self._counts:
-            self._counts.clear()
-        self.steps += 1
-        device = self._device
-        if device is None:
-            return
-        device.on_step(SIMULATED_SAMPLES)
-        if self._sweep is not None:
-            self._pass(self._sweep, device)
-
-    def _figures(self) -> dict[str, Any]:
-        """What an observation tells of the model that is trained now."""
-        excess_j, excess_s = self._sweep.excess(self.steps) if self._sweep else (None, None)
-        found = {"samples": self.steps, "step_kind": self.kind, "excess_j": excess_j, "excess_s": excess_s}
+    def _figures(self) -> list[dict[str, Any]]:
+        """What an observation tells of each model up to the one that is trained now."""
+        with self._changing:
+            earlier, kind, steps, sweep = list(self._earlier), self.kind, self.steps, self._sweep
+        excess_j, excess_s = sweep.excess(steps) if sweep else (None, None)
+        found = {"samples": steps, "step_kind": kind, "excess_j": excess_j, "excess_s": excess_s}
         if self._limits is not None and self._device is not None:
             found |= {"power_limit_w": self._device.limit_w(), "limit_found_w": self._limits.found_w}
-        return found
+        return [*earlier, found]
 
-    def _pass(self, sweep: Sweep, device: Device) -> None:
+    def _asked(self, call: Callable[[], T], most_s: float | None = None) -> T:
+        """Ask the driver, which may hang: then the training goes on without us. Raises TimeoutError."""
+        return call() if self._is_simulated else bounded(call, most_s or READ_S)
+
+    def _pass(self, now_s: float, gap_s: float) -> None:
         """Pass an edge of a window where one is due; leave out a window that a pause broke."""
-        now_s = device.now_s()
-        gap_s, self._last_s = now_s - self._last_s, now_s
-        usual_s = median(self._gaps_s) if len(self._gaps_s) >= LEAD_STEPS else math.inf
-        if gap_s > PAUSE * usual_s:
+        sweep, device = self._sweep, self._device
+        if sweep is None or device is None:
+            self._due_s, self._long_s, self._look_at = math.inf, math.inf, sys.maxsize
+            return
+        was_paused = self._paused_at == self.steps - 1
+        if gap_s > self._long_s:
+            self._paused_at = self.steps
+        if sweep.active or was_paused or gap_s <= self._long_s:  # else pauses alone would come here each time
+            self._gaps_s.append(gap_s)
+        if self.steps >= self._look_at and len(self._gaps_s) >= LEAD_STEPS:
+            # four times the usual gap is validation or a checkpoint; 2 % of a window breaks none on a busy host
+            self._long_s = max(4.0 * median(self._gaps_s), 0.02 * self._plan.job.profile_s)
+            self._look_at = self.steps + (LEAD_STEPS if len(self._gaps_s) < GAPS else 8 * LEAD_STEPS)
+        if gap_s > self._long_s:  # where steps last so long from now on, the usual gap has followed
             if sweep.active:
                 sweep.windows.drop()
             else:
-                sweep.stop(read(device), self.steps, bare=True)
+                sweep.stop(Reading(None, now_s), self.steps, bare=True)
             return
-        self._gaps_s.append(gap_s)
         if sweep.active and sweep.windows.edge_due(now_s):
-            complete = sweep.pass_edge(edge(device), self.steps)
-            if complete and not sweep.profiler.surely_best:
-                log.info(
-                    "Zeus: steps differ too much, or limits too little, to tell the best power limit from full "
-                    "power: none is chosen."
-                )
-                sweep.keep_found()
-            self._last_s = device.now_s()
-        elif not sweep.active and now_s >= self._tick_s:
-            self._tick_s = now_s + 1.0
-            sweep.check_drift(read(device), self.steps)
+            device.synchronize()  # in the training's own thread, which knows its GPU
+            self._asked(lambda: self._pass_edge(sweep, device), SET_S)
+            self._last_s = self._now_s()
+        elif not sweep.active and now_s >= self._due_s:
+            self._asked(lambda: sweep.check_drift(read(device), self.steps), SET_S)
+            self._last_s = self._now_s()
+        self._due_s = 0.0 if sweep.active else now_s + 1.0
+
+    def _pass_edge(self, sweep: Sweep, device: Device) -> None:
+        complete = sweep.pass_edge(read(device), self.steps)
+        if complete and not sweep.profiler.surely_best:
+            log.info(
+                "Zeus: steps differ too much, or limits too little, to tell the best power limit from full power: none "
+                "is chosen."
+            )
+            sweep.keep_found()
 
     def _begin(self, optimizer: Any) -> None:
         """An optimizer leads from now on: profile its steps, or use the profile of an earlier run."""
@@ -182,55 +221,51 @@ class StepTuner:
         if kind == self.kind:  # such as the next fold of a cross validation
             return
         if self.kind is None:
-            self._open()
+            self._asked(self._open, OPEN_S)
         if self._sweep is not None:  # of another model
-            self._sweep.keep()
+            self._asked(self._sweep.keep)
             self._known += self._sweep.measured
             self._unsent.extend(self._sweep.take_unsent())
-            self._earlier.append(self._figures())
+            figures = self._asked(self._figures)
+            with self._changing:
+                self._earlier, self.kind, self.steps, self._sweep = figures, kind, 0, None
         self.kind, self.steps = kind, 0
-        device, limits, job = self._device, self._limits, self._plan.job
-        if device is None or limits is None:
-            return
+        if self._device is not None and self._limits is not None:
+            self._gaps_s.clear()
+            self._long_s, self._due_s, self._look_at = math.inf, 0.0, LEAD_STEPS
+            self._device.synchronize()
+            self._sweep = self._asked(partial(self._started, self._device, self._limits, kind), SET_S)
+        if self._device is not None and self._is_simulated:
+            self._now_s = self._device.now_s
+        self._last_s = self._now_s()
+
+    def _started(self, device: Device, limits: LimitControl, kind: int) -> Sweep:
+        """Begin to profile steps of this kind, or to train at the best limit."""
+        job = self._plan.job
         weights = Weights.of(job, device.info)
-        profiler = Profiler(
-            limits_to_measure(job, limits, weights),
-            self._known,
-            batch_size=self.kind,
-            weights=weights,
-            min_s=job.profile_s,
-            min_steps=job.profile_steps,
-            of_steps=True,
-        )
-        self._sweep = Sweep(device, limits, profiler, observe=job.mode == "observe")
-        self._gaps_s.clear()
-        self._sweep.start(edge(device), self.steps)
-        if self._sweep.profiler.next_limit_w is None and profiler.limits_w and not profiler.surely_best:
-            self._sweep.keep_found()
-        self._last_s = device.now_s()
+        profiler = profiler_of(job, limits, weights, self._known, kind, of_steps=True)
+        sweep = Sweep(device, limits, profiler, observe=job.mode == "observe")
+        sweep.start(read(device), self.steps)
+        if profiler.next_limit_w is None and profiler.limits_w and not profiler.surely_best:
+            sweep.keep_found()
+        return sweep
 
     def _open(self) -> None:
         """Take the GPU's lock if it is free, and find the limits that may be set."""
         device, plan = self._device, replace(self._plan, gpu_lock_wait_s=0.0)
         if device is None:
-            device = self._device = environment.device_of_plan(plan, self._state_dir, ALONE)
+            device = self._device = environment.device_of_plan(plan, self._state_dir, self._ranks)
             self._resources.callback(device.close)
-        limits = environment.limits_of_plan(plan, self._state_dir, device, ALONE)
+        limits = environment.limits_of_plan(plan, self._state_dir, device, self._ranks)
         if limits is not None:
             self._limits = self._resources.enter_context(limits)
         elif self._tunes:
             why = device.missing.get("limit_range") or device.missing.get("limit_w") or "this device has no power limit"
             log.warning("Zeus tunes no power limit: %s.", why)
+        if self.said:  # the driver answered too late: the training goes on without
+            self._resources.close()
 
     def _give_back(self) -> None:
         limits, self._limits = self._limits, None
         if limits is not None:
             limits.__exit__(None, None, None)
-
-
-def step_kind(optimizer: Any) -> int:
-    """A number for the kind of step: the optimizer's class and how many parameters it trains."""
-    count = 0
-    for group in getattr(optimizer, "param_groups", None) or ():
-        count += sum(int(parameter.numel()) for parameter in group["params"])
-    return zlib.crc32(f"{type(optimizer).__name__} {count}".encode()) or 1

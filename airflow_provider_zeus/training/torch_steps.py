@@ -6,17 +6,19 @@ Torch is looked at where its author has imported it, and never imported here. Wh
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from time import perf_counter
 from typing import Any, ClassVar
 from weakref import ref
 
-from airflow_provider_zeus.training.samples import ignore, listen, samples_in
+from airflow_provider_zeus.training.data_wait import remedy
+from airflow_provider_zeus.training.samples import DrawListener, ignore, listen, size_of
+from airflow_provider_zeus.training.torch_listener import on_steps
 
 
-class TorchSteps:
+class TorchSteps(DrawListener):
     """Counts torch's optimizer steps, and the samples drawn for each, until :meth:`close`.
 
     One counts at a time, the newest: what a run left unfinished in this process must not hear of another run's steps.
@@ -36,14 +38,21 @@ class TorchSteps:
         self._drawn: dict[int, tuple[ref[Any], int]] = {}  # of each pass: samples since the last step; the newest last
         self._recent = 0  # of them those of the pass that drew last, also when it is over
         self._trained: Callable[[], Any] = lambda: None  # the pass of the last step
+        self.remedy = ""  # the setting of its loader to try next, once there is one
+        self._waits: dict[int, float] = {}  # of each pass: time spent waiting for its batches since the last step
+        self.waited_s = self.looped_s = 0.0  # of those that were trained on, and of their steps with it
+        self._since_s = 0.0  # time of the step before, or of the first draw of a pass
         self._hooks = ExitStack()
         if (older := TorchSteps._newest()) is not None:
             older.close()
         TorchSteps._newest = ref(self)
-        with suppress(Exception):  # a torch that refuses it shows nothing
-            optimizers = sys.modules["torch.optim.optimizer"]
-            self._hooks.callback(optimizers.register_optimizer_step_post_hook(self._stepped).remove)
-            listen(self)
+        self._hooks.callback(on_steps(self._stepped))
+        listen(self)
+
+    def take_waits(self) -> tuple[float, float]:
+        """Seconds spent waiting for what was trained on, and those of the steps with it, since the last call."""
+        waited, self.waited_s, self.looped_s = (self.waited_s, self.looped_s), 0.0, 0.0
+        return waited
 
     def ignore_draws(self) -> None:
         """Go on with the count of steps alone: the author tells the samples."""
@@ -56,13 +65,13 @@ class TorchSteps:
         self.ignore_draws()
         self._hooks.close()
 
-    def drawn(self, iterator: Any, batch: Any, size: int | None, *, exact: bool) -> None:
+    def drawn(self, iterator: Any, batch: Any, size: int | None, *, exact: bool, waited_s: float = 0.0) -> None:
         """Add a batch to those of its pass."""
-        if not exact:
-            seen = samples_in(batch, size or self._whole)
-            size = (size or samples_in(batch, None)) if seen is None else seen
-        self._recent = self._pop(iterator) + (size or 0)
+        self._recent = self._pop(iterator) + ((size or 0) if exact else size_of(batch, size, self._whole))
         self._drawn[id(iterator)] = ref(iterator), self._recent
+        if id(iterator) not in self._waits and self._trained() is not iterator:  # a pass begins
+            self._since_s = perf_counter() - waited_s
+        self._waits[id(iterator)] = self._waits.get(id(iterator), 0.0) + waited_s
 
     def exhausted(self, iterator: Any) -> None:
         """Forget a pass. One that loads in advance has a step still to come."""
@@ -73,7 +82,7 @@ class TorchSteps:
         one, samples = self._drawn.pop(id(iterator), (None, 0))
         return samples if one is not None and one() is iterator else 0
 
-    def _stepped(self, optimizer: Any, args: object, kwargs: object) -> None:
+    def _stepped(self, optimizer: Any) -> None:
         self.by_optimizer[id(optimizer)] += 1
         drawn, self._drawn = self._drawn, {}  # whole: a thread may load in advance meanwhile
         samples, self._recent = self._recent, 0
@@ -82,5 +91,10 @@ class TorchSteps:
             last = [each for each in fresh if each[0]() is self._trained()]
             whole = [each for each in fresh if each[1] == self._whole]
             self._trained, samples = (last or whole or fresh)[-1]
+            trained = self._trained()
+            now_s = perf_counter()
+            self.waited_s += self._waits.pop(id(trained), 0.0)
+            self.looped_s, self._since_s = self.looped_s + now_s - self._since_s, now_s
+            self.remedy = self.remedy or remedy(trained)
         if samples:
             self._on_step(samples)

@@ -15,6 +15,7 @@ from typing import Any
 from weakref import WeakSet, ref
 
 from airflow_provider_zeus.training.samples import BatchCount, batch_size_of, samples_per_pass
+from airflow_provider_zeus.training.torch_listener import on_steps
 
 STEPS = 2  # of a rehearsal
 
@@ -44,7 +45,6 @@ class TorchWatch:
             if importlib.util.find_spec("torch") is None:
                 return
             from torch.nn.modules.module import register_module_forward_pre_hook
-            from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
             from torch.utils.data import DataLoader
 
             loader: Any = DataLoader
@@ -65,8 +65,7 @@ class TorchWatch:
             loader.__iter__ = passes
             self._undo.callback(setattr, loader, "__iter__", original)
             self._undo.callback(register_module_forward_pre_hook(self._before_module).remove)
-            self._undo.callback(register_optimizer_step_pre_hook(self._before_step).remove)
-            self._undo.callback(register_optimizer_step_post_hook(self._after_step).remove)
+            self._undo.callback(on_steps(self._after_step, self._before_step))
 
     def close(self) -> None:
         """Leave torch as it was."""
@@ -87,16 +86,16 @@ class TorchWatch:
         if isinstance(shape, tuple) and shape and self.given is None:
             self._given = int(shape[0])
 
-    def _before_step(self, optimizer: Any, args: object, kwargs: object) -> None:
+    def _before_step(self, optimizer: Any) -> None:
         if id(optimizer) in self._seen:
             return
         self._seen.add(id(optimizer))
         for weight in (each for group in optimizer.param_groups for each in group["params"] if each.requires_grad):
             self._trained[id(weight)] = ref(weight)
             known = self._before.get(id(weight))
-            self.older += known is not None and known[1] == _sum_of(weight)  # else they were set anew
+            self.older += known is not None and known[1] == _sum_of(weight)  # else they were set again
 
-    def _after_step(self, optimizer: Any, args: object, kwargs: object) -> None:
+    def _after_step(self, optimizer: Any) -> None:
         self.optimizer_steps += 1
         self.given = self.given or self._given
         for each in list(self.passes):

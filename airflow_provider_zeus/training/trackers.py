@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from airflow_provider_zeus.model.trial import Observation, State
+from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.training.attempt import LiveAttempt
 
 WRITE_S = 3.0  # limit of writing one attempt's figures to one tracker
-ZEUS, GIVEN_UP = "zeus/", "zeus/given_up/"  # begin all names, those of an attempt whose model is not kept
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ class Trackers:
         epochs = enumerate(seen.epoch_metrics or (), live.epochs_resumed)
         curve = [(metric, epoch, value) for epoch, value in epochs]
         attempt = {"batch_size": live.planned.batch_size, "attempt": live.number}
-        self.write_figures(state, seen, attempt, curve, prefix=ZEUS if live.interrupt is None else GIVEN_UP)
+        self.write_figures(state, seen, attempt, curve, prefix="zeus/" if live.interrupt is None else "zeus/given_up/")
 
     def write_figures(
         self,
@@ -60,9 +59,9 @@ class Trackers:
         attempt: Mapping[str, Any],
         curve: Sequence[tuple[str, int, float]] = (),
         *,
-        prefix: str = ZEUS,
+        prefix: str = "zeus/",
     ) -> None:
-        """The same of an attempt that is described by ``attempt``."""
+        """The same of an attempt that is described by ``attempt``. ``prefix``: all names begin with it."""
         self.look()
         figures = {"energy_j": seen.energy_j, "time_s": seen.time_s, "epochs": seen.epochs}
         limit_w, source = seen.power_limit_w, seen.energy_source
@@ -77,26 +76,22 @@ class Trackers:
         if run is None:
             self._say(f"this training has no run of {name} open, so nothing is written there.")
             return
-        errors: list[Exception] = []
 
-        def write() -> None:
+        def write() -> Exception | None:
             try:
                 self._trackers[name].write(run, *what)
-            except Exception as error:
-                errors.append(error)
+            except Exception as error:  # a TimeoutError of its own too
+                return error
+            return None
 
-        thread = threading.Thread(target=write, name=f"zeus-{name}", daemon=True)
         try:
-            thread.start()
-        except RuntimeError as error:  # no thread, no time limit
-            errors.append(error)
-        else:
-            thread.join(WRITE_S)
-        if errors:
-            self._say(f"{name} did not take the figures of this attempt ({type(errors[0]).__name__}: {errors[0]}).")
-        elif thread.is_alive():
+            error = bounded(write, WRITE_S)
+        except TimeoutError:
             del self._trackers[name]
             self._say(f"{name} has not answered for {WRITE_S:g} s; this training writes nothing more to it.")
+            return
+        if error is not None:
+            self._say(f"{name} did not take the figures of this attempt ({type(error).__name__}: {error}).")
 
     def _say(self, text: str) -> None:
         if text not in self._said:

@@ -74,8 +74,16 @@ def fill(url: str, jobs: Iterable[str], trials: int) -> None:
         with transaction(engine, write=True) as connection:
             for job_id in jobs[at : at + 50]:
                 _copy(connection, first, job_id, trials)
-    with engine.connect() as connection:  # as the database does by itself some time after so many rows came
-        connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql("ANALYZE")
+    with patient(url) as connection:  # as the database does by itself some time after so many rows came
+        connection.exec_driver_sql("ANALYZE")
+
+
+@contextmanager
+def patient(url: str) -> Iterator[sa.Connection]:
+    """A connection that waits for as long as a statement over all rows takes, which the store's own do not."""
+    engine = sa.create_engine(engine_of(read_url(url)).url, poolclass=sa.NullPool)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        yield connection
 
 
 def _copy(connection: sa.Connection, first: str, job_id: str, trials: int) -> None:

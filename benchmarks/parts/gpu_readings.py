@@ -8,14 +8,16 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any
 
-from airflow_provider_zeus.power.meter import Span, edge
+from airflow_provider_zeus.power.meter import Span, edge, read
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.library import NvmlAnswer
 from airflow_provider_zeus.power.polling import PolledEnergy
+from airflow_provider_zeus.training.profiling.cap import CapWatch
+from airflow_provider_zeus.training.profiling.measurement_windows import SETTLE_S
 
 Load = Callable[[], AbstractContextManager[None]]  # works the GPU while it is open
 PowerMw = Callable[[], NvmlAnswer]
@@ -127,6 +129,25 @@ def meter_and_polled(device: NvmlDevice, power_mw: PowerMw, load: Load, seconds:
         "polled_j": polled_j,
         "meter_by_polled": span.energy_j / polled_j if span.energy_j and polled_j else None,
     }
+
+
+def cap_and_clock(device: NvmlDevice, load: Load, seconds: float) -> dict[str, Any]:
+    """Of a load and of rest: the share of the time in which the power limit held the GPU back, and its mean clock."""
+    found: dict[str, Any] = {"limit_w": device.limit_w()}
+    for name, work in (("rest", nullcontext), ("load", load)):
+        watch, at = CapWatch(device), 0.0
+        with work():
+            time.sleep(min(SETTLE_S, seconds))
+            first, span = device.clocks(), Span(edge(device) if name == "rest" else read(device))
+            for _ in range(10):
+                watch.open(device.now_s())
+                time.sleep(seconds / 10)
+                watch.close(at, device.now_s())
+            span.close(read(device))
+        found |= {f"{name}_capped": watch.share(at), f"{name}_sm_clock_mhz": watch.clock_mhz(at)}
+        found |= {f"{name}_w": span.power_w, "max_sm_clock_mhz": first and first.max_mhz}
+        found |= {f"{name}_counted": float(first is not None and first.capped_s is not None)}
+    return found
 
 
 def _derived(energy: Sequence[tuple[float, float]]) -> Series:

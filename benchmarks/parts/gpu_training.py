@@ -10,14 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
+from airflow_provider_zeus.model.trial import DATA_WAIT
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
+from benchmarks.run_handle import plan_of
 
 WARM_UP = 5  # steps before anything is timed
 MATRIX = 4096  # rows of the load of a step response
+WAITS = (
+    *((workers, share, True) for workers in (0, 2, 4) for share in (0.05, 0.2, 0.5, 0.8)),
+    *((workers, share, False) for workers in (0, 2) for share in (0.0, 0.5)),
+)
 
 
 @contextmanager
@@ -92,6 +96,72 @@ def trained(
 
     ZeusRun.from_plan(_plan(sizes, folder), sink=lines.append).train(train)
     return [_observed(line, theirs.get(line.batch_size or 0, {})) for line in lines if line.kind == "end"]
+
+
+def waits(
+    on: str,
+    folder: str,
+    seconds: float,
+    *,
+    size: int = 64,
+    pixels: int = 224,
+    width: int = 64,
+    cells: Sequence[tuple[int, float, bool]] = WAITS,
+) -> list[dict[str, Any]]:
+    """What is found of a loader that lets a training wait for a known share of its time.
+
+    :param seconds: that each cell takes.
+    :param cells: workers of the loader, the share, and whether each step is waited for; behind queued steps the
+        processor waits while the GPU works.
+    """
+    from torch.utils.data import DataLoader
+
+    queued = _steps_of(resnet18(width), (size, 3, pixels, pixels), on)
+
+    def step() -> None:
+        queued()
+        _wait(on)
+
+    for _ in range(WARM_UP):
+        step()
+    step_s = statistics.median(_timed_us(step, 1, on) for _ in range(5 * WARM_UP)) / 1e6
+    lines: list[ResultLine] = []
+    found: list[dict[str, Any]] = []
+    for workers, share, waited_for in cells:
+        cycle_s = step_s / (1.0 - share)
+        batch_s = max(workers, 1) * cycle_s if workers or not waited_for else cycle_s - step_s
+        batches: Any = SlowBatches(max(math.ceil(seconds / cycle_s), WARM_UP), size, batch_s)
+        loader: Any = DataLoader(batches, batch_size=None, num_workers=workers)
+
+        def train(run: ZeusRun, loader: Any = loader, one: Callable[[], None] = step if waited_for else queued) -> None:
+            for _ in run.epochs():
+                for _ in run.data_loader(loader):
+                    one()
+                _wait(on)
+                run.report(accuracy=0.0)
+
+        ZeusRun.from_plan(plan_of([size], 1, folder, mode="measure"), sink=lines.append).train(train)
+        end = next(line for line in reversed(lines) if line.kind == "end")
+        seen = end.observation
+        row = {"workers": workers, "share": share, "waited_for": waited_for, "found": end.notes.get("data_wait")}
+        found.append({**row, "gpu_busy": seen and seen.gpu_busy, "named": bool(seen and DATA_WAIT in seen.reasons)})
+    return found
+
+
+class SlowBatches:
+    """A data set of batches that take so long to make, each."""
+
+    def __init__(self, count: int, size: int, batch_s: float) -> None:
+        self._count, self._size, self._batch_s = count, size, batch_s
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Any:
+        import torch
+
+        time.sleep(self._batch_s)
+        return torch.zeros(self._size)
 
 
 def step_costs(
@@ -231,20 +301,4 @@ def _observed(line: ResultLine, upstream: dict[str, float]) -> dict[str, Any]:
 
 def _plan(sizes: Sequence[int], folder: str) -> Plan:
     """One epoch at each size, the largest first: where its memory does not suffice the others are still trained."""
-    order = sorted(sizes, reverse=True)
-    job = ZeusJob(
-        batch_sizes=order, default_batch_size=order[-1], target="accuracy >= 0.9", max_epochs=1, mode="measure"
-    )
-    phases = [*[Phase.EXPLORE] * (len(order) - 1), Phase.INCUMBENT]
-    return Plan(
-        job_id="benchmark",
-        ti_id="benchmark",
-        number=1,
-        first_attempt=1,
-        spec=job.to_dict(),
-        attempts=tuple(
-            PlannedAttempt(batch_size=b, phase=p, why="Benchmark.") for b, p in zip(order, phases, strict=True)
-        ),
-        state_dir=folder,
-        power_read_only=True,
-    )
+    return plan_of(sorted(sizes, reverse=True), 1, folder, mode="measure")

@@ -17,8 +17,6 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
 from airflow_provider_zeus.power.device import LimitRange
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.power.simulated.models import CHIPS, EPOCHS, LOADS, Chip, Load
@@ -26,6 +24,7 @@ from airflow_provider_zeus.simulation.traces import Pair
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
+from benchmarks.run_handle import plan_of
 
 ETA = 0.5  # upstream's default
 REPLAYED = "replayed"
@@ -218,24 +217,7 @@ class _Monitor:
 
 def plan(batch_size: int, epochs: int, folder: Path, **spec: Any) -> Plan:
     """One attempt of so many epochs, which reaches no target."""
-    job = ZeusJob(
-        batch_sizes=[batch_size],
-        default_batch_size=batch_size,
-        target="accuracy >= 0.9",
-        max_epochs=epochs,
-        eta=ETA,
-        **spec,
-    )
-    return Plan(
-        job_id="benchmark",
-        ti_id="benchmark",
-        number=1,
-        first_attempt=1,
-        spec=job.to_dict(),
-        attempts=(PlannedAttempt(batch_size=batch_size, phase=Phase.INCUMBENT, why="Benchmark."),),
-        state_dir=str(folder),
-        heartbeat_s=3600.0,
-    )
+    return plan_of([batch_size], epochs, folder, heartbeat_s=3600.0, eta=ETA, **spec)
 
 
 OPTIMIZERS: dict[str, Callable[[Curve, int, int, Path], Search]] = {"ours": ours, "upstream": upstream}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import random
-import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.training.run import ZeusRun
 from benchmarks.parts import limit_replay
 from benchmarks.parts.profiler_replay import WINDOW_S, Curve
-from benchmarks.report import Z
+from benchmarks.report import mean_ci
 
 STEP_S = 0.1  # at the highest limit
 BATCH_SIZE = 1000  # by definition
@@ -110,10 +109,10 @@ def overhead(curve: Curve, epoch_s: float, epochs: int, seed: int = 0) -> Overhe
 
 def profiling(run: ZeusRun) -> bool:
     """Whether the run's present attempt profiles now."""
-    return run._progress.live is not None and run._progress.live._sweep.active
+    return run.progress.live is not None and run.progress.live._sweep.active
 
 
-SEEDS = 5  # of the noise that our search meets
+SEEDS = 40  # of the noise that our search meets
 
 
 class Extra(NamedTuple):
@@ -121,6 +120,8 @@ class Extra(NamedTuple):
 
     energy: tuple[float, float, float]
     time: tuple[float, float, float]
+    cost: tuple[float, float, float] = (0.0, 0.0, 0.0)  # of Eq. 2, of our search
+    astray: int = 0  # trainings that ended at another limit than the best
 
 
 def papers_way(scenario: Scenario, *, full_power: bool) -> Extra:
@@ -148,10 +149,11 @@ def our_way(scenario: Scenario, seeds: int = SEEDS) -> Extra:
     epochs = max(1, round(scenario.success_epochs(b)))
     logging.getLogger("airflow_provider_zeus").setLevel(logging.WARNING)  # a line per training
     found = [overhead(curve, points[-1].time_s, epochs, seed) for seed in range(seeds)]
-    return Extra(_interval([f.energy for f in found]), _interval([f.time for f in found]))
+    astray = sum(f.regret > 0 for f in found)
+    energy, time, cost = (_interval([getattr(f, name) for f in found]) for name in ("energy", "time", "cost"))
+    return Extra(energy, time, cost, astray)
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float, float]:
-    mean = statistics.fmean(values)
-    half = Z * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    mean, half = mean_ci(values)
     return mean, mean - half, mean + half

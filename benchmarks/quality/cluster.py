@@ -126,8 +126,18 @@ HOUR_S, KWH_J = 3600.0, 3.6e6
 
 
 def report_of(found: Mapping[float, Mapping[str, Cluster]]) -> dict[str, Any]:
-    """By load and policy: energy [kWh], GPU time [h], waits and times to the model [h]."""
-    return {f"{load:g}": {policy: _figures(of) for policy, of in policies.items()} for load, policies in found.items()}
+    """By load and policy: energy [kWh], GPU time [h], waits and times to the model [h]; and against Default = 1."""
+    report = {
+        f"{load:g}": {policy: _figures(of) for policy, of in policies.items()} for load, policies in found.items()
+    }
+    for policies in report.values():
+        if (base := policies.get("default")) is None:
+            continue
+        sizes = base["energy_by_size_kwh"]
+        for f in policies.values():
+            f["energy"], f["time"] = f["energy_kwh"] / base["energy_kwh"], f["gpu_h"] / base["gpu_h"]
+            f["energy_by_size"] = {size: f["energy_by_size_kwh"][size] / sizes[size] for size in SIZES if size in sizes}
+    return report
 
 
 def _figures(of: Cluster) -> dict[str, Any]:
@@ -160,46 +170,47 @@ def markdown_of(report: Mapping[str, Any]) -> list[str]:
     lines += table(f"{head} | mean time to the model [h] | below target", rows)
     of = next(iter(report.values()))
     if "default" in of:
-        names = [p for p in of if p != "default"]
-        sizes = [size for size in SIZES if size in of["default"]["energy_by_size_kwh"]]
-        lines += ["", "Energy by the number of jobs in a group, Default = 1:", ""]
-        lines += table(["policy", *sizes], [[p, *(f"{_by_size(of, p, size):.3f}" for size in sizes)] for p in names])
+        sizes = list(of["default"]["energy_by_size"])
+        rows = [[p, *(f"{f['energy_by_size'][size]:.3f}" for size in sizes)] for p, f in of.items() if p != "default"]
+        lines += ["", "Energy by the number of jobs in a group, Default = 1:", "", *table(["policy", *sizes], rows)]
     return lines
 
 
-def _by_size(of: Mapping[str, Any], policy: str, size: str) -> float:
-    return float(of[policy]["energy_by_size_kwh"][size] / of["default"]["energy_by_size_kwh"][size])
+def draw(figures: Mapping[str, Any], path: Path) -> Path:
+    """Energy and time by workload (Figure 9), energy by the size of a group, and how long submissions wait.
 
-
-def draw(report: Mapping[str, Any], path: Path) -> Path:
-    """Energy and time by workload (Figure 9), energy by the size of a group, and how long submissions wait."""
-    workloads = {w: row for w, row in report["workloads"].items() if w != "all"}
+    :param figures: a report whose numbers are [mean, half of ci95] over its draws.
+    """
+    workloads = {w: row for w, row in figures["workloads"].items() if w != "all"}
     policies = [p for p in next(iter(workloads.values())) if p not in ("default", "grid_search")]
     figure, axes = panels(4, across=2, width=4.6, height=2.7)
     for ax, what in zip(axes, ("energy", "time"), strict=False):
         _bars(ax, list(map(name_of, workloads)), {p: [row[p][what] for row in workloads.values()] for p in policies})
         ax.set_ylabel(f"{what} (Default = 1)")
         ax.axhline(1, color="#777777", lw=1)
-    of = next(iter(report["cluster"].values()))
-    sizes = [size for size in SIZES if size in of[policies[0]]["energy_by_size_kwh"]]
+    of = next(iter(figures["cluster"].values()))
     if "default" in of:
-        _bars(axes[2], sizes, {p: [_by_size(of, p, size) for size in sizes] for p in policies})
+        sizes = list(of["default"]["energy_by_size"])
+        _bars(axes[2], sizes, {p: [of[p]["energy_by_size"][size] for size in sizes] for p in policies})
         axes[2].axhline(1, color="#777777", lw=1)
     axes[2].set(ylabel="energy (Default = 1)", xlabel="jobs in a group")
-    waits = {p: [of[p]["mean_wait_h"] for of in report["cluster"].values()] for p in of}
-    _bars(axes[3], [f"{float(load):.0%}" for load in report["cluster"]], waits)
-    axes[3].set_yscale("log")
+    waits = {p: [of[p]["mean_wait_h"] for of in figures["cluster"].values()] for p in of}
+    _bars(axes[3], [f"{float(load):.0%}" for load in figures["cluster"]], waits)
     axes[3].set(ylabel="mean wait [h]", xlabel="load of the cluster under Default")
     title = "Overlapping submissions in the shape of Alibaba's trace (section 6.3)"
     return save(figure, path, title, axes[3].get_legend_handles_labels()[0])
 
 
-def _bars(ax: Any, names: Sequence[str], rows: Mapping[str, Sequence[float]]) -> None:
+def _bars(ax: Any, names: Sequence[str], rows: Mapping[str, Sequence[Sequence[float]]]) -> None:
     width = 0.8 / len(rows)
     for i, (policy, values) in enumerate(rows.items()):
         at = [j + (i - (len(rows) - 1) / 2) * width for j in range(len(names))]
         label, colour = POLICY[policy]
-        ax.bar(at, values, width, color=colour, label=label)
+        means, halves = zip(*values, strict=True)
+        low = [min(m, h) for m, h in zip(means, halves, strict=True)]
+        ax.bar(
+            at, means, width, color=colour, label=label, yerr=[low, halves], error_kw={"lw": 0.8, "ecolor": "#333333"}
+        )
     ax.set_xticks(
         range(len(names)), names, rotation=20 if len(names) > 4 else 0, ha="right" if len(names) > 4 else "center"
     )

@@ -12,7 +12,7 @@ from benchmarks.plots import CYCLE, POLICY, name_of, panels, save
 from benchmarks.quality import landscapes, tradeoff
 from benchmarks.quality.sweeps import BETAS, ETAS
 from benchmarks.replays import UPSTREAM, Replays, Task
-from benchmarks.report import geomean
+from benchmarks.report import geomean, half_width
 
 
 def savings(report: Mapping[str, Any], policies: Sequence[str], gpu: str, path: Path) -> Path:
@@ -83,7 +83,7 @@ def regret(results: Mapping[Task, Replays], policies: Sequence[str], gpu: str, p
             curves = next(r.expected_regret for t, r in here.items() if (t.workload, t.policy) == (workload, policy))
             columns = list(zip(*curves, strict=True))
             mean = [max(statistics.fmean(c), 1e-3) for c in columns]
-            half = [1.96 * statistics.stdev(c) / len(c) ** 0.5 if len(c) > 1 else 0.0 for c in columns]
+            half = list(map(half_width, columns))
             x, (label, colour) = range(1, len(mean) + 1), POLICY[policy]
             ax.plot(x, mean, color=colour, label=label)
             low = [max(m - h, m / 3) for m, h in zip(mean, half, strict=True)]
@@ -95,10 +95,11 @@ def regret(results: Mapping[Task, Replays], policies: Sequence[str], gpu: str, p
 
 
 def etas(report: Mapping[str, Any], policies: Sequence[str], gpu: str, path: Path) -> Path:
-    """Figure 22: how much eta improves energy and time; one row per policy."""
-    figure, axes = panels(2 * len(policies), across=2, width=4.5, height=2.7)
-    for row, policy in enumerate(policies):
-        for ax, (name, of) in zip(axes[2 * row :], report["sweeps"]["eta"][policy].items(), strict=False):
+    """Figure 22: how much eta improves energy and time; one column per policy."""
+    policies = [p for p in policies if gpu in report["sweeps"]["eta"][p]["energy"][ETAS[0]]]
+    figure, axes = panels(2 * len(policies), across=len(policies), width=3.4, height=2.6)
+    for column, policy in enumerate(policies):
+        for ax, (name, of) in zip(axes[column :: len(policies)], report["sweeps"]["eta"][policy].items(), strict=True):
             pairs = [pair for pair in of[ETAS[0]] if pair.endswith(f"/{gpu}")]
             for pair, colour in zip(pairs, CYCLE * len(pairs), strict=False):
                 label = name_of(pair.partition("/")[0])
@@ -108,15 +109,19 @@ def etas(report: Mapping[str, Any], policies: Sequence[str], gpu: str, path: Pat
             ax.set_title(POLICY[policy][0], fontsize=9)
             ax.set(xlabel="eta", ylabel=f"{name} saved: Default / ours")
             ax.set_xticks(ETAS)
+    for row in (axes[: len(policies)], axes[len(policies) :]):
+        alike(row)
     return save(figure, path, f"eta trades time for energy on {gpu.upper()} (Figure 22)")
 
 
 def betas(report: Mapping[str, Any], path: Path) -> Path:
-    """Figure 12: energy of all recurrences over beta; one row per policy, one column per GPU."""
+    """Figure 12: energy of all recurrences over beta; a panel per GPU and policy."""
     sweep = report["sweeps"]["beta"]
-    gpus_here = list(dict.fromkeys(pair.partition("/")[2] for pair in report["pairs"]))
-    panel = [(policy, gpu) for policy in sweep for gpu in gpus_here]
-    figure, axes = panels(len(panel), across=len(gpus_here), width=4.5, height=2.7)
+    gpus_here = list(
+        dict.fromkeys(pair.partition("/")[2] for pair in next(iter(sweep.values()))[BETAS[0]] if "/" in pair)
+    )
+    panel = [(policy, gpu) for gpu in gpus_here for policy in sweep]
+    figure, axes = panels(len(panel), across=len(sweep), width=3.4, height=2.6)
     for ax, (policy, gpu) in zip(axes, panel, strict=True):
         of = sweep[policy]
         pairs = [pair for pair in of[BETAS[0]] if pair.endswith(f"/{gpu}")]
@@ -127,15 +132,17 @@ def betas(report: Mapping[str, Any], path: Path) -> Path:
         ax.axvline(2.0, color="#333333", lw=0.8, ls=":")
         ax.set_title(f"{POLICY[policy][0]}, {gpu.upper()}", fontsize=9)
         ax.set(xlabel="beta", ylabel="energy (beta 2 = 1)")
+    alike(axes)
     return save(figure, path, "Early-stopping threshold (Figure 12)")
 
 
 def parts(report: Mapping[str, Any], path: Path) -> Path:
-    """Figure 13: cost of all recurrences without one part of the algorithm; one row per policy, one column per GPU."""
-    sweep = report["sweeps"]["parts"]
-    gpus_here = list(dict.fromkeys(pair.partition("/")[2] for pair in report["pairs"]))
-    panel = [(policy, gpu) for policy in reversed(sweep) for gpu in gpus_here]
-    figure, axes = panels(len(panel), across=len(gpus_here), width=5.6, height=2.9)
+    """Figure 13: time of all recurrences without one part of the algorithm; a panel per policy and GPU."""
+    sweep = {policy: of["time"] for policy, of in report["sweeps"]["parts"].items()}
+    first = next(iter(next(iter(sweep.values())).values()))
+    gpus_here = list(dict.fromkeys(pair.partition("/")[2] for pair in first if "/" in pair))
+    panel = [(policy, gpu) for gpu in gpus_here for policy in reversed(sweep)]
+    figure, axes = panels(len(panel), across=len(sweep), width=5.6, height=2.9)
     for ax, (policy, gpu) in zip(axes, panel, strict=True):
         of = sweep[policy]
         pairs = [pair for pair in next(iter(of.values())) if pair.endswith(f"/{gpu}")]
@@ -153,25 +160,34 @@ def parts(report: Mapping[str, Any], path: Path) -> Path:
             ax.set_ylim(0, 1.15 * most)
         ax.tick_params(axis="x", labelsize=7)
         ax.set_title(f"{POLICY[policy][0]}, {gpu.upper()}", fontsize=9)
-        ax.set_ylabel("cost of all recurrences\n(whole algorithm = 1)")
+        ax.set_ylabel("time of all recurrences\n(whole algorithm = 1)")
     return save(figure, path, "Without one of its parts (Figure 13)")
 
 
 def clusters(found: Mapping[str, Any], gpu: str, path: Path) -> Path:
-    """Figure 9: cumulative energy and time of overlapping submissions, per workload."""
-    figure, axes = panels(2, across=1, width=9.0, height=2.6)
+    """Figure 9: cumulative energy and time of overlapping submissions, per workload; what is too high is written."""
+    figure, axes = panels(2, across=1, width=9.0, height=2.8)
     policies = [p for p in next(iter(found.values())) if p != "default"]
     for ax, name in zip(axes, ("energy", "time"), strict=True):
         rows = {p: [row[p][name][0] for row in found.values()] for p in policies}
         errors = {p: [row[p][name][1] for row in found.values()] for p in policies}
-        _bars(ax, [name_of(workload) for workload in found], rows, errors)
-        ax.set_yscale("log")
-        ax.set_ylim(bottom=0.2)
-        ax.yaxis.set_major_formatter("{x:g}")
+        shown = {p: [min(v, TOP) for v in values] for p, values in rows.items()}
+        cut = {p: [e if v < TOP else 0.0 for v, e in zip(rows[p], errors[p], strict=True)] for p in policies}
+        _bars(ax, [name_of(workload) for workload in found], shown, cut)
+        bars = [container for container in ax.containers if hasattr(container, "patches")]
+        for bar, value in (
+            (bar, v) for of, p in zip(bars, policies, strict=True) for bar, v in zip(of, rows[p], strict=True)
+        ):
+            if value > TOP:
+                text, at = f"{value:,.{0 if value >= 10 else 1}f}", (bar.get_x() + bar.get_width() / 2, TOP)
+                ax.annotate(text, at, ha="center", va="bottom", fontsize=7)
+        ax.set_ylim(0, 1.1 * TOP)
         ax.set_ylabel(f"{name} of all submissions\n(Default = 1)")
-    return save(
-        figure, path, f"Groups of submissions that overlap, drawn in the shape of Alibaba's, {gpu.upper()} (Figure 9)"
-    )
+    title = f"Groups of submissions that overlap, drawn in the shape of Alibaba's, {gpu.upper()} (Figure 9)"
+    return save(figure, path, f"{title}\nbars that are cut off bear their figure")
+
+
+TOP = 1.5  # of the axes
 
 
 def slices(logs: Mapping[str, Sequence[Any]], sizes: Sequence[int], path: Path) -> Path:
@@ -197,7 +213,16 @@ def slices(logs: Mapping[str, Sequence[Any]], sizes: Sequence[int], path: Path) 
         kept.set_ylabel("batch size")
         kept.set_yticks(range(len(sizes)), list(sizes), fontsize=7)
         kept.set_xlabel("slice")
+    for row in range(2):
+        alike(axes[row * len(logs) : (row + 1) * len(logs)])
     return save(figure, path, "Slices of data that drift (Figure 10); cross: given up", [])
+
+
+def alike(row: Sequence[Any]) -> None:
+    """Panels side by side get one scale."""
+    low, high = zip(*(ax.get_ylim() for ax in row), strict=True)
+    for ax in row:
+        ax.set_ylim(min(low), max(high))
 
 
 def of_gpu(
@@ -211,10 +236,8 @@ def of_gpu(
     """The pictures that show the workloads of one GPU; ``suffix``: of their names."""
     gpu, swept = scenarios[0].pair.gpu, list(report["sweeps"]["eta"])
     regret(results, policies, gpu, folder / f"regret{suffix}.png")
-    etas(report, swept, gpu, folder / f"eta{suffix}.png")
     landscapes.search_paths(scenarios, searching(report, policies), folder / f"search{suffix}.png")
     tradeoff.pareto(scenarios, report["sweeps"]["eta"][swept[0]], swept[0], folder / f"pareto{suffix}.png")
-    landscapes.over_batch_size(scenarios, folder / f"batch-size{suffix}.png")
     landscapes.over_limit(scenarios, folder / f"power-limit{suffix}.png")
 
 
@@ -222,7 +245,9 @@ def of_all(report: Mapping[str, Any], scenarios: Sequence[Scenario], policies: S
     """The pictures that show all GPUs, and savings on each of them."""
     for gpu in dict.fromkeys(s.pair.gpu for s in scenarios):
         savings(report, policies, gpu, folder / f"savings-{gpu}.png")
+        etas(report, list(report["sweeps"]["eta"]), gpu, folder / f"eta-{gpu}.png")
     tradeoff.potential(scenarios, folder / "potential.png")
+    landscapes.over_batch_size(scenarios, folder / "batch-size.png")
     gpus(report, policies, folder / "gpus.png")
     betas(report, folder / "beta.png")
 

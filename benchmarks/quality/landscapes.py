@@ -11,8 +11,9 @@ from typing import Any
 from airflow_provider_zeus.simulation.environment import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.plots import CYCLE, POLICY, name_of, panels, save
-from benchmarks.quality.tradeoff import units
 from benchmarks.replays import run_policy
+
+WHITE = 10.0  # times the cheapest configuration: what is dearer is as white
 
 
 def search_paths(scenarios: Sequence[Scenario], policies: Sequence[str], path: Path) -> Path:
@@ -24,7 +25,11 @@ def search_paths(scenarios: Sequence[Scenario], policies: Sequence[str], path: P
         _path(ax, scenario, run_policy(policy, scenario, scenario.pair.recurrences, 0))
         ax.set_title(f"{name_of(scenario.pair.workload)}: {POLICY[policy][0]}", fontsize=9)
     gpu = scenarios[0].pair.gpu.upper()
-    title = f"Search paths on {gpu}, seed 0 (Figures 8, 20, 21)\ndarker field: cheaper; darker dot: later recurrence"
+    title = (
+        f"Search paths on {gpu}, seed 0 (Figures 8, 20, 21)\ndarker dot: later recurrence; star: the last run; "
+        "darker field: cheaper\n"
+        f"white field: {WHITE:g} times the cheapest or more, not measured, or the target is never reached"
+    )
     return save(figure, path, title, [])
 
 
@@ -34,15 +39,16 @@ def _map(ax: Any, scenario: Scenario) -> None:
         (b, p.limit_w): scenario.success_epochs(b) * scenario.epoch(p).cost for b in pair.points for p in pair.points[b]
     }
     field = [
-        [min(math.log10(cost.get((b, w), math.inf) / scenario.best_cost), 1.0) for b in pair.batch_sizes]
+        [math.log10(min(cost.get((b, w), math.inf) / scenario.best_cost, WHITE)) for b in pair.batch_sizes]
         for w in pair.limits_w
     ]
-    ax.imshow(field, cmap="Greys_r", vmin=-0.6, vmax=1.0, aspect="auto", origin="lower")
+    ax.imshow(field, cmap="Greys_r", vmin=-0.6, vmax=math.log10(WHITE), aspect="auto", origin="lower")
     ax.grid(visible=False)
     ax.set_xticks(range(len(pair.batch_sizes)), pair.batch_sizes, rotation=90 if len(pair.batch_sizes) > 7 else 0)
     ax.set_yticks(range(len(pair.limits_w)), [f"{w:g}" for w in pair.limits_w])
     ax.tick_params(labelsize=7)
     ax.set_ylabel("limit [W]", fontsize=8)
+    ax.set_xlabel("batch size", fontsize=8)
 
 
 def _path(ax: Any, scenario: Scenario, log: Log) -> None:
@@ -53,7 +59,7 @@ def _path(ax: Any, scenario: Scenario, log: Log) -> None:
     y = [at_p[r.limit_w] for runs in kept for r in runs]
     when = [t for t, runs in enumerate(kept) for _ in runs]
     ax.plot(x, y, color="#e2711d", lw=0.8, alpha=0.7)
-    ax.scatter(x, y, c=when, cmap="YlOrRd", s=22, edgecolors="white", linewidths=0.4, zorder=3)
+    ax.scatter(x, y, c=when, cmap="YlOrRd", s=22, edgecolors="#8a4b16", linewidths=0.5, zorder=3)
     ax.plot(x[-1], y[-1], "*", color="#00a37a", ms=12, mec="white", zorder=4)
 
 
@@ -76,29 +82,58 @@ def choices(scenario: Scenario, policies: Sequence[str], path: Path) -> Path:
 
 
 def over_batch_size(scenarios: Sequence[Scenario], path: Path) -> Path:
-    """Figure 17: energy to target over the batch size, mean and range of the measured runs."""
-    figure, axes = panels(len(scenarios))
-    for ax, scenario in zip(axes, scenarios, strict=True):
-        rows = []
-        _, (j, j_name) = units(0.0, scenario.default_run.energy_j)
-        for b, arm in scenario.arms.items():
-            reached = [e for e in arm.epochs if e <= scenario.pair.max_epochs]
-            if reached:
-                one = arm.epoch.energy_j / j
-                rows.append((b, min(reached) * one, statistics.fmean(reached) * one, max(reached) * one))
-        sizes, low, mean, high = zip(*rows, strict=True)
-        ax.fill_between(sizes, low, high, color="#2f6fde", alpha=0.2, lw=0, label="range of the measured runs")
-        ax.plot(sizes, mean, "o-", ms=4, color="#2f6fde", label="mean of the runs that reached the target")
+    """Figures 5 and 17: energy to target over the batch size, mean and range of the measured runs, a line per GPU."""
+    gpus = list(dict.fromkeys(s.pair.gpu for s in scenarios))
+    workloads = list(dict.fromkeys(s.pair.workload for s in scenarios))
+    figure, axes = panels(len(workloads), height=3.0)
+    for ax, workload in zip(axes, workloads, strict=True):
+        here = [s for s in scenarios if s.pair.workload == workload]
+        lines = [(CYCLE[gpus.index(s.pair.gpu) % len(CYCLE)], s.pair.gpu.upper(), _by_size(s)) for s in here]
+        for colour, label, rows in lines:
+            sizes, low, mean, high, sure = zip(*rows, strict=True)
+            ax.fill_between(sizes, low, high, color=colour, alpha=0.1, lw=0)
+            ax.plot(sizes, mean, "-", lw=1.4, color=colour, label=label)
+            for reached in (True, False):
+                some = [(b, m) for b, m, s in zip(sizes, mean, sure, strict=True) if s is reached]
+                fill = colour if reached else "white"
+                ax.plot(*zip(*some, strict=True), "o", ms=4, color=colour, mfc=fill) if some else None
         ax.set_xscale("log", base=2)
-        ax.set_xticks(sizes, sizes, rotation=90 if len(sizes) > 7 else 0, fontsize=7)
+        every = sorted({row[0] for *_, rows in lines for row in rows})
+        ax.set_xticks(every, _apart(every), rotation=90 if len(every) > 6 else 0, fontsize=7)
         ax.minorticks_off()
-        if max(mean) > 20 * min(mean):
+        means = [row[2] for *_, rows in lines for row in rows]
+        if max(means) > 10 * min(means):
             ax.set_yscale("log")
+            ax.yaxis.set_major_formatter("{x:g}")
         else:
-            ax.set_ylim(bottom=0, top=1.1 * max(high))
-        ax.set(title=name_of(scenario.pair.workload), xlabel="batch size", ylabel=f"energy to target [{j_name}]")
-    gpu = scenarios[0].pair.gpu.upper()
-    return save(figure, path, f"Energy over the batch size on {gpu}, at the power limit of Eq. 7 (Figure 17)")
+            ax.set_ylim(bottom=0)
+        ax.set(title=name_of(workload), xlabel="batch size", ylabel="energy to target [MJ]")
+    title = (
+        "Energy over the batch size, at the power limit of Eq. 7 (Figures 5, 17)\nband: range of the measured runs; "
+    )
+    return save(figure, path, f"{title}line: mean of those that reached the target; hollow: not all of them did")
+
+
+def _by_size(scenario: Scenario) -> list[tuple[int, float, float, float, bool]]:
+    """(batch size, least, mean and most energy [MJ] of the runs that reached the target, whether all did)."""
+    rows = []
+    for b, arm in scenario.arms.items():
+        reached = [e for e in arm.epochs if e <= scenario.pair.max_epochs]
+        if reached:
+            low, mean, high = (f(reached) * arm.epoch.energy_j / 1e6 for f in (min, statistics.fmean, max))
+            rows.append((b, low, mean, high, len(reached) == len(arm.epochs)))
+    return rows
+
+
+def _apart(sizes: Sequence[int]) -> list[str]:
+    """Labels of ascending sizes on a logarithmic axis; none where it would lie on the one before."""
+    labels: list[str] = []
+    last = 0.0
+    for b in sizes:
+        far = math.log2(b) - last > math.log2(sizes[-1] / sizes[0]) / 20 or not labels
+        labels.append(str(b) if far else "")
+        last = math.log2(b) if far else last
+    return labels
 
 
 def over_limit(scenarios: Sequence[Scenario], path: Path) -> Path:

@@ -57,6 +57,8 @@ class Ledger:
     time_s: float = 0.0
     default_energy_j: float = 0.0
     default_time_s: float = 0.0
+    cost_j: float = 0.0  # Eq. 2
+    default_cost_j: float = 0.0
     attempts: int = 0
     concurrent: int = 0  # began while another of their group ran
     concurrent_incumbent: int = 0  # of those: took the incumbent
@@ -73,6 +75,7 @@ class Ledger:
         """Pay for one run."""
         self.energy_j += run.energy_j * ratio
         self.time_s += run.time_s * ratio
+        self.cost_j += run.cost * ratio
 
 
 def play(player: Player, scenario: Scenario, submissions: Sequence[Submission]) -> Ledger:
@@ -85,6 +88,7 @@ def play(player: Player, scenario: Scenario, submissions: Sequence[Submission]) 
         ledger.submissions += 1
         ledger.default_energy_j += default.energy_j * s.ratio
         ledger.default_time_s += default.time_s * s.ratio
+        ledger.default_cost_j += default.cost * s.ratio
         ledger.concurrent += bool(going)
         ledger.concurrent_incumbent += bool(going) and first.incumbent
         heapq.heappush(going, (s.end_s, order, s, [first]))

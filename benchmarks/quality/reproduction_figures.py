@@ -16,6 +16,7 @@ from airflow_provider_zeus.simulation.environment import Run
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import chosen_traces
+from benchmarks.drift_slices import EACH
 from benchmarks.group_shape import draw_groups
 from benchmarks.groups import ALL, run_groups, scenarios_of
 from benchmarks.groups import report_of as groups_report
@@ -30,8 +31,10 @@ from benchmarks.report import mean_ci, ratio_of
 
 SHOWN = (*POLICIES, UPSTREAM, "grid_search")
 MAIN_GPU = "v100"  # of the paper's evaluation, where nothing else is said
+PAPERS_GPUS = {"v100": "V100 PCIe 32 GB", "a40": "A40 PCIe 48 GB", "rtx6000": "RTX6000 24 GB", "p100": "P100 16 GB"}
 GROUP_POLICIES = ("zeus", "knowledge_gradient", "grid_search", "default")
-DRAWS = 3
+DRAWS = 20
+PLATEAU = 0.95  # of the regret at the end, from which on a curve counts as flat
 SEARCHED = ("every measured size, ascending", "from the default outwards", "sizes that always reach the target")
 
 
@@ -72,13 +75,14 @@ def results_of(args: argparse.Namespace) -> Results:
     seeds = tuple(range(args.seeds))
     policies = [*SHOWN, "default"]
     tasks = [Task(p.workload, p.gpu, policy, seeds) for p in pairs for policy in policies]
-    swept = sweeps.tasks_of(pairs, policies, seeds)
+    gpu = MAIN_GPU if any(p.gpu == MAIN_GPU for p in pairs) else pairs[0].gpu
+    swept = sweeps.tasks_of(pairs, policies, seeds, gpu)
     found = run_tasks(args.traces, list(dict.fromkeys([*tasks, *swept])), args.jobs)
     replays = {task: found[task] for task in tasks}
     report = report_of(replays, args.seeds)
     report["sweeps"] = sweeps.report_of({task: found[task] for task in swept})
-    gpu = MAIN_GPU if any(p.gpu == MAIN_GPU for p in pairs) else pairs[0].gpu
     weeks, job = weeks_of(read(TABLE)), example_job()
+    job = replace(job, window=EACH * len(job.batch_sizes))  # as the paper's
     slices = {p: replay_weeks(weeks, replace(job, policy=p, job_id="weather"), 0).runs for p in POLICIES}
     groups = clusters(traces, gpu, args.submissions)
     scenarios = [Scenario(p) for p in pairs]
@@ -108,9 +112,9 @@ def first_size(scenario: Scenario) -> tuple[int, float, float]:
 
 
 def clusters(traces: Traces, gpu: str, submissions: int, draws: int = DRAWS) -> dict[str, dict[str, Any]]:
-    """Section 6.3 on groups that are drawn: {workload: {policy: {"energy" | "time": [mean, half of ci95]}}}.
+    """Section 6.3 on groups that are drawn: {workload: {policy: {"energy" | "time" | "cost": [mean, half of ci95]}}}.
 
-    Each draw is another trace; the intervals are those over the draws.
+    Each draw is another trace; the intervals are those over the draws. Cost is Eq. 2 with eta 0.5.
     """
     scenarios = scenarios_of(traces, gpu)
     datasets = sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s)
@@ -120,22 +124,39 @@ def clusters(traces: Traces, gpu: str, submissions: int, draws: int = DRAWS) -> 
         report = groups_report(*run_groups(groups, scenarios, GROUP_POLICIES, seed, 1))
         for workload, row in report["workloads"].items():
             for policy, figures in row.items():
-                kept = found.setdefault(workload, {}).setdefault(policy, {"energy": [], "time": []})
+                kept = found.setdefault(workload, {}).setdefault(policy, {"energy": [], "time": [], "cost": []})
                 for name, values in kept.items():
                     values.append(figures[name])
     last = sorted(found, key=lambda workload: (workload == ALL, workload))
     return {w: {p: {n: mean_ci(v) for n, v in of.items()} for p, of in found[w].items()} for w in last}
 
 
-def unimodal(scenario: Scenario) -> bool:
-    """Whether energy over the batch size falls, then rises (Figure 17), among sizes that reach the target."""
-    energies = [
-        scenario.success_epochs(b) * scenario.arms[b].epoch.energy_j
+def plateau(curves: Sequence[Sequence[float]]) -> int:
+    """The recurrence from which on the mean cumulative regret stays above ``PLATEAU`` of its end."""
+    mean = [statistics.fmean(column) for column in zip(*curves, strict=True)]
+    return next(t for t, _ in enumerate(mean, 1) if all(r >= PLATEAU * mean[-1] for r in mean[t - 1 :]))
+
+
+def energies(scenario: Scenario) -> dict[int, float]:
+    """Expected energy to the target [J] by batch size, of the sizes that reach it (Figure 17)."""
+    return {
+        b: scenario.success_epochs(b) * scenario.arms[b].epoch.energy_j
         for b in scenario.pair.batch_sizes
         if math.isfinite(scenario.success_epochs(b))
-    ]
-    turns = [after > before for before, after in pairwise(energies)]
+    }
+
+
+def unimodal(scenario: Scenario) -> bool:
+    """Whether energy over the batch size falls, then rises."""
+    turns = [after > before for before, after in pairwise(energies(scenario).values())]
     return turns == sorted(turns)
+
+
+def convex(scenario: Scenario) -> bool:
+    """Whether energy is convex over log2 of the batch size: no slope is below the one before it."""
+    of = energies(scenario).items()
+    slopes = [(after - before) / math.log2(b / a) for (a, before), (b, after) in pairwise(of)]
+    return slopes == sorted(slopes)
 
 
 def default_at(scenario: Scenario, limit_w: float) -> tuple[float, float]:

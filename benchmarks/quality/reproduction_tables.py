@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from airflow_provider_zeus.simulation.traces import WORKLOADS
@@ -13,9 +13,9 @@ from benchmarks.quality import tradeoff
 from benchmarks.quality.claims import POLICIES
 from benchmarks.quality.reproduction_figures import Results
 from benchmarks.quality.scenario_sets import reaching
-from benchmarks.quality.sweeps import ALL, BETAS, ETAS, against_default
+from benchmarks.quality.sweeps import BETAS, ETAS, against_default
 from benchmarks.quality.tradeoff import potentials
-from benchmarks.report import geomean_of, plus_minus, table
+from benchmarks.report import Ratio, geomean_of, plus_minus, table
 
 OURS = "knowledge_gradient"
 WITH_GRID = {**POLICIES, "grid_search": "grid search"}
@@ -93,26 +93,35 @@ def clusters(found: Results) -> list[str]:
     shown = ("zeus", OURS, "grid_search")
     rows = []
     for workload, row in found.clusters.items():
-        for name in ("energy", "time"):
+        for name in ("energy", "time", "cost"):
             title = name_of(workload) if name == "energy" else ""
             rows.append([title, name, *(plus_minus(row[p][name], ".3f") for p in shown)])
     return table(["workload", "", *(WITH_GRID[p] for p in shown)], rows)
 
 
-def profiling(found: Results) -> list[str]:
-    """Section 6.5."""
-    rows = []
+def profiling_extras(found: Results) -> dict[str, tuple[profiler_overhead.Extra, ...]]:
+    """By workload: the paper's way against full power and against the best limit, and our search."""
+    extras = {}
     for scenario in found.on(found.gpu):
-        extras = [profiler_overhead.papers_way(scenario, full_power=full) for full in (True, False)]
-        extras.append(profiler_overhead.our_way(scenario))
-        cells = [f"{_tiny(x.energy)} / {_tiny(x.time)}" for x in extras]
-        workload = scenario.pair.workload
-        rows.append([name_of(workload), PROFILING.get(workload, ""), *cells])
+        theirs = [profiler_overhead.papers_way(scenario, full_power=full) for full in (True, False)]
+        extras[scenario.pair.workload] = (*theirs, profiler_overhead.our_way(scenario))
+    return extras
+
+
+def profiling(extras: Mapping[str, Sequence[profiler_overhead.Extra]]) -> list[str]:
+    """Section 6.5."""
+    rows = [[name_of(w), PROFILING.get(w, ""), *map(tiny_pair, of)] for w, of in extras.items()]
     head = ["workload", "published", "paper's way, against full power", "paper's way, against the best limit"]
     return table([*head, "our search, against the best limit"], rows)
 
 
-def _tiny(figure: Sequence[float]) -> str:
+def tiny_pair(extra: profiler_overhead.Extra) -> str:
+    """Extra energy / extra time."""
+    return f"{tiny(extra.energy)} / {tiny(extra.time)}"
+
+
+def tiny(figure: Sequence[float]) -> str:
+    """[value, low, high] of a relative extra."""
     value, low, high = (100 * x for x in figure)
     text = f"{value:+.3f} %" if high - low < 1e-9 else f"{value:+.3f} % [{low:+.3f}, {high:+.3f}]"
     return text.replace("-", "−")
@@ -121,33 +130,30 @@ def _tiny(figure: Sequence[float]) -> str:
 def etas(found: Results) -> list[str]:
     """Figure 22."""
     rows = [
-        [POLICIES[policy], name, *(ratio(swept[eta][found.gpu]) for eta in ETAS)]
+        [gpu.upper(), POLICIES[policy], name, *(ratio(swept[eta][gpu]) for eta in ETAS)]
+        for gpu in gpus_of(found)
         for policy in POLICIES
         for name, swept in found.report["sweeps"]["eta"][policy].items()
+        if gpu in swept[ETAS[0]]
     ]
-    return table(["policy", "", *(f"eta {eta:g}" for eta in ETAS)], rows)
+    return table(["GPU", "policy", "", *(f"eta {eta:g}" for eta in ETAS)], rows)
 
 
 def betas(found: Results) -> list[str]:
     """Figure 12."""
     sweep = found.report["sweeps"]["beta"]
-    rows = [
-        [name, gpu.upper(), *(ratio(sweep[policy][beta][gpu]) for beta in BETAS)]
-        for policy, name in POLICIES.items()
-        for gpu in gpus_of(found)
-    ]
-    return table(["policy", "GPU", *(f"beta {beta:g}" for beta in BETAS)], rows)
+    rows = [[name, *(ratio(sweep[policy][beta][found.gpu]) for beta in BETAS)] for policy, name in POLICIES.items()]
+    return table(["policy", *(f"beta {beta:g}" for beta in BETAS)], rows)
 
 
 def parts(found: Results) -> list[str]:
     """Figure 13."""
-    gpus = [*gpus_of(found), ALL]
     rows = [
-        [POLICIES[policy], PART[part.partition("no_")[2]], *(ratio(by[gpu], 2) for gpu in gpus)]
+        [POLICIES[policy], PART[part.partition("no_")[2]], *(ratio(parts[part][found.gpu], 2) for parts in of.values())]
         for policy, of in found.report["sweeps"]["parts"].items()
-        for part, by in of.items()
+        for part in of["time"]
     ]
-    return table(["policy", "", *(gpu.upper() if gpu != ALL else "together" for gpu in gpus)], rows)
+    return table(["policy", "", "time", "cost"], rows)
 
 
 def gpus(found: Results) -> list[str]:
@@ -155,12 +161,15 @@ def gpus(found: Results) -> list[str]:
     rows = []
     for gpu in gpus_of(found):
         for name, figure in (("energy", "eta_last5"), ("time", "tta_last5")):
-            cells = []
-            for policy in WITH_GRID:
-                here = [r for t, r in found.replays.items() if (t.policy, t.gpu) == (policy, gpu)]
-                cells.append(ratio(geomean_of(against_default(getattr(r, figure)) for r in here).to_json()))
+            cells = [ratio(energy_on(found, gpu, policy, figure).to_json()) for policy in WITH_GRID]
             rows.append([gpu.upper(), name, *cells])
     return table(["GPU", "", *WITH_GRID.values()], rows)
+
+
+def energy_on(found: Results, gpu: str, policy: str, figure: str = "eta_last5") -> Ratio:
+    """Geometric mean over the workloads of a GPU: energy of the last five recurrences, or another figure of them."""
+    here = [r for t, r in found.replays.items() if (t.policy, t.gpu) == (policy, gpu)]
+    return geomean_of(against_default(getattr(r, figure)) for r in here)
 
 
 def workloads(found: Results) -> list[str]:

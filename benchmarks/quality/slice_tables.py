@@ -159,6 +159,7 @@ class Series(NamedTuple):
     weeks: Sequence[Week]
     max_epochs: int
     epoch_s: Mapping[int, float]  # empty: the weather example's simulated GPU
+    expected_runs: int | None = None  # of the job
 
     @property
     def batch_sizes(self) -> list[int]:
@@ -186,6 +187,7 @@ class Series(NamedTuple):
             max_epochs=self.max_epochs,
             policy=policy,
             audit=0.0,
+            expected_runs=self.expected_runs,
         )
 
 

@@ -22,13 +22,20 @@ def swept(policies: Sequence[str]) -> list[str]:
     return [*(p for p in policies if p in POLICIES), UPSTREAM]
 
 
-def tasks_of(pairs: Sequence[Pair], policies: Sequence[str], seeds: Sequence[int]) -> list[Task]:
-    """Replays of all three."""
+def tasks_of(
+    pairs: Sequence[Pair], policies: Sequence[str], seeds: Sequence[int], gpu: str | None = None
+) -> list[Task]:
+    """Replays of all three.
+
+    :param gpu: what is swept on it alone: beta, parts, and eta under the default policy; default: on every GPU.
+    """
     few, found = tuple(seeds[:SEEDS]), []
+    narrow = [p for p in pairs if gpu is None or p.gpu == gpu]
     for policy in swept(policies):
-        found += [Task(p.workload, p.gpu, policy, few, eta=eta) for p in pairs for eta in ETAS]
-        found += [Task(p.workload, p.gpu, policy, few, beta=beta) for p in pairs for beta in BETAS]
-        found += [Task(p.workload, p.gpu, part, few) for p in pairs for part in PARTS.get(policy, ())]
+        wide = narrow if policy == OURS else pairs
+        found += [Task(p.workload, p.gpu, policy, few, eta=eta) for p in wide for eta in ETAS]
+        found += [Task(p.workload, p.gpu, policy, few, beta=beta) for p in narrow for beta in BETAS]
+        found += [Task(p.workload, p.gpu, part, few) for p in narrow for part in PARTS.get(policy, ())]
     return list(dict.fromkeys(found))
 
 
@@ -36,13 +43,14 @@ def report_of(results: Mapping[Task, Replays]) -> dict[str, Any]:
     """By policy. All are ratios as [ratio, low, high] by GPU (``all``: together) and by pair.
 
     ``eta``: [energy, time] of the last five recurrences, Default = 1. ``beta``: energy of all recurrences, beta 2 = 1.
-    ``parts``: expected cost of all recurrences, whole algorithm = 1.
+    ``parts``: time, as in Figure 13, and expected cost of all recurrences, whole algorithm = 1.
     """
     by = {(t.policy, t.pair, t.eta, t.beta): found for t, found in results.items()}
-    pairs = list(dict.fromkeys(t.pair for t in results))
+    every = list(dict.fromkeys(t.pair for t in results))
     report: dict[str, Any] = {"eta": {}, "beta": {}, "parts": {}}
     for policy in dict.fromkeys(t.policy for t in results if t.policy in (*POLICIES, UPSTREAM)):
-        whole = {pair: by[policy, pair, 0.5, 2.0] for pair in pairs}
+        wide, narrow = ([p for p in every if (policy, p, *at) in by] for at in ((ETAS[0], 2.0), (0.5, BETAS[0])))
+        whole = {pair: by[policy, pair, 0.5, 2.0] for pair in wide}
 
         def energy(pair: str, eta: float, policy: str = policy) -> Ratio:
             return against_default(by[policy, pair, eta, 2.0].eta_last5)
@@ -56,10 +64,14 @@ def report_of(results: Mapping[Task, Replays]) -> dict[str, Any]:
         def cost(pair: str, part: str, whole: Any = whole) -> Ratio:
             return ratio_of(_cost(by[part, pair, 0.5, 2.0]), _cost(whole[pair]))
 
-        report["eta"][policy] = {"energy": _over(pairs, ETAS, energy), "time": _over(pairs, ETAS, time)}
-        report["beta"][policy] = _over(pairs, BETAS, all_energy)
+        def slowdown(pair: str, part: str, whole: Any = whole) -> Ratio:
+            return ratio_of(_time(by[part, pair, 0.5, 2.0]), _time(whole[pair]))
+
+        report["eta"][policy] = {"energy": _over(wide, ETAS, energy), "time": _over(wide, ETAS, time)}
+        report["beta"][policy] = _over(narrow, BETAS, all_energy)
         if policy in PARTS:
-            report["parts"][policy] = _over(pairs, PARTS[policy], cost)
+            parts = PARTS[policy]
+            report["parts"][policy] = {"time": _over(narrow, parts, slowdown), "cost": _over(narrow, parts, cost)}
     return report
 
 
@@ -83,3 +95,8 @@ def _over(pairs: Sequence[str], values: Iterable[Any], of: Callable[[str, Any], 
 def _cost(found: Replays) -> list[float]:
     """Expected cost of all recurrences [C*], one figure per seed."""
     return [curve[-1] + len(curve) for curve in found.expected_regret]
+
+
+def _time(found: Replays) -> list[float]:
+    """Time of all recurrences, Default = 1, one figure per seed."""
+    return [curve[-1] for curve in found.time]

@@ -15,7 +15,7 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import PowerMeasurement
 from benchmarks.plots import CYCLE, GREY, POLICY, name_of, panels, save
 from benchmarks.quality.sweeps import ETAS
-from benchmarks.report import Z
+from benchmarks.report import half_width
 
 BOUNDS_W = (90.0, 210.0)  # of Figure 2
 
@@ -180,16 +180,14 @@ def _least(scenario: Scenario, configurations: Sequence[tuple[int, PowerMeasurem
     b, point = min(configurations, key=lambda c: scenario.success_epochs(c[0]) * c[1].energy_j)
     value = scenario.success_epochs(b) * point.energy_j / scenario.default_run.energy_j
     default = scenario.pair.default_batch_size
-    error = 0.0 if b == default else math.hypot(_error(scenario, b), _error(scenario, default))
-    return Potential(value, value * math.exp(-Z * error), value * math.exp(Z * error), b, point.limit_w)
+    wide = 0.0 if b == default else math.hypot(_half_width(scenario, b), _half_width(scenario, default))
+    return Potential(value, value * math.exp(-wide), value * math.exp(wide), b, point.limit_w)
 
 
-def _error(scenario: Scenario, batch_size: int) -> float:
-    """Relative standard error of the mean epochs of the trainings that reached the target."""
+def _half_width(scenario: Scenario, batch_size: int) -> float:
+    """Of the mean epochs of the trainings that reached the target, relative."""
     reached = [e for e in scenario.arms[batch_size].epochs if e <= scenario.pair.max_epochs]
-    if len(reached) < 2:
-        return 0.0
-    return statistics.stdev(reached) / math.sqrt(len(reached)) / statistics.fmean(reached)
+    return half_width(reached) / statistics.fmean(reached)
 
 
 def potential(scenarios: Sequence[Scenario], path: Path) -> Path:

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from airflow_provider_zeus.store.sql.store import Store
+from airflow_provider_zeus.units import energy_text
 from demo.cluster.account import problems, row, table
 from demo.cluster.scenario import Played, Where, play
 from demo.cluster.servers import Cluster
@@ -95,7 +96,7 @@ def report(cluster: Cluster, store: Store, played: Played) -> list[str]:
     for line in table(rows):
         _say(line)
     share = f"{logged_j / drawn_j:.1%}" if drawn_j else "nothing"
-    _say(f"\nEnergy: {logged_j / 1000:.2f} kJ in the log of {drawn_j / 1000:.2f} kJ that the GPUs drew ({share}); the")
+    _say(f"\nEnergy: {energy_text(logged_j)} in the log of {energy_text(drawn_j)} that the GPUs drew ({share}); the")
     _say("log lacks what a killed training drew after its last heartbeat, and what is drawn outside of epochs.")
     _say(f"Wall time of the runs: {played.wall_s:.0f} s.")
     _say("Peak memory [MiB, shared pages counted once]:")

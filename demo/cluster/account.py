@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.units import energy_text
 from demo.cluster.scenario import Played, Where, kept
 
 ENDED = (State.CONVERGED, State.GIVEN_UP, State.EXHAUSTED, State.FAILED, State.ABANDONED)
@@ -90,4 +91,4 @@ def table(rows: Sequence[JobTotals]) -> list[str]:
 
 def _cells(row: JobTotals) -> tuple[str, ...]:
     counts = [row.recurrences, row.models, sum(row.states.values()), *(row.states.get(s, 0) for s in ENDED)]
-    return (row.job, *map(str, counts), f"{row.energy_j / 1000:.2f} kJ", f"{row.time_s:.0f} s")
+    return (row.job, *map(str, counts), energy_text(row.energy_j), f"{row.time_s:.0f} s")

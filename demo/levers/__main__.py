@@ -120,6 +120,7 @@ def _said(run_id: str) -> Iterator[str]:
     from airflow_provider_zeus.model.trial import State
     from airflow_provider_zeus.plugin.text.run_notes import deadline
     from airflow_provider_zeus.store.open import open_store
+    from airflow_provider_zeus.units import energy_text
 
     store = open_store()
     try:
@@ -132,7 +133,7 @@ def _said(run_id: str) -> Iterator[str]:
         return
     sizes = " then ".join(str(t.batch_size) for t in trials)
     energy_j = sum(t.observation.energy_j or 0.0 for t in trials)
-    yield f"batch size {sizes}, {energy_j / 1000:.2f} kJ"
+    yield f"batch size {sizes}, {energy_text(energy_j)}"
     if seen.g_co2e_per_kwh is not None:
         instead = "" if seen.g_co2e_at_once is None else f" instead of {seen.g_co2e_at_once:.0f}, for it waited"
         yield f"at {seen.g_co2e_per_kwh:.0f} g CO2e/kWh{instead}."
@@ -154,7 +155,7 @@ def _levers() -> str:
         profiles = [] if log.where is None else store.profile(JOB_ID, log.where, log.job.job_version)
     finally:
         store.close()
-    table = JobLog(trials, JobAnalysis.of(trials, log, profiles), configured()).levers
+    table = JobLog(trials, JobAnalysis.of(trials, log, profiles), configured(), {}, more=False).levers
     if table is None:
         return "  nothing yet"
     return "\n".join("  " + line for line in _aligned([table.columns, *table.rows]))

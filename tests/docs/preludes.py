@@ -31,6 +31,7 @@ def fit(model, optimizer, x, y):
 def evaluate(model, data=None): return 0.95
 def save(model): return "models/1.pt"
 def load_slice(key): return data
+def load_day(day): return data
 def load_model(path): return Net()
 '''
 

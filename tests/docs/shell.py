@@ -71,10 +71,11 @@ class Shell:
     def _pip(self, words: list[str]) -> str:
         """Each package exists, and so does each extra of ours. Nothing is installed: that needs a network."""
         assert words[1] == "install"
-        ours = [Requirement(word) for word in words[2:] if not word.startswith("-")]
+        named = [f"{PROJECT['name']}{word[1:]}" if word[0] == "." else word for word in words[2:] if word[0] != "-"]
+        ours = [Requirement(word) for word in named]
         for requirement in ours:
             known = PROJECT["optional-dependencies"] if requirement.name == PROJECT["name"] else ()
-            assert requirement.name in (PROJECT["name"], "nvidia-ml-py"), requirement
+            assert requirement.name in (PROJECT["name"], "nvidia-ml-py", "torch"), requirement
             assert requirement.extras <= set(known), f"no such extra: {requirement}"
         self.not_run.append(f"{' '.join(words)}: needs a package index; its names and extras exist")
         return ""

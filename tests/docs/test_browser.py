@@ -118,6 +118,6 @@ def test_a_site_from_files_asks_for_nothing_else(built: Built, reader: Reader) -
         reader.page.locator("main h1").wait_for()
         assert reader.page.evaluate(TOO_WIDE) <= 0
     reader.page.locator("nav.md-tabs a", has_text="Concepts").click()
-    reader.page.locator("main h1", has_text="Measure a task").wait_for()
+    reader.page.locator("main h1", has_text="How it works").wait_for()
     assert reader.said == []
     assert reader.hosts == {""}

@@ -18,7 +18,7 @@ from airflow_provider_zeus.training.protocol.plan import Plan
 from tests.docs.blocks import PAGES, Block, blocks
 from tests.docs.preludes import BEFORE, EVERYWHERE, OF_PAGES
 
-GIVEN = {"partition_key": "2026-W01", "region": "eu", "data": None, "triggering_asset_events": None}
+GIVEN = {"ds": "2026-01-01", "partition_key": "2026-W01", "region": "eu", "data": None, "triggering_asset_events": None}
 WITH_CODE = [page for page in PAGES if any(b.kind == "python" and not b.reason and not b.title for b in blocks(page))]
 
 

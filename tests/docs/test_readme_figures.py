@@ -1,4 +1,4 @@
-"""Figures in the README are those of the page that its command has written."""
+"""The README: short, and its figures are those of the page that their command has written."""
 
 from __future__ import annotations
 
@@ -6,22 +6,62 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+TEXT = " ".join(README.split())
+CHOOSING = (ROOT / "docs" / "choosing.md").read_text()
+
+
+def rows(title: str) -> list[dict[str, str]]:
+    """The table of a section, by column."""
+    section = CHOOSING.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    lines = [[c.strip() for c in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("|")]
+    return [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
+
+
+def test_its_prose_is_read_in_a_screen_and_a_half() -> None:
+    prose = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
+    prose = re.sub(r"!\[[^]]*\]\([^)]*\)|\]\([^)]*\)", " ", "\n".join(x for x in prose.splitlines() if x[:1] != "|"))
+    assert len(prose.split()) <= 800
+
+
+def test_what_works_from_a_clone_comes_first_and_the_index_last() -> None:
+    commands = re.findall(r"^(?:make|pip install|airflow) .*", README, re.M)
+    assert [command.split("#")[0].strip() for command in commands[:2]] == ["make demo", "make test"]
+    assert README.count("pip install airflow-provider-zeus") == 1
+    assert "From the first release on: `pip install airflow-provider-zeus`" in TEXT
+
+
+def test_every_function_is_called_alike() -> None:
+    """``def train(run, …)`` everywhere."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "dags").glob("*.py")]
+    odd = [page.name for page in pages if re.search(r"def train\(run\s*=", page.read_text())]
+    assert odd == []
+
+
+def test_each_page_says_first_whom_it_is_for() -> None:
+    pages = sorted((ROOT / "docs").rglob("*.md"))
+    without = [page.name for page in pages if not re.match(r"# .+\n\nFor anyone who ", page.read_text())]
+    assert without == []
+
+
+def test_what_the_package_costs_on_all_pairs() -> None:
+    found = {row[""].strip("*"): row for row in rows("Over all pairs")}
+    ours, public, best = (
+        found[name] for name in ("this package, default policy", "zeus 0.16 as it is", "best in hindsight")
+    )
+    for row, column in ((ours, "cost, all runs"), (ours, "cost, 10 runs"), (public, "cost, all runs")):
+        assert f"| {row[column].partition(' %')[0]} % |" in TEXT
+    assert f"(the best in hindsight: {best['cost, all runs'].partition(' %')[0]} %)" in TEXT
+    assert f"on {ours['dearer on'].split()[0]} of the 12 pairs it is still dearer" in TEXT
 
 
 def test_what_the_package_costs_on_real_series() -> None:
-    """Near-optimal defaults, and the range over the small and large ones, of the column of the default policy."""
-    page = (ROOT / "docs" / "choosing.md").read_text().partition("## Real retraining series")[2].partition("\n## ")[0]
-    head, *rows = [
-        [c.strip() for c in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")
-    ]
-    column = head.index("this package, default policy")
-    costs: dict[str, list[float]] = {"small": [], "near-optimal": [], "large": []}
-    for row in rows[1:]:
-        found = re.match(r"\**([+-][\d.]+) %", row[column])
+    """The range over the series of each kind of default, of the column of the default policy."""
+    costs: dict[str, list[int]] = {}
+    for row in rows("Real retraining series"):
+        found = re.match(r"\**([+-][\d.]+) %", row["this package, default policy"])
         assert found, row
-        costs[row[1]].append(float(found[1]))
-    more = [round(cost) for cost in costs["near-optimal"]]
-    less = sorted(round(-cost) for cost in costs["small"] + costs["large"])
-    text = " ".join((ROOT / "README.md").read_text().split())
-    assert f"this package cost {more[0]}, {more[1]} and {more[2]} % more than such a default" in text
-    assert f"too small or too large it cost {less[0]} to {less[-1]} % less" in text
+        size = next(value for value in row.values() if value in ("small", "near-optimal", "large"))
+        costs.setdefault(size, []).append(round(float(found[1])))
+    for size, (first, last) in {"near-optimal": (min, max), "small": (max, min), "large": (min, max)}.items():
+        assert f"| {first(costs[size]):+d} to {last(costs[size]):+d} % |" in TEXT

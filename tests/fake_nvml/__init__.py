@@ -32,6 +32,7 @@ class Gpu(ctypes.Structure):
             for name in (
                 *("min_w", "max_w", "default_w", "limit_w", "cap_w", "floor_w", "idle_w", "demand_w"),
                 *("in_force_w", "energy_mj", "counter_mj", "at_s", "tick_s", "settle_s", "slow_s", "busy_percent"),
+                *("clock_mhz", "max_clock_mhz", "capped_ns"),
             )
         ],
         *[
@@ -46,6 +47,8 @@ class Gpu(ctypes.Structure):
                 "deaf",
                 "has_mig_mode",
                 "own_pid",
+                "has_violations",
+                "reasons",
             )
         ],
     )
@@ -98,6 +101,7 @@ class FakeNvml:
         }
         fields |= {"min_w": 100.0, "max_w": 250.0, "idle_w": 40.0, "demand_w": 240.0, "tick_s": 0.02, "settle_s": 0.05}
         fields |= {"busy_percent": 90.0, "may_set": 1, "has_counter": 1, "has_power": 1, "has_mig_mode": 1} | changes
+        fields = {"clock_mhz": 1380.0, "max_clock_mhz": 1530.0, "has_violations": 1, **fields}
         fields = {"limit_w": fields["max_w"], **fields}
         fields = {"default_w": fields["max_w"], "in_force_w": fields["limit_w"], **fields}
         for field, value in fields.items():

@@ -38,9 +38,13 @@ struct gpu {
     double tick_s, settle_s;
     double slow_s;      /* how long each call on this GPU takes */
     double busy_percent; /* of the time a kernel runs; below 0: not supported */
+    double clock_mhz, max_clock_mhz; /* of the multiprocessors */
+    double capped_ns;   /* for which the limit held back the demand, as of at_s */
     /* may_set 0: nobody, 1: everybody, 2: processes with FAKE_NVML_ROOT in their environment */
     int32_t may_set, has_counter, has_power, mig_enabled, processes, lost, deaf, has_mig_mode;
     int32_t own_pid; /* of the first process, where it is not 0 */
+    int32_t has_violations; /* whether capped_ns can be read; the reasons always can */
+    int32_t reasons;    /* why the clock is not higher, besides the power limit */
 };
 struct fault { char function[64]; int32_t code, after, times, seen; }; /* times -1: for good */
 struct count { char function[64]; int32_t calls; };
@@ -94,13 +98,16 @@ static void advance(struct gpu *g) {
     while (g->at_s + g->tick_s <= now) {
         double left = g->in_force_w - enforced_w(g);
         g->in_force_w = fabs(left) < 0.5 ? enforced_w(g) : enforced_w(g) + left * exp(-g->tick_s / g->settle_s);
+        int capped = g->demand_w > fmax(g->in_force_w, g->floor_w);
         if (left == 0 && now - g->at_s > 60) { /* long idle: whole ticks at once */
             double ticks = floor((now - g->at_s) / g->tick_s);
             g->energy_mj += drawn_w(g) * ticks * g->tick_s * 1000;
+            g->capped_ns += capped * ticks * g->tick_s * 1e9;
             g->at_s += ticks * g->tick_s;
             break;
         }
         g->energy_mj += drawn_w(g) * g->tick_s * 1000;
+        g->capped_ns += capped * g->tick_s * 1e9;
         g->at_s += g->tick_s;
     }
     g->counter_mj = floor(g->energy_mj);
@@ -291,6 +298,28 @@ API int nvmlDeviceGetUtilizationRates(device d, unsigned rates[2]) { /* of the G
     rates[1] = rates[0] / 2;
     return leave(OK);
 }
+struct violation { unsigned long long reference_us, violation_ns; };
+API int nvmlDeviceGetViolationStatus(device d, unsigned policy, struct violation *found) {
+    ON_WHOLE_GPU(d);
+    if (!g->has_violations || policy) return leave(NOT_SUPPORTED); /* of power alone */
+    *found = (struct violation){(unsigned long long)(g->at_s * 1e6), (unsigned long long)g->capped_ns};
+    return leave(OK);
+}
+API int nvmlDeviceGetCurrentClocksEventReasons(device d, unsigned long long *reasons) {
+    ON_WHOLE_GPU(d);
+    *reasons = (unsigned)g->reasons | (g->demand_w > fmax(g->in_force_w, g->floor_w) ? 4u : 0u);
+    return leave(OK);
+}
+static int clock_of(device d, unsigned kind, double mhz, unsigned *found) {
+    if (d->is_mig || kind != 1) return NOT_SUPPORTED; /* of the multiprocessors alone */
+    *found = (unsigned)lround(mhz);
+    return OK;
+}
+#define CLOCK(function, mhz) \
+    API int function(device d, unsigned kind, unsigned *found) { ON_GPU(d); return leave(clock_of(d, kind, mhz, found)); }
+CLOCK(nvmlDeviceGetClockInfo, g->clock_mhz)
+CLOCK(nvmlDeviceGetMaxClockInfo, g->max_clock_mhz)
+
 #define MILLIWATTS(function, watts) \
     API int function(device d, unsigned *mw) { \
         ON_WHOLE_GPU(d); \

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partialmethod
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.operators.asking import AskThread
+from airflow_provider_zeus.operators import asking
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def run_dag(airflow_home: Path) -> Callable[..., Any]:
 @pytest.fixture
 def asks_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run waits for a store that does not answer for two seconds instead of twenty."""
-    monkeypatch.setattr(AskThread, "answer", partialmethod(AskThread.answer, 2.0))
+    monkeypatch.setattr(asking, "answered", partial(asking.answered, most_s=2.0))
 
 
 @pytest.fixture

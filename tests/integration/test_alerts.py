@@ -138,6 +138,7 @@ def test_a_failing_job_is_mailed_once_until_it_ends(
     assert (second.since, second.ended_s) == (4, None)
 
 
+@pytest.mark.slow
 def test_a_jobs_own_notifiers_hear_of_it_over_http(run_dag: Any, hook: Hook) -> None:
     own = [WebhookNotifier(hook.url), SmtpNotifier(**MAIL)]
     dag = zeus_dag("zeus_alert_http", job(budget="1 J/month", notify=own))
@@ -151,7 +152,7 @@ def test_a_jobs_own_notifiers_hear_of_it_over_http(run_dag: Any, hook: Hook) -> 
         1,
     )
     assert body["text"] == event["sentence"]
-    assert "of the budget 1 J/month are spent" in body["text"]
+    assert "of the budget 0.000278 Wh/month are spent" in body["text"]
     assert event["figures"]["spent"] > event["figures"]["amount"] == 1.0
     assert "notify" not in log_of("zeus_alert_http.train")[0].spec
     (record,) = kept("zeus_alert_http.train").records
@@ -161,6 +162,7 @@ def test_a_jobs_own_notifiers_hear_of_it_over_http(run_dag: Any, hook: Hook) -> 
     assert len(hook.bodies) == 1, "the other notifier alone is tried again"
 
 
+@pytest.mark.slow
 def test_what_raises_is_shown_and_tried_by_the_next_run(run_dag: Any, hook: Hook) -> None:
     hook.status = 500
     dag = zeus_dag("zeus_alert_again", job(budget="1 J/month", notify=WebhookNotifier(hook.url)))
@@ -173,6 +175,7 @@ def test_what_raises_is_shown_and_tried_by_the_next_run(run_dag: Any, hook: Hook
     assert (record.sent_to, record.not_sent) == (("WebhookNotifier",), "")
 
 
+@pytest.mark.slow
 def test_a_notifier_that_hangs_adds_nothing_to_the_tasks_time(
     run_dag: Any, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +197,7 @@ def test_a_notifier_that_hangs_adds_nothing_to_the_tasks_time(
     assert "Hangs: no answer for 1 s" in record.not_sent
 
 
+@pytest.mark.slow
 def test_a_store_that_is_away_is_told_once_until_it_is_back(
     run_dag: Any, hook: Hook, monkeypatch: pytest.MonkeyPatch, asks_briefly: None
 ) -> None:
@@ -246,6 +250,7 @@ def test_a_silenced_kind_is_kept_and_not_sent(run_dag: Any, hook: Hook) -> None:
     assert (record.kind, record.sent_to) == (FAILING, ())
 
 
+@pytest.mark.slow
 def test_mapped_tasks_of_a_job_send_an_event_once(run_dag: Any, hook: Hook) -> None:
     from airflow.serialization.serialized_objects import DagSerialization
 
@@ -280,7 +285,10 @@ def test_a_limit_that_cannot_be_set_is_told(run_dag: Any, hook: Hook, monkeypatc
         raise DeviceError("this process may not set it")
 
     monkeypatch.setattr(SimulatedGpu, "set_limit_w", refused)
-    dag = zeus_dag("zeus_alert_limit", job(power_limits_w=[150, 250], notify=WebhookNotifier(hook.url)))
+    dag = zeus_dag(
+        "zeus_alert_limit",
+        job(device="simulated:v100/bert_sa", power_limits_w=[150, 250], notify=WebhookNotifier(hook.url)),
+    )
     assert run_dag(dag).state == "success"
     (body,) = hook.bodies
     assert body["event"]["kind"] == LIMITS

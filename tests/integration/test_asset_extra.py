@@ -101,6 +101,7 @@ def test_switched_off_the_event_has_nothing_of_ours(run_dag: Any, monkeypatch: p
     assert extras("s3://models/nowhere") == [{"rows": 5000}]
 
 
+@pytest.mark.slow
 def test_a_commands_outlets_and_an_alias_carry_them_too(run_dag: Any, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     plain, named, alias = (

@@ -223,7 +223,7 @@ class TestNoRoomForItsFiles:
 
 
 DIES = LOOP.replace("run.report(", "epoch < 2 or die()\n        run.report(").replace(
-    "EPOCHS =", "def die():\n    run._progress.beat()\n    os.kill(os.getpid(), 9)\nEPOCHS ="
+    "EPOCHS =", "def die():\n    run.progress.beat()\n    os.kill(os.getpid(), 9)\nEPOCHS ="
 )
 
 
@@ -234,7 +234,7 @@ def test_a_script_that_dies_has_failed_with_its_last_measured_cost(commands: Com
     assert (trial.state.value, trial.key.attempt) == ("failed", 1)
     assert (trial.reason or "").startswith("the command was killed by SIGKILL")
     assert (trial.observation.energy_j or 0) > 0
-    assert trial.observation.epochs == pytest.approx(3, abs=0.1)
+    assert 2.5 < (trial.observation.epochs or 0) <= 3, "up to the newest reading"
     assert commands.saves() == []
 
 
@@ -338,6 +338,7 @@ def test_an_environment_that_is_no_mapping_fails_before_any_trial(commands: Comm
 
 
 @pytest.mark.usefixtures("asks_briefly")
+@pytest.mark.slow
 def test_without_a_store_it_trains_and_the_cost_is_told_later(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,7 +360,7 @@ def test_a_kill_in_the_middle_ends_the_command_and_is_written_down(
     """As Airflow does it: SIGTERM calls on_kill while the task waits for the command's output."""
     held = LOOP.replace("run.report(", "epoch < 2 or hold()\n        run.report(").replace(
         "EPOCHS =",
-        "def hold():\n    run._progress.beat()\n"
+        "def hold():\n    run.progress.beat()\n"
         "    open('pid', 'w').write(str(os.getpid()))\n    time.sleep(300)\nEPOCHS =",
     )
     dag = commands.dag("zeus_command_killed", held + "run.train(train)\n", retries=0, retry_delay=timedelta(0))
@@ -383,7 +384,7 @@ def test_a_kill_in_the_middle_ends_the_command_and_is_written_down(
     (trial,) = log_of("zeus_command_killed.train")
     assert trial.state.value == "failed"
     assert (trial.reason or "").startswith("killed: ")
-    assert trial.observation.epochs == pytest.approx(3, abs=0.1)
+    assert 2.5 < (trial.observation.epochs or 0) <= 3, "up to the newest reading"
     assert (trial.observation.energy_j or 0) > 0
 
 

@@ -78,7 +78,7 @@ def test_it_learns_shows_the_costs_goes_on_and_leaves_nothing_running(copy: Path
     ]
     assert "2 runs against" in output
     first, second = (line for line in output.splitlines() if line.startswith(("1. One line", "2. A second word")))
-    assert "kJ" in first
+    assert "Wh" in first
     assert "% energy" in second
     assert "SIMULATED V100" in output
     assert "Break-even" in output or "Not even" in output

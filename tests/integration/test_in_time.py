@@ -71,6 +71,7 @@ def test_a_command(run_dag: Any, tmp_path: Path) -> None:
     assert in_two_hours(log_of("zeus_in_time_command.train")[0], begun_s)
 
 
+@pytest.mark.slow
 def test_any_operator(run_dag: Any, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     own = {"PYTHONPATH": str(ROOT), "ZEUS_XCOM": str(tmp_path / "return.json"), "ZEUS_STATE_DIR": str(tmp_path)}
@@ -90,6 +91,7 @@ def test_any_operator(run_dag: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("asks_briefly")
+@pytest.mark.slow
 def test_without_the_store_the_default_keeps_the_deadline(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow_provider_zeus.operators import recurrence
 

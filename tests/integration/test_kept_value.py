@@ -116,6 +116,7 @@ def test_a_try_that_skips_the_task_skips_it(run_dag: Any) -> None:
         pytest.param(REPORTS_NAN, BY_LOOP_ALONE, id="nan-epochs() alone", marks=pytest.mark.nightly),
     ],
 )
+@pytest.mark.slow
 def test_a_script_whose_try_fails_is_followed_by_the_incumbent(
     run_dag: Any, tmp_path: Path, code: str, fails: str
 ) -> None:
@@ -163,6 +164,7 @@ def test_a_strict_job_fails_with_its_try(run_dag: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("aware", [True, pytest.param(False, marks=pytest.mark.nightly)])
+@pytest.mark.slow
 def test_a_pod_that_dies_in_its_try_is_retried_with_the_incumbent_alone(
     run_dag: Any, tmp_path: Path, aware: bool
 ) -> None:

@@ -70,6 +70,7 @@ def example(tmp_path: Path, run_dag: Callable[..., Any]) -> Iterator[Example]:
     found.cluster.stop()
 
 
+@pytest.mark.slow
 def test_the_pod_trains_and_its_cost_comes_back(example: Example) -> None:
     assert example.run() == "success"
     (pod,) = example.cluster.pods

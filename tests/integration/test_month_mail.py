@@ -54,6 +54,6 @@ def test_the_report_of_the_month_before_is_mailed(run_dag: Any, inbox: Inbox, mo
     ((sender, receivers, mail),) = inbox.mails
     assert (sender, receivers) == (zeus_month.FROM, [zeus_month.TO])
     assert mail["Subject"] == "Zeus, 2026-10"
-    page, figures = (part for part in mail.walk() if not part.is_multipart())
+    page, *figures = (part for part in mail.walk() if not part.is_multipart())
     assert b"<h1>October 2026</h1>" in (page.get_payload(decode=True) or b"")
-    assert figures.get_filename() == "zeus-2026-10.csv"
+    assert [part.get_filename() for part in figures] == ["zeus-2026-10.csv", "zeus-2026-10-groups.csv"]

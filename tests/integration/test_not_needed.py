@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG, task
 
@@ -43,6 +44,7 @@ def xcom(dag_run: Any, key: str) -> Any:
     return dag_run.get_task_instance("train").xcom_pull(task_ids="train", key=key)
 
 
+@pytest.mark.slow
 def test_a_function_keeps_an_earlier_model_and_what_stands_downstream_runs(run_dag: Any) -> None:
     seen: list[Any] = []
     accuracy = iter([0.95, 0.5, 0.95, 0.95])
@@ -96,6 +98,7 @@ def test_a_command_keeps_an_earlier_model(run_dag: Any, tmp_path: Path) -> None:
     assert xcom(second, "return_value") == "{'model': 'model-32'}"
 
 
+@pytest.mark.slow
 def test_any_operator_keeps_an_earlier_model(run_dag: Any, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     own = {"PYTHONPATH": str(ROOT), "ZEUS_XCOM": str(tmp_path / "return.json"), "ZEUS_STATE_DIR": str(tmp_path)}

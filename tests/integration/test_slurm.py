@@ -86,6 +86,7 @@ def states(dag_id: str) -> list[tuple[int, str, str | None]]:
     return [(t.batch_size, t.state.value, t.reason) for t in log_of(f"{dag_id}.train")]
 
 
+@pytest.mark.slow
 def test_one_job_for_each_run_trains_both_attempts_and_its_cost_comes_back(cluster: Cluster) -> None:
     dag = cluster.dag("zeus_slurm")
     first, second = cluster.run_dag(dag), cluster.run_dag(dag)
@@ -149,6 +150,7 @@ def test_what_sbatch_exports_decides_whether_the_job_finds_its_plan(cluster: Clu
     assert ("ZEUS_PLAN" in cluster.slurm.output(1)) == (ends == "failed"), "the job's output names what is missing"
 
 
+@pytest.mark.slow
 def test_a_site_that_exports_nothing_is_overruled_by_the_command(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from airflow_provider_zeus.model.trial import Phase, Trial
 from airflow_provider_zeus.operators import asking, measured
 from airflow_provider_zeus.power import task_meter
 from airflow_provider_zeus.power.nvml import gpu, library, visible
+from airflow_provider_zeus.training.leading import LEAD_STEPS
 from tests.fake_nvml import FakeNvml
 from tests.fake_slurm import FakeSlurm
 from tests.integration.jobs import log_of
@@ -75,12 +78,12 @@ def test_a_function_stays_as_it_is_whatever_its_parameters_are_called(run_dag: A
 def test_operators_without_a_job_measure(run_dag: Any, tmp_path: Any) -> None:
     with DAG("measured_operators", schedule=None, start_date=START) as dag:
         ZeusTrainOperator(task_id="function", python_callable=lambda x, ds: [x, len(ds)], op_args=[1])
-        words = "import os; print('size', os.environ.get('ZEUS_BATCH_SIZE'), os.environ.get('ZEUS_PLAN'))"
+        words = "import os; print('size', os.environ.get('ZEUS_BATCH_SIZE'))"
         ZeusCommandOperator(task_id="command", command=[sys.executable, "-c", words])
         ZeusCommandOperator(task_id="fails", command="echo about to fail; exit 3")
     dag_run = run_dag(dag)
     assert value(dag_run, "function") == [1, 10]
-    assert value(dag_run, "command") == "size None None"
+    assert value(dag_run, "command") == "size None"
     assert states(dag_run) == {"function": "success", "command": "success", "fails": "failed"}
     assert ended("measured_operators.command") == [("done", None)]
     ((state, reason),) = ended("measured_operators.fails")
@@ -88,6 +91,7 @@ def test_operators_without_a_job_measure(run_dag: Any, tmp_path: Any) -> None:
     assert "about to fail" in str(reason)
 
 
+@pytest.mark.slow
 def test_skip_fail_retry_and_clear_work_as_with_a_plain_task(run_dag: Any, rerun_task: Any) -> None:
     tries: list[int] = []
     with DAG("measured_ends", schedule=None, start_date=START) as dag:
@@ -202,6 +206,7 @@ def test_a_coroutine_runs_and_a_forked_child_writes_nothing(run_dag: Any) -> Non
     assert ended("measured_other.forks") == [("done", None)]
 
 
+@pytest.mark.slow
 def test_a_time_limit_ends_it_with_airflows_own_error(run_dag: Any) -> None:
     seen: list[str] = []
     told = {"on_failure_callback": lambda context: seen.append(type(context["exception"]).__name__)}
@@ -365,3 +370,134 @@ def test_a_job_that_names_sizes_later_keeps_its_id_and_learns_from_then_on(run_d
     first, second = log_of("measured_climbs.train")
     assert (first.batch_size, second.batch_size) == (None, 32)
     assert second.planned.phase is Phase.EXPLORE
+
+
+TORCH = """
+import torch
+from airflow_provider_zeus import ZeusRun
+
+with ZeusRun.from_env():
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(600):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+print("trained")
+"""
+OTHER = """
+import os
+from airflow_provider_zeus import ZeusRun
+
+run = ZeusRun.from_env()
+for _ in range(600):
+    run.step()
+"""
+SCRIPTS = {
+    "tuned": TORCH,
+    "told": OTHER,
+    "killed": OTHER + "os.kill(os.getpid(), 9)",
+    "unchanged": "",
+    "measured": OTHER,
+}
+BY_LIMIT = ZeusJob(
+    device="simulated:v100/shufflenet", eta=1.0, power_limits_w=[250.0, 175.0, 100.0], profile_s=0.5, profile_steps=4
+)
+
+
+@pytest.mark.slow
+def test_a_script_tunes_its_limit_by_one_line_around_its_loop(run_dag: Any, tmp_path: Path, caplog: Any) -> None:
+    caplog.set_level("INFO")
+    with DAG("measured_scripts", schedule=None, start_date=START) as dag:
+        for name, text in SCRIPTS.items():
+            (path := tmp_path / f"{name}.py").write_text(text)
+            job = None if name == "measured" else BY_LIMIT
+            ZeusCommandOperator(task_id=name, job=job, command=[sys.executable, str(path)])
+    dag_run = run_dag(dag)
+    assert states(dag_run) == {name: "failed" if name == "killed" else "success" for name in SCRIPTS}
+    assert value(dag_run, "tuned") == "trained"
+    for name in ("tuned", "told"):
+        (trial,) = log_of(f"measured_scripts.{name}")
+        seen = trial.observation
+        assert (seen.samples, seen.power_limit_w, seen.limit_found_w) == (600 - LEAD_STEPS, 100.0, 250.0)
+        assert seen.energy_j
+        assert seen.excess_j is not None
+    (killed,) = log_of("measured_scripts.killed")
+    assert (killed.state.value, killed.batch_size) == ("failed", None)
+    assert "told optimizer steps" in caplog.text
+    for name in ("unchanged", "measured"):
+        (trial,) = log_of(f"measured_scripts.{name}")
+        assert (trial.state.value, trial.observation.samples) == ("done", None)
+
+
+def test_the_authors_threads_and_signal_handlers_stay_as_they_were(run_dag: Any) -> None:
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    before, ended = {number: signal.getsignal(number) for number in numbers}, Event()
+    hook = threading.excepthook
+
+    def handler(*_: Any) -> None: ...
+
+    def works() -> list[str]:
+        """What of these a task sees; it starts a thread and sets a handler, and leaves both."""
+        seen = [getattr(signal.getsignal(number), "__qualname__", "default") for number in numbers]
+        Thread(target=ended.wait, name="authors", daemon=True).start()
+        signal.signal(signal.SIGUSR1, handler)
+        return [*seen, str(threading.excepthook is hook)]
+
+    with DAG("measured_signals", schedule=None, start_date=START) as dag:
+        plain = task(works).override(task_id="plain")()
+        plain >> task.zeus(mode="optimize")(works).override(task_id="measured")()
+    try:
+        dag_run = run_dag(dag)
+        first, again = value(dag_run, "plain"), value(dag_run, "measured")
+        assert first[:2] == again[:2], "as with @task"
+        assert (again[2].split(".")[-1], again[3]) == ("handler", "True"), "what the task before it left"
+        assert signal.getsignal(signal.SIGUSR1) is handler
+        names = [thread.name for thread in threading.enumerate()]
+        assert names.count("authors") == 2
+        assert "zeus-heartbeat" not in names
+    finally:
+        ended.set()
+        signal.signal(signal.SIGUSR1, before[signal.SIGUSR1])
+
+
+def test_asset_events_and_lineage_of_a_tuned_task_tell_what_it_took_and_saved(run_dag: Any) -> None:
+    lineage = pytest.importorskip("airflow_provider_zeus.operators.openlineage")
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    with DAG("measured_lineage", schedule=None, start_date=START) as dag:
+
+        @task.zeus(BY_LIMIT, outlets=[Asset("measured_model")])
+        def trains(run: Any) -> None:
+            for _ in range(900):
+                run.step()
+
+        trains()
+    run_dag(dag)
+    with create_session() as session:
+        (event,) = session.query(AssetEvent).filter(AssetEvent.source_dag_id == "measured_lineage").all()
+        told = event.extra["zeus"]
+    assert (told["job_id"], told["power_limit_w"]) == ("measured_lineage.trains", 100.0)
+    assert told["saved_low_j"] < told["saved_j"] < told["saved_high_j"]
+    facet = lineage.lineage_of(told).run_facets[lineage.FACET]
+    assert (facet.batchSize, facet.energyJ) == (None, told["energy_j"])
+
+
+def test_a_script_trains_where_nothing_hears_of_its_steps(
+    run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("no driver")
+
+    monkeypatch.setattr(measured.TaskMeter, "open", fails)
+    slurm = FakeSlurm(tmp_path)
+    (script := slurm.shared / "train.py").write_text(OTHER)
+    try:
+        with DAG("measured_unheard", schedule=None, start_date=START) as dag:
+            ZeusCommandOperator(task_id="here", job=ZeusJob(eta=0.5), command=[sys.executable, str(script)])
+            sbatch = [str(slurm.bin / "sbatch"), "--wrap", f"{sys.executable} train.py"]
+            ZeusCommandOperator(task_id="elsewhere", command=sbatch, cwd=str(slurm.shared))
+        assert states(run_dag(dag)) == {"here": "success", "elsewhere": "success"}
+    finally:
+        slurm.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -73,6 +74,7 @@ def test_a_retry_after_an_error_is_a_trial_of_its_own_and_saves_once(run_dag: An
     assert all(t.observation.energy_j for t in trials), "the ledger counts both tries"
 
 
+@pytest.mark.slow
 def test_a_cleared_task_trains_again_and_saves_once_more(run_dag: Any, rerun_task: Any) -> None:
     dag = zeus_dag("zeus_clears", job())
     dag_run = run_dag(dag)
@@ -152,6 +154,7 @@ def test_mapped_instances_share_the_job(run_dag: Any) -> None:
     assert [t.number for t in trials] == list(range(1, len(trials) + 1))
 
 
+@pytest.mark.slow
 def test_a_job_for_each_mapped_value(run_dag: Any) -> None:
     with DAG("zeus_by", schedule=None, start_date=START) as dag:
 
@@ -159,7 +162,7 @@ def test_a_job_for_each_mapped_value(run_dag: Any) -> None:
         def regions():
             return ["eu-west", "Île-de-France"]
 
-        @task.zeus(job(), job_id_by="region")
+        @task.zeus(job(policy="knowledge_gradient"), job_id_by="region")
         def train(run=None, region=None):
             loop(run, 4)
             return region
@@ -171,6 +174,8 @@ def test_a_job_for_each_mapped_value(run_dag: Any) -> None:
         trials = log_of(f"zeus_by.train.{part}")
         assert {t.origin.map_index for t in trials} == {index}
         assert len({t.origin.run_id for t in trials}) == 2
+        heard = trials[-1].decision.family
+        assert (heard.members if heard else 0) == index, "the second value's second run hears of the first one's run"
 
 
 def by_dict(train: Any, rows: Any) -> None:
@@ -389,3 +394,24 @@ def test_a_log_that_does_not_tell_its_newest_trials_costs_no_run(run_dag: Any, m
 
     monkeypatch.setattr(asking, "remarks", fails)
     assert run_dag(zeus_dag("zeus_no_remarks", job())).state == "success"
+
+
+@pytest.mark.skipif(find_spec("airflow.sdk.bases.resumablejobmixin") is None, reason="task state: from Airflow 3.3 on")
+def test_a_checkpoint_is_kept_in_airflows_task_state(run_dag: Any) -> None:
+    with DAG("zeus_checkpoint", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+
+        @task.zeus(job())
+        def train(run, task_state_store=None):
+            for epoch in run.epochs():
+                for _ in range(20):
+                    run.step()
+                run.report(accuracy=0.31 * (epoch + 1))
+                run.checkpointed(f"/models/{epoch + 1}.pt", epochs=epoch + 1)
+            return task_state_store.get("zeus_checkpoint")
+
+        train()
+    run = run_dag(dag)
+    assert run.state == "success"
+    held = run.get_task_instance("train").xcom_pull(task_ids="train")
+    assert (held["checkpoint"]["path"], held["checkpoint"]["epochs"]) == ("/models/3.pt", 3)
+    assert held["checkpoint"]["observation"]["energy_j"] > 0

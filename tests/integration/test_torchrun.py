@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
+from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
@@ -477,3 +478,41 @@ def test_a_frameworks_own_processes(torchrun: Torchrun, name: str, code: str) ->
     assert epochs[0] == epochs[1]
     seen = log_of(f"zeus_ranks_{name}.train")[2].observation
     assert (seen.epochs, seen.samples, seen.device_count) == (4.0, 4 * 256, 2)
+
+
+UNCHANGED = """
+import torch, torch.distributed as dist
+from airflow_provider_zeus import ZeusRun
+
+dist.init_process_group("gloo")
+with ZeusRun.from_env():
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(300):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+rank = dist.get_rank()
+dist.destroy_process_group()
+if not rank:
+    print("trained")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tuned", [True, False])
+def test_without_a_batch_size_the_first_process_sets_the_limit_for_all(torchrun: Torchrun, tuned: bool) -> None:
+    name = f"zeus_ranks_tuned_{tuned}"
+    dag = torchrun.dag(name, UNCHANGED if tuned else UNCHANGED.replace("with ZeusRun.from_env():", "if True:"))
+    quick = {"power_limits_w": [250.0, 100.0], "profile_s": 0.5, "profile_steps": 4, "eta": 1.0}
+    dag.task_dict["train"].job = ZeusJob(
+        device="simulated:v100/shufflenet", **quick if tuned else {"mode": "measure"}
+    ).to_dict()
+    dag_run = torchrun.run(dag)
+    assert dag_run.get_task_instance("train").xcom_pull(task_ids="train", key="return_value") == "trained"
+    (trial,) = log_of(f"{name}.train")
+    seen = trial.observation
+    assert (trial.state.value, trial.batch_size) == ("done", None)
+    assert (seen.samples, seen.power_limit_w, seen.limit_found_w) == (
+        (292, 100.0, 250.0) if tuned else (None, None, None)
+    )

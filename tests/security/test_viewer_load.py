@@ -267,6 +267,7 @@ def test_the_pieces_are_the_runs_in_order(store: Store, home: Path) -> None:
 HUGE = "x" * 3_000_000
 
 
+@pytest.mark.slow
 def test_a_reason_of_megabytes_stays_on_the_page_of_its_run(viewer: Any, store: Store, home: Path) -> None:
     filled(store, home / "zeus.db", 30)
     ran(store, 31, run_id="run31", state=State.FAILED, reason="it died")

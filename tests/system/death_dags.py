@@ -71,7 +71,7 @@ exec(compile(TRAIN, str(HERE / "train.py"), "exec"))  # the same function in the
 
 with DAG("real_task", schedule=None, max_active_runs=1):
 
-    @task.zeus(ZeusJob(**COMMON, device="simulated:v100/shufflenet"))
+    @task.zeus(ZeusJob(**COMMON, device="simulated:v100/bert_sa"))
     def train_it(run=None):
         return train(run, "real_task")  # noqa: F821
 
@@ -88,7 +88,7 @@ with DAG("real_retry", schedule=None):
 with DAG("real_command", schedule=None):
     ZeusCommandOperator(
         task_id="train",
-        job=ZeusJob(**COMMON, device="simulated:a40/shufflenet"),
+        job=ZeusJob(**COMMON, device="simulated:a40/bert_sa"),
         command=[sys.executable, str(HERE / "train.py"), "real_command", "with a worker"],
         retries=1,
         retry_delay=timedelta(seconds=8),  # longer than a lease

@@ -212,7 +212,7 @@ def train(run: Any, point: Point) -> int:
         for _ in range(2000):
             run.step()
             time.sleep(0.001)
-            live = run._progress.live
+            live = run.progress.live
             if live._sweep.active and run.device.limit_w() < found_w and live.snapshot.energy_j:
                 if point.name == PROFILING:
                     point.beaten()

@@ -40,9 +40,9 @@ def train(run: Any) -> int:
             run.step()
             if not simulated:
                 time.sleep(0.001)
-            if run._progress.live._sweep.active and run.device.limit_w() < found_w and stage == "during profiling":
+            if run.progress.live._sweep.active and run.device.limit_w() < found_w and stage == "during profiling":
                 wait_here(run, workers)
-            if not run._progress.live._sweep.active:
+            if not run.progress.live._sweep.active:
                 break
         run.report(acc=float(epoch == 1))
         if stage == "between epochs":

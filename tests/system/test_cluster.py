@@ -17,7 +17,7 @@ from demo.cluster.scenario import Played, Where, play
 from demo.cluster.servers import Cluster
 from demo.cluster.settings import GPUS, JOBS, SLICES, job_id
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1200)]
 RUNS = 2
 
 

@@ -186,7 +186,7 @@ def test_five_runs_are_on_the_page_within_three_minutes(
     assert demo.returncode == 0, said
     assert cpu_s <= MOST_S
     assert "10/10" not in said
-    assert f"{RUNS_ON_THE_PAGE}/{RUNS_ON_THE_PAGE}  zeus-demo-05  converged" in said
+    assert f"{RUNS_ON_THE_PAGE}/{RUNS_ON_THE_PAGE}  zeus-demo-05  reached its target" in said
     assert said.count("figures are simulated") == RUNS_ON_THE_PAGE
     assert f"The page: {servers.url}/dags/zeus_demo/plugin/zeus-cost" in said
     assert "simulated" in json.dumps(found)

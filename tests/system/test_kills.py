@@ -77,10 +77,8 @@ class Cell:
         self._most_w = 0.0
         self.env = env = {"AIRFLOW__ZEUS__STATE_DIR": str(self.state_dir), "ZEUS_TEST": self.mark}
         if device == "simulated":
-            name = "simulated:v100/shufflenet"
-            self.gpu = SimulatedGpu(
-                "v100", load="shufflenet", state_file=self.state_dir / "simulated-v100-shufflenet.gpu"
-            )
+            name = "simulated:v100/bert_sa"
+            self.gpu = SimulatedGpu("v100", load="bert_sa", state_file=self.state_dir / "simulated-v100-bert_sa.gpu")
             self.gpu.set_limit_w(FOUND_W)
             self.limit_w = self.gpu.limit_w
         else:

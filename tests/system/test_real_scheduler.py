@@ -120,7 +120,7 @@ def alive(pid: int) -> psutil.Process | None:
 
 @pytest.mark.slow
 def test_marking_a_running_task_failed_ends_its_training(site: Site) -> None:
-    it = Trainings(site, "real_task", "v100/shufflenet")
+    it = Trainings(site, "real_task", "v100/bert_sa")
     known, saves = len(it.log()), it.saves()
     run_id = it.held()
     before = it.log()[-1]
@@ -150,7 +150,7 @@ def test_marking_a_running_task_failed_ends_its_training(site: Site) -> None:
 )
 def test_a_task_that_is_killed_gives_the_limit_back_and_the_next_run_trains(site: Site, who: str) -> None:
     """As the kernel does when memory runs out: nothing in the process gets a word in."""
-    it = Trainings(site, "real_task", "v100/shufflenet")
+    it = Trainings(site, "real_task", "v100/bert_sa")
     known, saves = len(it.log()), it.saves()
     run_id = it.held()
     before = it.log()[-1]
@@ -170,7 +170,7 @@ def test_a_task_that_is_killed_gives_the_limit_back_and_the_next_run_trains(site
 
 @pytest.mark.nightly
 def test_marking_a_command_failed_ends_what_it_started(site: Site) -> None:
-    it = Trainings(site, "real_command", "a40/shufflenet")
+    it = Trainings(site, "real_command", "a40/bert_sa")
     known, saves = len(it.log()), it.saves()
     run_id = it.held()
     pids, before = it.pids(), it.log()[-1]
@@ -188,7 +188,7 @@ def test_marking_a_command_failed_ends_what_it_started(site: Site) -> None:
 
 @pytest.mark.slow
 def test_a_task_process_that_is_killed_takes_its_command_along(site: Site) -> None:
-    it = Trainings(site, "real_command", "a40/shufflenet")
+    it = Trainings(site, "real_command", "a40/bert_sa")
     known, saves = len(it.log()), it.saves()
     run_id = it.held()
     pids, before = it.pids(), it.log()[-1]

@@ -104,14 +104,14 @@ def _contents(wheel: Path) -> dict[str, int]:
         return {i.filename: i.CRC for i in archive.infolist() if not i.filename.endswith("/RECORD")}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_wheel_holds_what_is_needed_and_no_more(built: Built) -> None:
     names = set(_contents(built.wheel))
     package, dags = ROOT / "airflow_provider_zeus", ROOT / "dags"
     assert {f"airflow_provider_zeus/{p.relative_to(package)}" for p in package.rglob("*.py")} <= names
     assert {EXAMPLES + str(p.relative_to(dags)) for p in dags.rglob("*.py")} <= names
-    migrations = {n for n in names if n.startswith("airflow_provider_zeus/store/sql/migrations/versions/0")}
-    assert len(migrations) == len(list((package / "store/sql/migrations/versions").glob("0*.py"))) > 0
+    migrations = {n for n in names if n.startswith("airflow_provider_zeus/store/sql/migrations/versions/tables_")}
+    assert len(migrations) == len(list((package / "store/sql/migrations/versions").glob("tables_*.py"))) > 0
     assert {
         *CHARTS,
         *(STATIC + p.name for end in ("js", "css", "html") for p in (package / "plugin/static").glob(f"*.{end}")),
@@ -127,7 +127,7 @@ def test_the_wheel_holds_what_is_needed_and_no_more(built: Built) -> None:
     assert not [n for n in names if re.search(r"node_modules|__pycache__|\.pyc$|\.part$|(^|/)tests?/", n)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_chart_library_is_the_one_of_the_lock(built: Built) -> None:
     with ZipFile(built.wheel) as archive:
         script = archive.read(STATIC + "echarts.common.min.js").decode()
@@ -251,5 +251,6 @@ def test_the_examples_load_without_torch(site: Site) -> None:
     site.airflow("dags", "reserialize", "--bundle-name", BUNDLE)
     found = {r["dag_id"] for r in site.rows("dags", "list") if r["bundle_name"] == BUNDLE}
     weather = {"zeus_weather_slices", "zeus_weather_retrain"} if AIRFLOW_3_3 else set()
-    assert found == {"zeus_capriccio", "zeus_demo", "zeus_minimal", "zeus_month"} | weather
+    always = {"zeus_capriccio", "zeus_demo", "zeus_ladder", "zeus_minimal", "zeus_month", "zeus_one_line"}
+    assert found == always | weather
     assert site.rows("dags", "list-import-errors") == []

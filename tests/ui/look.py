@@ -30,6 +30,14 @@ def run_tab(run_id: str, dag_id: str = ZEUS_DAG) -> str:
     return f"dags/{dag_id}/runs/{quote(run_id, safe='')}/plugin/zeus-cost-run"
 
 
+def unfolded(tab: Any) -> Any:
+    """The tab of a DAG with all its questions open."""
+    tab.locator("#content > details.part").last.wait_for()
+    every = "content => content.querySelectorAll(':scope > details.part').forEach((part) => { part.open = true; })"
+    tab.locator("#content").evaluate(every)
+    return tab
+
+
 def drawn(tab: Any, chart: str = "#chart") -> int:
     """Colours of a chart, once it is drawn: at least three, unless it takes a minute."""
     tab.locator(f"{chart} canvas").first.wait_for()

@@ -69,8 +69,8 @@ def take(url: str, run_id: str) -> None:
         page.evaluate("localStorage.setItem('theme', 'light')")
         for name, address, height in (
             ("zeus-overview", "plugin/zeus", 860),
-            ("zeus-cost-dag", f"dags/{DAG_ID}/plugin/zeus-cost", 1960),
-            ("zeus-cost-run", f"dags/{DAG_ID}/runs/{quote(run_id, safe='')}/plugin/zeus-cost-run", 1530),
+            ("zeus-cost-dag", f"dags/{DAG_ID}/plugin/zeus-cost", 1130),
+            ("zeus-cost-run", f"dags/{DAG_ID}/runs/{quote(run_id, safe='')}/plugin/zeus-cost-run", 1420),
         ):
             page.set_viewport_size({"width": WIDTH, "height": height})
             page.goto(f"{url}/{address}")

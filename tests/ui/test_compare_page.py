@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.ui.accessible import focused
-from tests.ui.look import DAG_PAGE, TOO_WIDE, Visit, drawn
+from tests.ui.look import DAG_PAGE, TOO_WIDE, Visit, drawn, unfolded
 from tests.ui.site import Site
 
 
 @pytest.mark.slow
 def test_two_runs_chosen_on_a_dags_page(visit: Visit, site: Site) -> None:
     at = visit(DAG_PAGE)
-    tab = at.tab()
+    tab = unfolded(at.tab())
     link = tab.locator("#compare")
     assert link.is_hidden()
     assert tab.locator("#rows .choose:visible").count() == 0, "no stops of the Tab key before they are asked for"

@@ -31,7 +31,7 @@ def test_the_page_of_all_jobs(visit: Visit) -> None:
     box = saved.bounding_box()
     assert box["x"] + box["width"] <= 800, "what was saved is in sight on a narrow screen too"
     assert row.locator(".badge.simulated").count() >= 1
-    assert re.fullmatch("exploring|learning|settled", row.locator(".state .badge").inner_text())
+    assert re.fullmatch("exploring|learning|settled|not exploring yet", row.locator(".state .badge").inner_text())
     assert row.locator(".state .why").inner_text()
     assert at.fine()
 
@@ -44,6 +44,10 @@ def test_the_month_of_all_jobs_and_a_filter(visit: Visit, tmp_path: Any) -> None
     assert re.match(r"Spent \d+ runs? of \d+ jobs?", month.locator(".answer .question").first.inner_text())
     assert month.locator(".tile-name").all_inner_texts()[:2] == ["Energy", "Time"]
     assert month.locator(".months .chart canvas").count() == 1
+    month.locator("summary", has_text="By owner and tag").first.click()
+    owners = month.locator("details table").first
+    assert owners.locator("th").all_inner_texts()[:3] == ["Owner", "Jobs", "Runs"]
+    assert owners.locator("tbody tr").count() >= 1
     before = at.tab().locator("#jobs tr:visible").count()
     at.tab().locator("#filter-text").fill(f"{ZEUS_DAG} nowhere")
     assert at.tab().locator("#jobs tr:visible").count() == 0
@@ -156,7 +160,7 @@ def test_who_may_only_look_sees_the_settings_and_no_button(
     at = visit(address)
     tab = at.tab()
     if address == DAG_PAGE:
-        tab.get_by_text("Pause exploration or pin a batch size").click()
+        tab.get_by_text("How do I pause exploration").click()
         box = tab.locator(".controls")
         box.locator(".held").wait_for()
     else:

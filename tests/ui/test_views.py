@@ -20,7 +20,7 @@ import pytest
 from airflow_provider_zeus.store.rows import to_row
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.postgres import empty_database
-from tests.ui.look import DAG_TAB, TOO_WIDE, Visit, drawn, run_tab
+from tests.ui.look import DAG_TAB, TOO_WIDE, Visit, drawn, run_tab, unfolded
 from tests.ui.site import ADMIN, PREFIX, RUNS, ZEUS_DAG, Site, api_server
 
 VIEWS = {"overview": "plugin/zeus", "dag": DAG_TAB, "run": ""}
@@ -72,12 +72,14 @@ IN_A_CHECK = {("sqlite", "overview", "light"), ("sqlite", "dag", "dark"), ("sqli
 def test_every_view_in_both_themes_wide_and_narrow(visit_of: Visit, everywhere: Site, view: str, theme: str) -> None:
     at = visit_of(everywhere, VIEWS[view] or run_tab(everywhere.runs[1]), theme=theme)
     tab = at.zeus  # Airflow may build its iframe anew while the page loads
-    tab.locator("#store").wait_for()
+    tab.locator("#store").wait_for(state="attached")
     if view == "overview":  # it is asked for when it is in sight; other tests leave jobs above it
         row = tab.locator("#jobs tr", has_text=ZEUS_DAG).first
         row.scroll_into_view_if_needed()
         row.locator(".saved .amount, .saved .why").first.wait_for()
     assert tab.locator("html").get_attribute("data-theme") == theme
+    if view == "dag":
+        unfolded(tab)
     for width in (1400, 800):
         at.page.set_viewport_size({"width": width, "height": 900})
         at.page.wait_for_timeout(300)  # the charts take their new size
@@ -94,7 +96,7 @@ def test_a_morning_on_postgres(visit_of: Visit, postgres_site: Site) -> None:
     at = visit_of(postgres_site, "plugin/zeus", user=ADMIN)
     at.zeus.locator("#jobs tr", has_text=ZEUS_DAG).first.locator("th a").click()
     at.page.wait_for_url(f"**/{DAG_TAB}")
-    tab = at.tab()
+    tab = unfolded(at.tab())
     assert tab.locator("#store").inner_text().startswith("Trial log: postgresql")
     tab.locator("#what-if-text").filter(has_text="At today's eta 0.5").wait_for()
     tab.get_by_label("eta: weight of energy against time, slider").focus()

@@ -12,6 +12,8 @@ from airflow_provider_zeus.units import cost_text, energy_text, time_text
     [
         (0.0, "0 Wh"),
         (12.345, "0.00343 Wh"),
+        (0.0875, "0.0000243 Wh"),
+        (-0.0875, "-0.0000243 Wh"),
         (3600.0, "1 Wh"),
         (359_640.0, "99.9 Wh"),
         (359_900.0, "0.1 kWh"),
@@ -45,16 +47,13 @@ def test_times_never_show_sixty(time_s: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("cost", "text"),
     [
-        (0.0, "0 J"),
-        (12.345, "12.3 J"),
-        (999.4, "999 J"),
-        (999.6, "1 kJ"),
-        (999_499.0, "999 kJ"),
-        (999_600.0, "1 MJ"),
-        (5.4321e9, "5.43 GJ"),
-        (-1234.0, "-1.23 kJ"),
+        (0.0, "0 Wh"),
+        (12.345, "0.00343 Wh"),
+        (999_600.0, "0.278 kWh"),
+        (-1234.0, "-0.343 Wh"),
     ],
 )
-def test_a_cost_is_in_joules_and_no_energy_of_a_bill(cost: float, text: str) -> None:
+def test_a_cost_is_in_the_unit_of_energy_or_of_time(cost: float, text: str) -> None:
     assert cost_text(cost, "J") == text
     assert cost_text(90.0, "s") == "1 min 30 s"
+    assert (energy_text(400_000.0, 250_000.0), energy_text(36_000.0, 400_000.0)) == ("111 Wh", "0.01 kWh"), "beside"

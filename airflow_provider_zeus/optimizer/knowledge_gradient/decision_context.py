@@ -33,6 +33,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.gp import P_FAIL, Vector
 from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
 from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.optimizer.thompson import start_at
+from airflow_provider_zeus.units import counted
 
 AUDIT_GAP = 5  # recurrences between two audits, at least
 EXTRA_SHARE = 0.02  # what tries may cost besides what was saved: share of the runs of the default
@@ -49,7 +50,7 @@ class DecisionContext(NamedTuple):
     converged: frozenset[int]  # feasible sizes that reached the target at least once
     in_reach: Sequence[bool]  # per size of all_sizes: whether it may be tried
     epoch_costs: Mapping[int, float]  # [J], measured on this device
-    epoch_costs_elsewhere: Mapping[int, float]  # [J], measured on another one
+    epoch_costs_elsewhere: Mapping[int, float]  # [J], measured on another one, or the family's curve
     epoch_cost_variance: Mapping[int, float]  # of ln EpochCost, by how much the runs on this device vary
     loads: Mapping[int, float]  # share of MAXPOWER that training drew on this device
     newest_runs: Mapping[int, int]  # trial number of the newest run of each batch size
@@ -85,6 +86,13 @@ class DecisionContext(NamedTuple):
         if times is not None and not weights.fastest:
             slowdowns = {b: max(times.slowdown(b), 1.0) for b in times.most_s}
             costs |= profiled_epoch_costs(belief, device, profiles, weights, slowdowns)
+        elsewhere, near, told = epoch_costs_elsewhere(belief, device, weights), converged, belief.family
+        if told is not None:  # sizes that reached a relative's target are no step into the dark
+            elsewhere = elsewhere or dict(zip(told.cost_sizes, told.costs, strict=True))
+            near = converged and converged | frozenset(told.reached)
+        reach = in_reach(sizes, feasible, near)
+        if told is not None and (tried := frozenset(told.tried) - near):  # its result comes without this job
+            reach = tuple(ok and b not in tried for b, ok in zip(sizes, reach, strict=True))
         return cls(
             job=job,
             belief=belief,
@@ -92,9 +100,9 @@ class DecisionContext(NamedTuple):
             all_sizes=sizes,
             feasible=feasible,
             converged=converged,
-            in_reach=in_reach(sizes, feasible, converged),
+            in_reach=reach,
             epoch_costs=costs,
-            epoch_costs_elsewhere=epoch_costs_elsewhere(belief, device, weights),
+            epoch_costs_elsewhere=elsewhere,
             epoch_cost_variance=epoch_cost_variance(belief, device, weights),
             loads=loads(belief, device),
             newest_runs=newest,
@@ -112,6 +120,13 @@ class DecisionContext(NamedTuple):
         context = self._replace(in_reach=[ok and times.may_try(b, incumbent) for b, ok in near])
         epochs = np.array([times.epochs_before(b, incumbent) for b in self.all_sizes])
         return context, predictions._replace(most_cost=np.exp(predictions.log_epoch_cost) * epochs)
+
+    @property
+    def predicted_from(self) -> str:
+        """Where the figures of a size come from that has not run."""
+        told = self.belief.family
+        siblings = f"{counted(told.members, 'sibling job')} and " if told else ""
+        return f"predicted from {siblings}its neighbours"
 
     def standing(self, predictions: Predictions, incumbent: int) -> str:
         """Why the incumbent is the incumbent; another size may be believed cheaper, but not surely.
@@ -189,7 +204,8 @@ class DecisionContext(NamedTuple):
         total, estimated, spent = self._totals(np.exp(predictions.log_epoch_cost))
         covered = (self.belief.audits[0] + 1) * excess <= self.job.audit * spent
         undecided = 2 * Z * sd * estimated > abs(total - spent)
-        return excess if excess > 0 and covered and undecided else None
+        stale = self.newest_runs[self.job.default_batch_size] < self.belief.era  # believed alone, and perhaps wrong
+        return excess if excess > 0 and covered and (undecided or stale) else None
 
     def success(self, skipped: frozenset[int] | None = None) -> Vector:
         """Probability that a complete run of each size reaches its target. Eq. KG-21 of docs/knowledge-gradient.md.

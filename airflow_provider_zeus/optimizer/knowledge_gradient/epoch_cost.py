@@ -52,8 +52,8 @@ def predicted(
     if not here and not there:
         return None
     if not there:
-        return _curve(order, here, known, _expected_r(known, default, loads or {}))
-    mean, variance = _curve(order, there, elsewhere, default * R_SHARE)
+        return _curve(order, here, _of(order, here, known), _expected_r(known, default, loads or {}))
+    mean, variance = _curve(order, there, _of(order, there, elsewhere), default * R_SHARE)
     return _around(mean, order, here, known) if here else (mean, variance)
 
 
@@ -69,16 +69,24 @@ def _expected_r(known: Mapping[int, float], default: int, loads: Mapping[int, fl
     return math.exp(math.fsum(logs) / len(logs)) if logs else default * R_SHARE
 
 
+def _of(order: tuple[int, ...], at: tuple[int, ...], costs: Mapping[int, float]) -> tuple[float, ...]:
+    return tuple(costs[order[i]] for i in at)
+
+
+@lru_cache(maxsize=256)
 def _curve(
-    order: tuple[int, ...], at: tuple[int, ...], costs: Mapping[int, float], expected_r: float
+    order: tuple[int, ...], at: tuple[int, ...], costs: tuple[float, ...], expected_r: float
 ) -> tuple[Vector, Vector]:
     """Mean and variance of log EpochCost, mixed over the grid of r. Eq. KG-13 of docs/knowledge-gradient.md.
 
+    Shared: do not modify.
+
     :param order: all batch sizes, ascending.
     :param at: indices of the measured ones.
+    :param costs: theirs [J].
     """
     known, residual = list(at), _conditioning(order, at, TREND_SD)
-    y = np.log([costs[order[i]] for i in at])
+    y = np.log(costs)
     curves = np.log1p(expected_r * np.exp(R_SD * _R_GRID)[:, None] / np.asarray(order, float))
     curves += (y.mean() - curves[:, known].mean(1))[:, None]  # the level is free
     off = y - curves[:, known]

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from airflow_provider_zeus.optimizer.drift import Change
+from airflow_provider_zeus.model.family import Family
+from airflow_provider_zeus.optimizer.knowledge_gradient.family import joined
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, GaussianProcess, Vector, prior
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
+    KEPT,
     State,
-    after_jump,
+    after_change,
+    found_change,
     initial,
     mixed,
     mixed_on_next_slice,
     next_slice,
     observe_run,
+    unchanged,
+    with_change,
 )
-from airflow_provider_zeus.optimizer.slices import OUT_OF_REACH, Slice, hopeless, settled
+from airflow_provider_zeus.optimizer.slices import OUT_OF_REACH, Change, Slice, hopeless, settled
+
+START_NOISE = 6.0  # x the variance of a cold run: a warm start ends at one epoch, or once in a while after thirty
+START_WALK_SD = 0.2  # by how much the level of a start changes from one of its runs to the next
 
 
 class Account(NamedTuple):
@@ -58,20 +67,32 @@ class Account(NamedTuple):
         return self.default_epochs + math.fsum(ratios)
 
 
+class Before(NamedTuple):
+    """State of the filter and account before a slice before which the data may have changed."""
+
+    slice: int
+    state: State
+    account: Account
+
+
 class Folded(NamedTuple):
-    """State of the filter and account after so many slices."""
+    """State of the filter and account after so many slices, with the changes that they show."""
 
     slices: int
     state: State
     account: Account
+    changes: tuple[Change, ...] = ()
+    before: tuple[Before, ...] = ()  # the newest slices since the last change
+    reached: frozenset[int] = frozenset()  # batch sizes that reached the target
 
 
 class EpochsModel:
     """Posterior of log Epochs after the runs of a job.
 
     :param slices: runs by slice.
-    :param changes: changes of the data.
-    :param before: the model before the newest run, with the same changes; its result over older slices is used again.
+    :param before: the model before the newest runs; its result over older slices is used again.
+    :param level: of a start that is not cold: mean and sd of its level in advance. Its sizes then have no slope in
+        advance, a run of one epoch is an upper bound, runs vary more, and the level walks in place of changes.
     """
 
     def __init__(
@@ -80,35 +101,75 @@ class EpochsModel:
         default: int,
         max_epochs: float,
         slices: Sequence[Slice],
-        changes: Sequence[Change],
         before: EpochsModel | None = None,
+        level: tuple[float, float] | None = None,
     ) -> None:
+        self._of_start = level is not None
         self.sizes, self._default, self._max_epochs = sizes, default, max_epochs
         self._index = {b: i for i, b in enumerate(sizes)}
         mean, self._shape = prior(sizes, default)
-        self._jumps = {change.since: change.jump for change in changes}
-        start, end = Folded(0, initial(mean, LEVEL_SD**2 + self._shape), Account()), settled(slices)
-        if before is not None and before.sizes == sizes:
-            start = before.newest if before.newest.slices <= end else before.settled
-        first = max(start.slices - OUT_OF_REACH, 0)
-        skipped = dict(enumerate(hopeless(slices[first:]), first))
+        level_sd = LEVEL_SD
+        if level is not None:
+            mean, level_sd = np.full(len(sizes), level[0]), level[1]
+        first = initial(mean, level_sd**2 + self._shape)
+        if self._of_start:
+            first = first._replace(noise=first.noise * START_NOISE)
+        start, end = Folded(0, first, Account()), settled(slices)
+        older = before if before is not None and before.sizes == sizes else None
+        start = older.settled if older else start
+        since = max(start.slices - OUT_OF_REACH, 0)
+        self._skipped = skipped = dict(enumerate(hopeless(slices[since:]), since))
+        self._last = slices[-1] if slices else None
+        if older is not None and older._holds(slices, skipped, end):
+            start = older.newest
         self.settled: Folded = self._fold(start, slices, skipped, end)
         self.newest: Folded = self._fold(self.settled, slices, skipped, len(slices))
-        self._mixed = mixed(self.newest.state)
+        self._state = unchanged(self.newest.state)  # a change counts once it is likelier than not
+        self._mixed = mixed(self._state)
+
+    def _holds(self, slices: Sequence[Slice], skipped: Mapping[int, bool], end: int) -> bool:
+        """Whether what was folded of all slices then is what these show up to ``end``: nothing came to them since."""
+        n = self.newest.slices
+        open_then = range(self.settled.slices, n)
+        return n == end > 0 and slices[n - 1] == self._last and all(skipped[i] == self._skipped[i] for i in open_then)
 
     def _fold(self, start: Folded, slices: Sequence[Slice], skipped: Mapping[int, bool], end: int) -> Folded:
-        begin, state, account = start
+        begin, state, account, changes, before, known = start
         for i in range(begin, end):
             state = next_slice(state) if i else state
-            for run in slices[i].runs:
-                if run.number in self._jumps:
-                    total = account.default_total(self._log_epochs(mixed(state)[0]), self._default)
-                    account = account._replace(default_epochs=total, others={})
-                    state = after_jump(state, self._shape, self._jumps[run.number])
-                if not skipped[i]:
-                    state = observe_run(state, self._index[run.batch_size], run, self._max_epochs)
+            if self._of_start:
+                state = after_change(state, np.array(START_WALK_SD**2))
+            elif not skipped[i] and any(run.batch_size in known for run in slices[i].runs):
+                # a size that runs for the first time may be better or worse by itself
+                before = (*before, Before(i, state, account))[-KEPT:]
+                state = with_change(state, self._shape, i)
+            for run in () if skipped[i] else slices[i].runs:
+                at = self._index[run.batch_size]
+                state = observe_run(state, at, run, self._max_epochs, one_is_most=self._of_start)
+            known |= {run.batch_size for run in slices[i].runs if run.reached}
             account = account.after(slices[i], self._default, self._max_epochs)
-        return Folded(max(begin, end), state, account)
+            found = None if skipped[i] or self._of_start else found_change(state, i)
+            if found is not None:
+                since, state = found
+                was = next(known for known in before if known.slice == since)
+                account = self._account_since(was, slices[since : i + 1])
+                changes, before = (*changes, self._change(unchanged(was.state), state, slices[since : i + 1])), ()
+        return Folded(max(begin, end), state, account, changes, before, known)
+
+    def _account_since(self, was: Before, after: Sequence[Slice]) -> Account:
+        """The account in which what the default would have needed before a change is fixed as it was believed then."""
+        total = was.account.default_total(self._log_epochs(mixed(unchanged(was.state))[0]), self._default)
+        account = was.account._replace(default_epochs=total, others={})
+        for item in after:
+            account = account.after(item, self._default, self._max_epochs)
+        return account
+
+    def _change(self, was: State, now: State, after: Sequence[Slice]) -> Change:
+        """The change between two states: by how much the sizes that ran after it need more epochs."""
+        runs = [run for item in after for run in item.runs]
+        at = [self._index[run.batch_size] for run in runs]
+        jump = float((mixed(now)[0][at] - mixed(was)[0][at]).mean())
+        return Change(runs[0].number, jump, tuple(run.number for run in runs))
 
     def _log_epochs(self, mean: Vector) -> dict[int, float]:
         return dict(zip(self.sizes, mean.tolist(), strict=False))  # the last entry is the difficulty
@@ -117,18 +178,24 @@ class EpochsModel:
         """Epochs that the default would have needed on all slices."""
         return self.newest.account.default_total(self._log_epochs(self._mixed[0]), self._default)
 
-    def predicted(self, b: int, *, same_slice: bool) -> tuple[float, float]:
-        """Mean and variance of log Epochs of a run of b on the newest slice, or on the next one."""
-        i = self._index[b]
-        if not same_slice:
-            return float(self.gp.mean[i]), float(self.gp.run_variance[i])
-        mean, cov, noise = self._mixed
-        return float(mean[i] + mean[-1]), float(cov[i, i] + 2 * cov[i, -1] + cov[-1, -1]) + noise
+    @property
+    def curve(self) -> tuple[Vector, Vector]:
+        """Mean and covariance of c."""
+        mean, cov, _ = self._mixed
+        return mean[:-1], cov[:-1, :-1]
+
+    def among(self, family: Family) -> Self:
+        """The model with what other jobs tell of the curve. For one decision: no run is learnt after it."""
+        found = copy(self)
+        found.__dict__.pop("gp", None)
+        found._state = joined(self._state, family)
+        found._mixed = mixed(found._state)
+        return found
 
     @cached_property
     def gp(self) -> GaussianProcess:
         """Posterior of a run on the next slice."""
-        mean, cov, noise = mixed_on_next_slice(self.newest.state, self._mixed) if self.newest.slices else self._mixed
+        mean, cov, noise = mixed_on_next_slice(self._state, self._mixed) if self.newest.slices else self._mixed
         curve, with_slice, default = cov[:-1, :-1], cov[:-1, -1], self._index[self._default]
         variance = curve.diagonal()
         return GaussianProcess(

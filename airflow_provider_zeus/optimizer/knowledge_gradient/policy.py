@@ -11,7 +11,6 @@ import numpy as np
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Phase, PlannedAttempt, ProfileSample
 from airflow_provider_zeus.optimizer.belief import Belief
-from airflow_provider_zeus.optimizer.drift import SURPRISES
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import (
     HORIZON,
     Choice,
@@ -21,6 +20,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import (
 )
 from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
+from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import KEPT
 from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.optimizer.thompson import start_name
 from airflow_provider_zeus.units import counted
@@ -45,8 +45,15 @@ def recommend(
     :param runs_left: recurrences after this one; None: many.
     :param times: of a job with a deadline or a limit to its slowdown.
     """
-    first, *after = _attempts(DecisionContext.of(job, belief, device, profiles, runs_left, times), held)
-    if belief.changes and belief.age() <= SURPRISES:
+    return with_drift(
+        belief, attempts_of_sizes(DecisionContext.of(job, belief, device, profiles, runs_left, times), held)
+    )
+
+
+def with_drift(belief: Belief, attempts: Attempts) -> Attempts:
+    """The attempts, the first with a sentence about a change of the data that is still new."""
+    first, *after = attempts
+    if belief.changes and belief.age() <= KEPT:
         change = belief.changes[-1]
         trials, factor = change.shown_by, math.exp(change.jump)
         shown_by = f"trial {trials[0]}" if len(trials) == 1 else f"trials {trials[0]} to {trials[-1]}"
@@ -55,7 +62,7 @@ def recommend(
     return first, *after
 
 
-def _attempts(context: DecisionContext, held: str | None) -> Attempts:
+def attempts_of_sizes(context: DecisionContext, held: str | None) -> Attempts:
     """The attempts, without the sentence about the last change of the data."""
     if not context.converged:
         return (_before_convergence(context, held),)
@@ -118,15 +125,15 @@ def _exploratory(context: DecisionContext, predictions: Predictions, choice: Cho
     why = Why.WORTH_IT.of(
         b=b,
         cost=text(float(cost[choice.index])),
-        source=f"from {counted(runs, 'run')}" if runs else "predicted from its neighbours",
+        source=f"from {counted(runs, 'run')}" if runs else context.predicted_from,
         incumbent=incumbent,
         incumbent_cost=text(float(cost[index])),
         later=f"next {later}" if context.horizon >= HORIZON else f"{later} left",
     )
-    why = f"{_until(context, why, choice.give_up_at)} {_hard_slice(context, b)}".strip()
+    why = f"{until(context, why, choice.give_up_at)} {_hard_slice(context, b)}".strip()
     attempt = PlannedAttempt(batch_size=b, phase=Phase.EXPLORE if not runs else Phase.SAMPLE, why=why)
     dearest = None if b in context.epoch_costs else dearest_epoch(predictions, index, choice.index)
-    return _bounded(context, attempt, choice.give_up_at, dearest)
+    return bounded(context, attempt, choice.give_up_at, dearest)
 
 
 def _audit(context: DecisionContext, excess: float, incumbent: int) -> PlannedAttempt:
@@ -140,18 +147,18 @@ def _returning(context: DecisionContext, choice: Choice, incumbent: int) -> Plan
     """An attempt of a batch size that has not run for a window: it may have become cheaper."""
     b = context.all_sizes[choice.index]
     why = Why.RETURNS.of(b=b, window=context.job.window, incumbent=incumbent)
-    why = _until(context, why, choice.give_up_at)
-    return _bounded(context, PlannedAttempt(batch_size=b, phase=Phase.RETURN, why=why), choice.give_up_at)
+    why = until(context, why, choice.give_up_at)
+    return bounded(context, PlannedAttempt(batch_size=b, phase=Phase.RETURN, why=why), choice.give_up_at)
 
 
-def _until(context: DecisionContext, why: str, limit: float) -> str:
+def until(context: DecisionContext, why: str, limit: float) -> str:
     """The reason of a try, with where it ends."""
     if context.belief.plain[1]:
         return Why.TO_ITS_END.of(why=why[:-1])
     return Why.GIVEN_UP_ABOVE.of(why=why[:-1], bound=context.weights.text(limit))
 
 
-def _bounded(
+def bounded(
     context: DecisionContext, attempt: PlannedAttempt, limit: float, dearest: float | None = None
 ) -> PlannedAttempt:
     """The attempt with its bounds, where something can stop it. Eq. KG-31 of docs/knowledge-gradient.md.

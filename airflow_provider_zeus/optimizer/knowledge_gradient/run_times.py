@@ -24,6 +24,7 @@ from airflow_provider_zeus.optimizer.arms import (
     epoch_costs,
     epoch_costs_elsewhere,
     loads,
+    pace,
     profiled_epoch_costs,
 )
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
@@ -41,8 +42,12 @@ class RunTimes(NamedTuple):
     median_s: Mapping[int, float]
     most_s: Mapping[int, float]  # that 95 % of the runs take at most
     first_epoch_s: Mapping[int, float]  # that 95 % of its epochs take at most
+    doubt: Mapping[int, float]  # sd of ln median_s, against that of the fastest known size
+    known: frozenset[int]  # that reached the target and may run
     room_s: float  # until the deadline; infinite where there is none
     fast_s: float  # that the median run may take by ``max_slowdown``; infinite without it
+    slack: float  # ``max_slowdown``; infinite without it
+    pace: float  # how many times as long as the profile says training takes here
 
     @classmethod
     def of(
@@ -55,6 +60,8 @@ class RunTimes(NamedTuple):
     ) -> RunTimes | None:
         """The times as the belief has them; None where no time of an epoch is known on any device."""
         sizes = belief.gp.sizes
+        slower = pace(belief, device, profiles)
+        profiles = [replace(s, time_s=slower * s.time_s) for s in profiles]
         here = epoch_costs(belief, device, profiles, _TIME) | profiled_epoch_costs(belief, device, profiles, _TIME, {})
         elsewhere = epoch_costs_elsewhere(belief, device, _TIME)
         found = predicted(sizes, here, elsewhere, job.default_batch_size, loads(belief, device))
@@ -68,33 +75,45 @@ class RunTimes(NamedTuple):
         median_s = dict(zip(sizes, np.exp(log_s).tolist(), strict=True))
         sds = np.sqrt(belief.gp.run_variance).tolist()
         known = belief.reached - belief.barred(UNKNOWN if device is None else device.model, job.batch_sizes)
-        fastest_s = min((median_s[b] for b in known if b in median_s), default=math.inf)
+        fastest = min(known & median_s.keys(), key=lambda b: (median_s[b], b), default=job.default_batch_size)
+        at, slack = sizes.index(fastest), math.inf if job.max_slowdown is None else job.max_slowdown
+        own = belief.gp.cov.diagonal()  # what these share with the next slice cancels out
+        apart = own + own[at] - belief.gp.cov[at] - belief.gp.cov[:, at] + variance + variance[at]
+        apart[at] = 0.0
         return cls(
             log_epochs=dict(zip(sizes, zip(belief.gp.mean.tolist(), sds, strict=True), strict=True)),
             median_s=median_s,
             most_s=dict(zip(sizes, most.tolist(), strict=True)),
             first_epoch_s=dict(zip(sizes, np.exp(found[0] + Z_SURE * epoch_sd).tolist(), strict=True)),
+            doubt=dict(zip(sizes, np.sqrt(np.maximum(apart, 0.0)).tolist(), strict=True)),
+            known=known & median_s.keys(),
             room_s=room_s,
-            fast_s=math.inf if job.max_slowdown is None else job.max_slowdown * fastest_s,
+            fast_s=slack * median_s[fastest] if known else math.inf,
+            slack=slack,
+            pace=slower,
         )
 
     def slowdown(self, b: int, reserve_s: float = 0.0) -> float:
         """How many times as long as at the highest limit a run of b may take; below 1: it does not end in time.
 
+        A size that has not reached the target may turn out to be the fastest, so it may be as much slower as that one.
+
         :param reserve_s: that has to be left when it ends.
         """
-        return min((self.room_s - reserve_s) / self.most_s[b], self.fast_s / self.median_s[b])
+        slow = self.fast_s / self.median_s[b]
+        return min((self.room_s - reserve_s) / self.most_s[b], slow if b in self.known else max(slow, self.slack))
 
     def fitting(self, sizes: Iterable[int]) -> frozenset[int]:
         """The sizes that end in time."""
         return frozenset(b for b in sizes if self.slowdown(b) >= 1 - 1e-9)
 
     def may_try(self, b: int, incumbent: int) -> bool:
-        """Whether an epoch of b may be tried before the incumbent, and its run is expected to be fast enough."""
+        """Whether an epoch of b may be tried before the incumbent, and its runs may be fast enough."""
         if not self.fitting([incumbent]):
             return True
         begun_s = self.first_epoch_s[b] + self.reserve_s(b, incumbent)
-        return begun_s <= self.room_s and self.median_s[b] <= self.fast_s * (1 + 1e-9)
+        least_s = self.median_s[b] * math.exp(-Z_SURE * self.doubt[b])
+        return begun_s <= self.room_s and least_s <= self.fast_s * (1 + 1e-9)
 
     def reserve_s(self, b: int, incumbent: int) -> float:
         """Time that a try of b leaves for the incumbent [s]: none where it ends in time itself, or nothing does."""
@@ -144,6 +163,7 @@ def _timed(
             reserve_s=reserve_s,
             slowdown=None if math.isinf(slowdown) else max(slowdown, 1.0),
             hurry=hurry,
+            pace=times.pace,
             log_epochs=times.log_epochs[b],
             time_95_s=times.most_s[b],
         ),

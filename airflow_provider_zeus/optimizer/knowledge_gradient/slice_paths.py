@@ -16,7 +16,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, Indi
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
     CORRELATION,
     State,
-    after_jump,
+    after_change,
     initial,
     next_slice,
     observe_run,
@@ -83,7 +83,7 @@ def _filtered(
         state = next_slice(state) if i else state
         jump = next((jumps[run.number] for run in item.runs if run.number in jumps), None)
         if jump is not None and i:
-            before, state = state.cov[0], after_jump(state, shape, jump)
+            before, state = state.cov[0], after_change(state, LEVEL_SD**2 + jump**2 * shape)
             added[i] = (state.cov[0] - before)[:-1, :-1]
         for run in () if skipped[i] else item.runs:
             state = observe_run(state, index[run.batch_size], run, max_epochs)

@@ -164,6 +164,8 @@ def _controls(trials: list[Trial], *, may_edit: bool, named: bool) -> Controls:
     dag_id, job_id = newest.origin.dag_id, newest.job_id
     live, changed = reading.live_settings(job_id)
     store, job, cost = reading.open_log(), overview_view.readable_job(newest, live), None
+    if job is not None and not job.chooses_size:
+        raise HTTPException(409, 'The runs of this job have no batch size. mode="measure" in its task sets no limit.')
     if may_edit and store is not None and job is not None:  # what a run of the default is expected to cost
         log, profiles = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS))
         table = belief_table(log, job, profiles=profiles)

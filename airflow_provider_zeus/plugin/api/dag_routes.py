@@ -11,7 +11,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response  # noqa: 
 
 from airflow_provider_zeus.airflow_compat import BaseUser, GetUserDep
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.model.trial import Trial, newest_device
 from airflow_provider_zeus.operators.config import next_of
 from airflow_provider_zeus.plugin.api import action_routes, auth, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
@@ -87,8 +87,7 @@ def dag_charts(user: GetUserDep, dag_id: str, job_id: str | None = None) -> Any:
     def make(store: Store, trials: list[Trial], analysis: JobAnalysis | ZeusJob, factors: prices.Factors) -> Any:
         more = reading.has_older(store, dag_id, trials[0].job_id)
         if isinstance(analysis, ZeusJob):
-            where = next((t.observation.where for t in reversed(trials) if t.observation.where), None)
-            profile = store.profile(trials[-1].job_id, where, analysis.job_version) if where else []
+            profile = store.profile(trials[-1].job_id, newest_device(trials), analysis.job_version)
             measured = MeasuredLog(trials, analysis, factors, more, profile)
             return {"note": None} | pages.content("measured", measured, slow=True)
         hours = reading.kept_signals(store, analysis.log.job, time.time())

@@ -9,13 +9,15 @@ from typing import Any
 from fastapi import APIRouter, HTTPException  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import BaseUser, GetUserDep
-from airflow_provider_zeus.model.trial import newest_here
+from airflow_provider_zeus.hooks.zeus import about_dags
+from airflow_provider_zeus.hooks.zeus import month_saved as saved_of_job
+from airflow_provider_zeus.model.trial import newest_device, newest_here
 from airflow_provider_zeus.plugin.api import auth, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views import months_view, overview_state, overview_view, pages, prices
-from airflow_provider_zeus.reports.months import PeriodSum, SavedDraws, month_bounds, month_of, saved_between
+from airflow_provider_zeus.reports.months import PeriodSum, SavedDraws, month_bounds, month_of
 from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api")
@@ -40,7 +42,7 @@ def jobs(user: GetUserDep) -> Any:
     if store is None:
         return answer | {"note": words.without_log(missing) or overview_view.NO_JOBS}
     live = reading.live_settings_of({t.job_id for t in trials if t.origin.dag_id in allowed})
-    rows = overview_view.rows(trials, allowed, live, time.time(), reading.about_dags(allowed))
+    rows = overview_view.rows(trials, allowed, live, time.time(), about_dags(allowed))
     damaged = words.left_out([damage for damage in damages if damage.dag_id in allowed])
     left_out = " ".join(filter(None, (damaged, words.without_log(missing))))
     note = None if rows else left_out or overview_view.NO_JOBS
@@ -59,9 +61,7 @@ def job_saved(dag_id: str, job_id: str, user: GetUserDep) -> Any:
     if job is None:
         return overview_view.unreadable()
     if not job.chooses_size:
-        where = next((t.observation.where for t in reversed(trials) if t.observation.where), None)
-        profile = store.profile(job_id, where, job.job_version) if where else []
-        return overview_view.measured(job, trials, profile)
+        return overview_view.measured(job, trials, store.profile(job_id, newest_device(trials), job.job_version))
     dataset, profiles = reading.learned(store, dag_id, job, trials)
     return overview_view.saved(trials, dataset, profiles, all_of=not reading.has_older(store, dag_id, job_id))
 
@@ -72,7 +72,8 @@ def month(user: GetUserDep, month: str | None = None) -> Any:
     """What all jobs of the DAGs whose runs this user may read spent in a calendar month (UTC), and by month before."""
     months, store = _months(month), reading.open_log()
     sums = _readable(user, store, month_bounds(months[-1], len(months))) if store else []
-    return months_view.month_answer(sums, months, prices.configured())
+    about = about_dags({s.dag_id for s in sums if s.period == len(months) - 1})
+    return months_view.month_answer(sums, months, prices.configured(), about)
 
 
 @router.get("/months/saved")
@@ -93,14 +94,8 @@ def month_saved(user: GetUserDep, month: str | None = None) -> Any:
         nonlocal worked_s
         start_s = time.monotonic()
         try:
-            trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS)
-            job = overview_view.readable_job(newest_here(trials), store.settings(job_id)) if trials else None
-            if job is None:
-                return "no run of it can be read here"
-            if not job.chooses_size:
-                return "its runs are measured as they are"
-            dataset, profiles = reading.learned(store, dag_id, job, trials)
-            return saved_between((dag_id, job_id), dataset, profiles, bounds[0], bounds[-1])
+            known = partial(reading.beliefs.with_belief, (store.identity, dag_id, job_id))
+            return saved_of_job(store, dag_id, job_id, bounds[0], bounds[-1], known)
         finally:
             worked_s += time.monotonic() - start_s
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from airflow_provider_zeus.airflow_compat import Connection, DagModel, DagTag, XComModel, create_session
+from airflow_provider_zeus.airflow_compat import Connection, DagModel, XComModel, create_session
 from airflow_provider_zeus.errors import SignalError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.operators.mixins import WAIT
 from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, learn, prior
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
-from airflow_provider_zeus.plugin.views.overview_view import DagAbout, Live
+from airflow_provider_zeus.plugin.views.overview_view import Live
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.signals.reading import CONNECTIONS, KEPT_S, ReadOnlyKeeper, signal_series
 from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
@@ -98,7 +98,7 @@ class BeliefCache:
         return replace(log, folded=belief)
 
 
-_beliefs = BeliefCache()
+beliefs = BeliefCache()
 
 
 def open_log() -> Store | None:
@@ -142,28 +142,8 @@ def learned(
     ``trials``: at least one.
     """
     job_id = trials[-1].job_id
-    dataset = _beliefs.with_belief((store.identity, dag_id, job_id), as_dataset(trials, job))
-    return dataset, [] if dataset.where is None else store.profile(job_id, dataset.where, job.job_version)
-
-
-def about_dags(dag_ids: Collection[str]) -> dict[str, DagAbout]:
-    """Tags and owners of DAGs, as Airflow's database has them; empty where it cannot be read."""
-    import sqlalchemy as sa
-
-    try:
-        with create_session() as session:
-            tags: dict[str, list[str]] = {}
-            for dag_id, name in session.execute(sa.select(DagTag.dag_id, DagTag.name).order_by(DagTag.name)):
-                tags.setdefault(dag_id, []).append(name)
-            owners = session.execute(sa.select(DagModel.dag_id, DagModel.owners)).all()
-    except sa.exc.SQLAlchemyError:
-        log.warning("Tags and owners of DAGs cannot be read.", exc_info=True)
-        return {}
-    return {
-        dag_id: DagAbout(tags.get(dag_id, []), [name.strip() for name in (names or "").split(",") if name.strip()])
-        for dag_id, names in owners
-        if dag_id in dag_ids
-    }
+    dataset = beliefs.with_belief((store.identity, dag_id, job_id), as_dataset(trials, job))
+    return dataset, store.profile(job_id, dataset.where, job.job_version)
 
 
 def present_dags(dag_ids: Collection[str]) -> set[str]:

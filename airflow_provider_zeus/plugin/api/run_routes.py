@@ -104,8 +104,7 @@ def _trials(store: Store | None, dag_id: str, run_id: str) -> tuple[list[Trial],
 
 
 def _profile(store: Store, trial: Trial) -> list[ProfileSample]:
-    where = trial.observation.where
-    return [] if where is None else store.profile(trial.job_id, where, trial.spec["job_version"])
+    return store.profile(trial.job_id, trial.observation.where, trial.spec["job_version"])
 
 
 def saving_of(

@@ -6,12 +6,17 @@ the theme and shows a point's ``tip`` as its tooltip.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 COLOURS = ("#3b82f6", "#b45309", "#0d9488", "#db2777", "#8b5cf6", "#15803d", "#dc2626", "#64748b")
+GREY = COLOURS[7]
 LINE = "#8a8f98"
 SHADE = "#8a8f9840"  # behind a line that must stay readable
+INTERVAL = "90 % interval"
+ROW_PX = 14  # height of a label
 
 Option = dict[str, Any]
 
@@ -19,14 +24,33 @@ Option = dict[str, Any]
 def scale(most: float, unit: str) -> tuple[float, str]:
     """The unit of an axis up to ``most`` [J or s]: its size, by which values are divided, and its name.
 
-    :param unit: "J" of a cost, "Wh" of an energy, "s" of a time.
+    :param unit: "J" of an energy or a cost, "s" of a time.
     """
     scales = {
-        "J": ((1e9, 1e9, "GJ"), (1e6, 1e6, "MJ"), (1e3, 1e3, "kJ"), (0.0, 1.0, "J")),  # from so much on, size, name
-        "Wh": ((3.6e5, 3.6e6, "kWh"), (0.0, 3600.0, "Wh")),
+        "J": ((3.6e5, 3.6e6, "kWh"), (0.0, 3600.0, "Wh")),  # from so much on, size, name
         "s": ((3600.0, 3600.0, "h"), (60.0, 60.0, "min"), (0.0, 1.0, "s")),
     }[unit]
     return next(((size, name) for least, size, name in scales if most >= least), scales[-1][1:])
+
+
+def size_colour(batch_size: int | None) -> str:
+    """The colour of a batch size, the same in all charts of all jobs; that of a task without one.
+
+    Eight powers of two in a row have eight colours; a size between two of them has a mixture of theirs.
+    """
+    octaves = math.log2(batch_size or 32) - 5  # 32 has the first one
+    mixed = octaves % 1
+    low, high = (COLOURS[math.floor(octaves + step) % len(COLOURS)] for step in (0, 1))
+    pairs = [(int(low[i : i + 2], 16), int(high[i : i + 2], 16)) for i in (1, 3, 5)]
+    parts = (round(math.sqrt((1 - mixed) * a**2 + mixed * b**2)) for a, b in pairs)  # as light mixes: no darker
+    return "#" + "".join(f"{part:02x}" for part in parts)
+
+
+def colours_of(sizes: Sequence[int | None]) -> list[str]:
+    """Colours of series by their batch sizes; by their order where two have one size."""
+    if len(set(sizes)) == len(sizes):
+        return [size_colour(size) for size in sizes]
+    return [COLOURS[i % len(COLOURS)] for i in range(len(sizes))]
 
 
 def number(value: float) -> float:
@@ -42,6 +66,22 @@ def watts(power_w: float | None) -> str:
 def hollow(colour: str) -> Option:
     """The style of a symbol that is drawn as an outline."""
     return {"color": "transparent", "borderColor": colour, "borderWidth": 2}
+
+
+def label_rows(at: Sequence[tuple[float, float, int]]) -> list[int]:
+    """By how many rows the label of each point is raised, so that none covers one that stands before it in the list.
+
+    The build of ECharts that the page uses lacks ECharts' own layout of labels.
+
+    :param at: the points, in pixels to the right and upwards, and the numbers that label them.
+    """
+    rows, placed = list[int](), list[tuple[float, float, int]]()
+    for x, y, number in at:
+        wide_px = 7 * len(str(number)) + 4
+        near = [b for a, b, px in placed if abs(x - a) < (wide_px + px) / 2]
+        rows.append(next(n for n in count() if all(abs(y + ROW_PX * n - b) >= ROW_PX for b in near)))
+        placed.append((x, y + ROW_PX * rows[-1], wide_px))
+    return rows
 
 
 def plain(text: str) -> str:
@@ -61,9 +101,9 @@ def line(name: str, colour: str, data: Sequence[object], dash: str = "solid", wi
     }
 
 
-def bars(name: str, n: int, data: Sequence[object]) -> Option:
-    """Series ``n`` of stacked bars."""
-    style = {"color": COLOURS[n % len(COLOURS)]}
+def bars(name: str, colour: str, data: Sequence[object]) -> Option:
+    """A series of stacked bars."""
+    style = {"color": colour}
     return {"type": "bar", "name": name, "stack": "all", "barMaxWidth": 64, "itemStyle": style, "data": list(data)}
 
 
@@ -78,7 +118,7 @@ def value_axis(name: str, gap_px: int, **more: Any) -> Option:
 
 
 def interval_band(
-    name: str, ends: Sequence[tuple[int, float | None, float | None]], size: float, *, step: str | None = None
+    ends: Sequence[tuple[int, float | None, float | None]], size: float, *, step: str | None = None
 ) -> list[Option]:
     """Intervals (index, low, high) as two stacked lines: an invisible lower end, and the filled width above it.
 
@@ -87,13 +127,13 @@ def interval_band(
     known = [(i, low, high) for i, low, high in ends if low is not None and high is not None]
     if all(low == high for _, low, high in known):
         return []
-    hidden: Option = {"type": "line", "symbol": "none", "silent": True, "stack": name, "stackStrategy": "all"}
+    hidden: Option = {"type": "line", "symbol": "none", "silent": True, "stack": INTERVAL, "stackStrategy": "all"}
     hidden |= {"lineStyle": {"opacity": 0}, **({} if step is None else {"step": step})}
     below = {**hidden, "name": "", "data": [[i, number(low / size)] for i, low, _ in known]}
     width = [[i, number((high - low) / size)] for i, low, high in known]
     return [
         below,
-        {**hidden, "name": name, "itemStyle": {"color": SHADE}, "areaStyle": {"color": SHADE}, "data": width},
+        {**hidden, "name": INTERVAL, "itemStyle": {"color": SHADE}, "areaStyle": {"color": SHADE}, "data": width},
     ]
 
 

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Phase
-from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, Option, base, line, number, scale, scatter
+from airflow_provider_zeus.plugin.charts.chart_parts import (
+    GREY,
+    INTERVAL,
+    Option,
+    base,
+    line,
+    number,
+    scale,
+    scatter,
+    size_colour,
+)
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Chart, Table
 from airflow_provider_zeus.reports.belief_table import BatchSizeStatus
 from airflow_provider_zeus.reports.belief_table import BeliefTable as Beliefs
 
-BELIEVED, OBSERVED, INTERVAL = "believed", "observed", "90 % interval"
+BELIEVED, OBSERVED = "believed", "observed"
 STANDINGS = {
     BatchSizeStatus.INCUMBENT: "in use",
     BatchSizeStatus.CONVERGED: "reached the target",
@@ -23,8 +33,11 @@ STANDINGS = {
 }
 
 
-def belief_chart(beliefs: Beliefs) -> Chart:
-    """Chart of cost by batch size: the believed cost with its interval, the observed cost of each run."""
+def belief_chart(beliefs: Beliefs, name: str) -> Chart:
+    """Chart of cost by batch size: the believed cost with its interval, the observed cost of each run.
+
+    :param name: of the cost: ``words.cost_name``.
+    """
     title = "Belief per batch size"
     table = _table(title, beliefs)
     costs = [row.believed.cost for row in beliefs.lines]
@@ -51,12 +64,14 @@ def belief_chart(beliefs: Beliefs) -> Chart:
         if value is not None:
             tip = f"batch size {row.batch_size}, {STANDINGS[row.standing]}\n"
             tip += f"believed {text(value)}\n{between(row.believed.cost, beliefs.unit)}"
-            believed.append({"value": [i, number(value / size)], "tip": tip})
+            style = {"color": size_colour(row.batch_size)}
+            believed.append({"value": [i, number(value / size)], "tip": tip, "itemStyle": style})
         if low is not None and high is not None and low > 0:  # a vertical line; "-" is the gap to the next one
             whiskers += [[i, number(low / size)], [i, number(high / size)], [i, "-"]]
         for typical, cost in zip(row.typical, row.observed, strict=True):
             tip = f"batch size {row.batch_size}\ncost {text(cost)}\non a typical slice {text(typical)}"
-            observed.append({"value": [i, number(typical / size)], "tip": tip})
+            faint: Option = {"color": size_colour(row.batch_size), "opacity": 0.7}
+            observed.append({"value": [i, number(typical / size)], "tip": tip, "itemStyle": faint})
     wide = max(ends) > 20 * min(ends)  # then the axis is logarithmic
     option = base(
         grid={"left": 64, "right": 24, "top": 36, "bottom": 72},
@@ -70,12 +85,12 @@ def belief_chart(beliefs: Beliefs) -> Chart:
                 f"{row.batch_size}{' ★' if row.standing is BatchSizeStatus.INCUMBENT else ''}" for row in beliefs.lines
             ],
         },
-        yAxis={"type": "log" if wide else "value", "name": f"cost [{unit}]", **({} if wide else {"min": 0})},
+        yAxis={"type": "log" if wide else "value", "name": f"{name} [{unit}]", **({} if wide else {"min": 0})},
         series=[
             # beside the belief
-            scatter(OBSERVED, 7, {"color": COLOURS[7], "opacity": 0.7}, observed) | {"symbolOffset": [16, 0]},
-            line(INTERVAL, COLOURS[0], whiskers) | {"silent": True, "symbol": "rect", "symbolSize": [14, 2]},
-            scatter(BELIEVED, 13, {"color": COLOURS[0], "opacity": 1}, believed, symbol="diamond"),
+            scatter(OBSERVED, 7, {"color": GREY, "opacity": 0.7}, observed) | {"symbolOffset": [16, 0]},
+            line(INTERVAL, GREY, whiskers) | {"silent": True, "symbol": "rect", "symbolSize": [14, 2]},
+            scatter(BELIEVED, 13, {"color": GREY, "opacity": 1}, believed, symbol="diamond"),
         ],
     )
     return Chart(title=title, option=option, text=_summary(beliefs), note=note, table=table)

@@ -4,36 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.plugin.charts.chart_parts import (
-    COLOURS,
+    INTERVAL,
     LINE,
+    ROW_PX,
     Option,
     base,
     hollow,
     interval_band,
+    label_rows,
     line,
     mark_lines,
     number,
     plain,
     scale,
     scatter,
+    size_colour,
 )
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.dag_known import HistoryBreak, RunKey
 from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Table
-from airflow_provider_zeus.units import cost_text, counted
+from airflow_provider_zeus.units import counted
 
 NOT_NEEDED = "not needed"
 LARGE = 120  # runs above which there is a slider
-LEGEND = (
-    "Colour, and number where it changes: batch size of the run's last attempt. Filled: exploited. Hollow: explored. "
-    "Diamond: an attempt before it was given up. Triangle: no model was kept."
-)
-
-MEASURED = "Each point is a run, measured as it is. Triangle: it failed."
+CROSS = "path://M0,0L10,10M10,0L0,10"
+MARKS = {  # symbols of points, by what they say
+    CROSS: "Cross: missed its target.",
+    "triangle": "Triangle: failed, or kept no model.",
+    "diamond": "Diamond: a try that was given up, with what it took.",
+    "rect": "Square: from the earlier model.",
+    "roundRect": "Round square: from the earlier model, shrunk.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +62,11 @@ def charted(rows: Sequence[RunRow]) -> list[RunRow]:
 
     Runs that were not needed are among them where another row is.
     """
-    known = [r for r in rows if r.cost.value is not None and r.state not in (State.RUNNING.value, State.NO_DATA.value)]
-    return [r for r in reversed(rows) if known and (is_idle(r) or (r in known and r.unit == known[0].unit))]
+    none = (State.RUNNING.value, State.NO_DATA.value)
+    units = [None if r.cost.value is None or r.state in none else r.unit for r in rows]
+    newest = next(filter(None, units), None)
+    shown = [row for row, unit in zip(rows, units, strict=True) if newest and (is_idle(row) or unit == newest)]
+    return shown[::-1]
 
 
 def is_idle(row: RunRow) -> bool:
@@ -64,11 +74,11 @@ def is_idle(row: RunRow) -> bool:
     return row.state == State.NOT_NEEDED.value
 
 
-def left_out(rows: Sequence[RunRow]) -> str:
-    """A sentence on the rows that :func:`charted` leaves out; empty where there are none."""
+def left_out(rows: Sequence[RunRow], shown: Sequence[RunRow]) -> str:
+    """A sentence on the rows that are not shown; empty where there are none. ``shown``: by :func:`charted`."""
     running = sum(r.state == State.RUNNING.value for r in rows)
     empty = sum(r.state == State.NO_DATA.value for r in rows)
-    others = len(rows) - running - empty - len(charted(rows))
+    others = len(rows) - running - empty - len(shown)
     parts = [f"{counted(running, 'run')} still running"] if running else []
     parts += [f"{counted(empty, 'run')} without data"] if empty else []
     parts += [f"{counted(others, 'run')} whose cost is not known in this unit"] if others else []
@@ -76,27 +86,32 @@ def left_out(rows: Sequence[RunRow]) -> str:
 
 
 def cost_chart(
-    rows: Sequence[RunRow], curves: Sequence[ComparisonCurve] = (), breaks: Sequence[HistoryBreak] = ()
+    rows: Sequence[RunRow],
+    name: str,
+    curves: Sequence[ComparisonCurve] = (),
+    breaks: Sequence[HistoryBreak] = (),
 ) -> Chart:
     """Chart of cost over runs, with a point per run in the colour of its batch size.
 
     :param rows: newest first, as ``costs.rows_of`` gives them.
+    :param name: of the cost: ``words.cost_name``.
     :param curves: in the unit of the newest row.
     """
     title, shown = "Cost of each run", charted(rows)
     if not shown:
-        return Chart(title=title, note=f"No run of known cost yet. {left_out(rows)}".strip())
+        return Chart(title=title, note=f"No run of known cost yet. {left_out(rows, shown)}".strip())
     keys = [row_key(row) for row in shown]
     curves = [curve for curve in curves if any(key in curve.values for key in keys)]
     drawn = [v for curve in curves for key in keys if (v := curve.values.get(key)) is not None]
     highest = max([row.cost.value or 0.0 for row in shown] + [v.high or v.value or 0.0 for v in drawn])
     size, unit = scale(highest, shown[0].unit)
-    few, sizes = len(shown) <= 40, sorted({_size(row) for row in shown}, key=lambda size: size or 0)
-    colours = {b: COLOURS[i % len(COLOURS)] for i, b in enumerate(sizes)}
-    points = [
-        _point(i, row, size, colours[_size(row)], labelled=few and (i == 0 or _size(row) != _size(shown[i - 1])))
-        for i, row in enumerate(shown)
+    changes = [i for i, row in enumerate(shown) if i == 0 or _size(row) != _size(shown[i - 1])]
+    step_px, high_px = 440.0 / len(shown), 120.0  # of the smallest such chart without its margins
+    at = [
+        (step_px * i, high_px * (shown[i].cost.value or 0.0) / (highest or 1.0), _size(shown[i]) or 0) for i in changes
     ]
+    rows_up = dict(zip(changes, label_rows(at), strict=True)) if len(shown) <= 40 else {}
+    points = [_point(i, row, size, name, rows_up.get(i)) for i, row in enumerate(shown)]
     trained = [row for row in shown if not is_idle(row)]
     chosen = [row for row in trained if _size(row) is not None]
     trained_points = [point for row, point in zip(shown, points, strict=True) if not is_idle(row)]
@@ -106,34 +121,57 @@ def cost_chart(
         at = [p["value"] for p, row in zip(trained_points, trained, strict=True) if row.source.text == source]
         path = line("", LINE, at) | {"silent": True, "lineStyle": {"color": LINE, "width": 1, "opacity": 0.6}}
         series.append(path)
-    series += _dots(trained, trained_points, colours, several=len(sources) > 1)
+    series += _dots(trained, trained_points, several=len(sources) > 1)
     idle = [{"value": [i, 0], "tip": plain(f"{label(r)}\n{r.state_why}")} for i, r in enumerate(shown) if is_idle(r)]
     series += [scatter(NOT_NEEDED, 9, hollow(LINE), idle, symbol="diamond")] if idle else []
     for curve in curves:
         series += _comparison(curve, keys, size)
     if marks := [(keys.index(each.run), each.label) for each in breaks if each.run in keys]:
         series.append(vertical_lines(marks))
-    option = over_runs(shown, f"cost [{unit}]", series, zero=True, right=110 if curves else 24)
-    dots = [s["name"] for s in series if s["type"] == "scatter" and s["name"]]
-    option["legend"]["data"] = [*dots, *(curve.name for curve in curves)]
-    note = " ".join([LEGEND if chosen else MEASURED, *(each.text for each in breaks), left_out(rows)]).strip()
+    option = over_runs(shown, f"{name} [{unit}]", series, zero=True, right=110 if curves else 24)
+    if not chosen and len(option["legend"]["data"]) == 1:
+        option["legend"]["data"], option["grid"]["bottom"] = [], option["grid"]["bottom"] - 28
+    legend = ["Colour and number: batch size." if chosen else "Each point is a run, measured as it is."]
+    legend += ["Filled: the best known, or one that was set. Hollow: exploring."] if chosen else []
+    legend += [said for symbol, said in MARKS.items() if any(p["symbol"] == symbol for p in trained_points)]
+    note = " ".join([*legend, *(each.text for each in breaks), left_out(rows, shown)]).strip()
+
+    def told(row: RunRow) -> str:
+        return row.cost.text + (f" with batch size {_size(row)}" if chosen else "")
+
     cheap, newest = min(trained, key=lambda r: r.cost.value or 0.0), trained[-1]
-    explored = f", {sum(r.explored for r in trained)} of them explored" if chosen else ""
+    explored = f", {sum(r.explored for r in trained)} of them exploring" if chosen else ""
     text = (
-        f"Cost of {counted(len(trained), 'run')}, oldest first{explored}. Newest: {newest.cost.text}{_with(newest)}. "
-        f"Cheapest: {cheap.cost.text}{_with(cheap)}. The table holds the same figures."
+        f"Cost of {counted(len(trained), 'run')}, oldest first{explored}. Newest: {told(newest)}. Cheapest: "
+        f"{told(cheap)}. The table holds the same figures."
     )
     return Chart(title=title, option=option, text=text, note=note, table=_table(title, shown, keys, curves))
 
 
 def over_runs(shown: Sequence[RunRow], axis: str, series: Sequence[Option], *, zero: bool, right: int = 24) -> Option:
     """An ECharts option whose horizontal axis is the runs, oldest first. ``zero``: the vertical axis starts at 0."""
-    large = len(shown) > LARGE
+    large, marked = len(shown) > LARGE, any("markLine" in s for s in series)  # a mark's label is above the chart
+    names = [s["name"] for s in series if s["name"]]
+    if INTERVAL in names:  # it is drawn before the line that it is of, and named after it
+        first = names.index(INTERVAL)
+        names[first : first + 2] = reversed(names[first : first + 2])
     option = base(
-        grid={"left": 64, "right": right, "top": 46, "bottom": 92 if large else 64},
-        legend={"type": "scroll", "bottom": 0, "data": [s["name"] for s in series if s["name"]]},
+        grid={"left": 64, "right": right, "top": 46 if marked else 30, "bottom": 92 if large else 64},
+        legend={
+            "type": "scroll",
+            "bottom": 0,
+            "itemWidth": 18,
+            "itemGap": 6,
+            "data": [{"name": name, "icon": "rect"} if name == INTERVAL else name for name in names],
+        },
         xAxis={"type": "category", "data": [label(row) for row in shown], "axisLabel": {"hideOverlap": True}},
-        yAxis={"type": "value", "name": axis, "nameGap": 28, **({"min": 0} if zero else {})},
+        yAxis={
+            "type": "value",
+            "name": axis,
+            "nameGap": 28 if marked else 12,
+            "boundaryGap": [0, "8%"],  # room for the label of the highest point, below the axis' name
+            **({"min": 0} if zero else {}),
+        },
         series=list(series),
     )
     if large:
@@ -148,92 +186,83 @@ def vertical_lines(at: Sequence[tuple[int, str]]) -> Option:
 
 
 def _table(title: str, shown: Sequence[RunRow], keys: Sequence[RunKey], curves: Sequence[ComparisonCurve]) -> Table:
-    def text(estimate: Estimate | None, unit: str) -> str:
+    def text(estimate: Estimate | None, row: RunRow) -> str:
         if estimate is None or estimate.value is None:
             return "–"
-        value, low, high = estimate.value, estimate.low, estimate.high
-        if low is None or high is None or low == high:
-            return cost_text(value, unit)
-        return f"{cost_text(value, unit)} ({cost_text(low, unit)} to {cost_text(high, unit)})"
+        ends = (estimate.value, estimate.low, estimate.high)
+        value, low, high = (words.cost(v or 0.0, row.unit, row.energy.value).text for v in ends)
+        return value if estimate.low is None or estimate.low == estimate.high else f"{value} ({low} to {high})"
 
     found = [
         [
             label(row),
             words.size(_size(row)),
-            "–" if is_idle(row) or _size(row) is None else "explored" if row.explored else "exploited",
+            "–" if is_idle(row) or _size(row) is None else "yes" if row.explored else "no",
             NOT_NEEDED if is_idle(row) else row.cost.text,
-            *(text(curve.values.get(key), row.unit) for curve in curves),
+            *(text(curve.values.get(key), row) for curve in curves),
             row.source.text,
         ]
         for row, key in zip(reversed(shown), reversed(keys), strict=True)
     ]
-    columns = ["Run", "Batch size", "Explored", "Cost", *(curve.name for curve in curves), "Source"]
+    columns = ["Run", "Batch size", "Exploring", "Cost", *(curve.name for curve in curves), "Source"]
     numeric = [False, True, False, True, *(True for _ in curves), False]
     return Table(caption=title, columns=columns, numeric=numeric, rows=found)
 
 
-def _point(i: int, row: RunRow, size: float, colour: str, *, labelled: bool) -> Option:
+def _point(i: int, row: RunRow, size: float, name: str, row_up: int | None) -> Option:
+    """``row_up``: by how many rows its label is raised; None: it has none."""
     given_up = State.GIVEN_UP.value in [tried.state for tried in row.attempts[:-1]]
     with_model = row.state in [state.value for state in State if state.kept_model or state is State.DONE]
-    symbol = "triangle" if not with_model else "diamond" if given_up else "circle"
+    usual = {Start.WARM.value: "rect", Start.SHRUNK.value: "roundRect"}.get(row.attempts[-1].start or "", "circle")
+    missed = row.state == State.EXHAUSTED.value
+    symbol = CROSS if missed else "triangle" if not with_model else "diamond" if given_up else usual
     sizes = ", ".join(f"{words.size(t.batch_size)} ({t.state_text})" for t in row.attempts)
     lines = [
         label(row),
-        f"cost {row.cost.text} ({row.cost.exact})",
+        *([f"{name} {row.cost.text}"] if name not in ("energy", "time") else []),
         f"energy {row.energy.text}, time {row.time.text}",
         f"batch size {sizes}" if _size(row) is not None else row.state_text,
         f"{row.phase}, power limit {row.limit.text}, {row.source.text}",
     ]
     value = [i, number((row.cost.value or 0.0) / size)]
     point: Option = {"value": value, "tip": plain("\n".join(lines)), "symbol": symbol}
-    if row.explored:
-        point["itemStyle"] = hollow(colour)
-    named = labelled and _size(row) is not None
-    return {**point, "label": {"show": True, "formatter": str(_size(row))}} if named else point
+    if row.explored or missed:
+        point["itemStyle"] = hollow(size_colour(_size(row)))
+    if row_up is not None and row_up < 2 and _size(row) is not None:
+        point["label"] = {"show": True, "formatter": str(_size(row)), "offset": [0, -ROW_PX * row_up]}
+    return point
 
 
 def _comparison(curve: ComparisonCurve, keys: Sequence[RunKey], size: float) -> list[Option]:
     """A comparison as a line, with its intervals as a band."""
     found = [(i, curve.values[key]) for i, key in enumerate(keys) if key in curve.values]
-    band = interval_band(f"{curve.name}, 90 %", [(i, v.low, v.high) for i, v in found], size, step="middle")
+    band = interval_band([(i, v.low, v.high) for i, v in found], size, step="middle")
     data = [[i, number((v.value or 0.0) / size)] for i, v in found]
     # the default's line is mostly the upper one: the names of two lines that meet stay apart
     apart = [0, 8 if curve.dash == "dotted" else -8]
-    label = {"show": True, "formatter": curve.name.partition(",")[0], "offset": apart}
+    label = {"show": True, "formatter": curve.name.partition(" at ")[0], "offset": apart}
     return [*band, line(curve.name, LINE, data, curve.dash) | {"silent": True, "step": "middle", "endLabel": label}]
 
 
-def _dots(
-    shown: Sequence[RunRow], points: Sequence[Option], colours: Mapping[int | None, str], *, several: bool
-) -> list[Option]:
+def _dots(shown: Sequence[RunRow], points: Sequence[Option], *, several: bool) -> list[Option]:
     """The points by batch size, and by energy source where there are several."""
     groups: dict[tuple[int | None, str], list[Option]] = {}
     for row, point in zip(shown, points, strict=True):
         groups.setdefault((_size(row), row.source.text if several else ""), []).append(point)
-    px = 11 if len(shown) <= LARGE else 7
-    return [
-        scatter(
-            f"{_name(size)} ({source})" if source else _name(size), px, {"color": colours[size], "opacity": 1}, data
-        )
-        | {"label": {"position": "top"}}
-        for (size, source), data in sorted(groups.items(), key=lambda group: (group[0][0] or 0, group[0][1]))
-    ]
+    px, found = 11 if len(shown) <= LARGE else 7, list[Option]()
+    for (size, source), data in sorted(groups.items(), key=lambda group: (group[0][0] or 0, group[0][1])):
+        name = ("measured" if size is None else str(size)) + (f" ({source})" if source else "")
+        style = {"color": size_colour(size), "opacity": 1}
+        found.append(scatter(name, px, style, data) | {"label": {"position": "top"}})
+    return found
 
 
 def _size(row: RunRow) -> int | None:
     return row.attempts[-1].batch_size
 
 
-def _name(size: int | None) -> str:
-    """Of the points of a batch size."""
-    return "measured" if size is None else str(size)
-
-
-def _with(row: RunRow) -> str:
-    return "" if _size(row) is None else f" with batch size {_size(row)}"
-
-
 def label(row: RunRow) -> str:
-    """Label of a run on an axis: its slice of the data, else its id."""
+    """Label of a run on an axis: its slice of the data, else when it began (UTC)."""
     mapped = "" if row.map_index is None else f" [{row.map_index}]"
-    return plain(f"{row.slice_text or row.run_id}{mapped}"[:80])
+    began = f"{datetime.fromtimestamp(row.began_at, UTC):%Y-%m-%d %H:%M}"
+    return plain(f"{row.slice_text or began}{mapped}"[:80])

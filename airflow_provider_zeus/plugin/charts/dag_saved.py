@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, interval_band, line, number, plain, scale
 from airflow_provider_zeus.plugin.charts.dag_charts import label, over_runs, row_key, vertical_lines
+from airflow_provider_zeus.plugin.text import saved_text, words
 from airflow_provider_zeus.plugin.views.dag_known import run_key
 from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Table
 from airflow_provider_zeus.reports.savings import Savings
-from airflow_provider_zeus.units import cost_text
 
-SUM, BAND, EXPLORED = "saved so far", "90 % interval", "spent on exploration so far"
+SUM, EXPLORED = "saved so far", "spent on exploration so far"
 
 
 class _Sum(NamedTuple):
@@ -26,19 +26,13 @@ class _Sum(NamedTuple):
     explored: float | None
 
 
-def saved_chart(saving: Savings, rows: Sequence[RunRow]) -> Chart:
+def saved_chart(saving: Savings, rows: Sequence[RunRow], cost_name: str) -> Chart:
     """Chart of the sum saved against the default batch size at full power; below 0 it is a loss.
 
     :param rows: newest first, all runs of ``saving`` among them.
+    :param cost_name: ``words.cost_name``.
     """
     title, unit = "Sum saved", saving.cost.unit
-
-    def told(s: _Sum) -> str:
-        explored = "exploration not known" if s.explored is None else f"exploration {cost_text(s.explored, unit)}"
-        return f"{'saved' if s.saved >= 0 else 'lost'} {cost_text(abs(s.saved), unit)}, {explored}"
-
-    def cell(value: float | None) -> str:
-        return "–" if value is None else f"{'−' if value < 0 else ''}{cost_text(abs(value), unit)}"
 
     by_key, steps = {row_key(row): row for row in rows}, saving.steps
     parts = [step.exploration for step in steps]
@@ -52,7 +46,16 @@ def saved_chart(saving: Savings, rows: Sequence[RunRow]) -> Chart:
         why = saving.cost.saved.reason or "a figure of one of the runs is not known"
         return Chart(title=title, note=f"What was saved is not known: {why}.")
     drawn = [v for s in sums for v in (s.saved, s.low, s.high, s.explored) if v is not None]
-    size, name = scale(max(abs(v) for v in drawn), unit)
+    most = max(abs(v) for v in drawn)
+    size, name = scale(most, unit)
+
+    def cell(value: float | None) -> str:
+        return "–" if value is None else f"{'−' if value < 0 else ''}{words.cost(abs(value), unit, most).text}"
+
+    def told(s: _Sum) -> str:
+        explored = "exploration not known" if s.explored is None else f"exploration {cell(s.explored)}"
+        return f"{'saved' if s.saved >= 0 else 'lost'} {cell(abs(s.saved))}, {explored}"
+
     shown = [s.row for s in sums]
     saved = [
         {
@@ -62,17 +65,16 @@ def saved_chart(saving: Savings, rows: Sequence[RunRow]) -> Chart:
         for i, s in enumerate(sums)
     ]
     explored = [{"value": [i, number(s.explored / size)]} for i, s in enumerate(sums) if s.explored is not None]
-    band = interval_band(BAND, [(i, s.low, s.high) for i, s in enumerate(sums)], size)
+    band = interval_band([(i, s.low, s.high) for i, s in enumerate(sums)], size)
     series = [*band, line(SUM, COLOURS[0], saved), line(EXPLORED, COLOURS[1], explored, "dashed")]
     if len(sums) == 1:  # no line shows it
         series = [each | {"symbol": "circle", "symbolSize": 8} for each in series]
     even = saving.break_even_run
     if even is not None and even > 1:
         series.append(vertical_lines([(even - 1, "break-even")]))
-    option = over_runs(shown, f"saved [{name}]; below 0: lost", series, zero=False)
+    option = over_runs(shown, f"{cost_name} saved [{name}]; below 0: lost", series, zero=False)
     option["tooltip"]["trigger"] = "axis"
-    option["legend"]["data"] = [name for name in (SUM, BAND, EXPLORED) if any(s["name"] == name for s in series)]
-    note = f"Against batch size {saving.default_batch_size}, the default, at full power on the same slices of the data."
+    note = f"Against {saved_text.against(saving.default_batch_size)}, on the same slices of the data."
     table = Table(
         caption=title,
         columns=["Run", "Saved so far", "at least (5 %)", "at most (95 %)", "Exploration so far"],

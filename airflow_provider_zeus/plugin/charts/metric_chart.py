@@ -9,7 +9,15 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.size_bounds import MOST_EPOCHS
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, Option, base, mark_lines, number, plain, value_axis
+from airflow_provider_zeus.plugin.charts.chart_parts import (
+    Option,
+    base,
+    colours_of,
+    mark_lines,
+    number,
+    plain,
+    value_axis,
+)
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import UNKNOWN, Chart, Table
 
@@ -24,6 +32,7 @@ class MetricCurve:
     metric: str  # such as "accuracy"
     values: tuple[float, ...]
     target: float | None
+    batch_size: int | None
 
     @classmethod
     def of(cls, trial: Trial, name: str) -> MetricCurve | None:
@@ -34,9 +43,9 @@ class MetricCurve:
         try:
             target = Target.parse(trial.spec.get("target"))
         except JobSpecError:  # written by another version
-            return cls(name, "metric", seen.epoch_metrics, seen.target_value)
+            return cls(name, "metric", seen.epoch_metrics, seen.target_value, trial.batch_size)
         aim = target.value if seen.target_value is None else seen.target_value
-        return cls(name, target.metric, seen.epoch_metrics, aim)
+        return cls(name, target.metric, seen.epoch_metrics, aim, trial.batch_size)
 
 
 def attempts(trials: Sequence[Trial]) -> Chart | None:
@@ -55,12 +64,13 @@ def by_metric(curves: Sequence[MetricCurve]) -> list[Chart]:
 def _chart(metric: str, curves: Sequence[MetricCurve]) -> Chart:
     longest = max(len(curve.values) for curve in curves)
     aims = list(dict.fromkeys(curve.target for curve in curves if curve.target is not None))
+    colours = colours_of([curve.batch_size for curve in curves])
     option = base(
         grid={"left": 64, "right": 24, "top": 30, "bottom": 66},
         legend={"type": "scroll", "bottom": 0},
         xAxis=value_axis("epoch", 28, min=1, max=max(longest, 2), minInterval=1),
         yAxis=value_axis(plain(metric), 44, scale=True),
-        series=[_line(curve, i, aims if i == 0 else []) for i, curve in enumerate(curves)],
+        series=[_line(curve, colours[i], aims if i == 0 else []) for i, curve in enumerate(curves)],
     )
     ends = [
         f"{c.name} ended at {c.values[-1]:.4g} after {len(c.values)} epoch{'s' * (len(c.values) > 1)}" for c in curves
@@ -86,8 +96,8 @@ def _chart(metric: str, curves: Sequence[MetricCurve]) -> Chart:
     )
 
 
-def _line(curve: MetricCurve, i: int, aims: Sequence[float]) -> Option:
-    colour, name = COLOURS[i % len(COLOURS)], plain(curve.name)
+def _line(curve: MetricCurve, colour: str, aims: Sequence[float]) -> Option:
+    name = plain(curve.name)
     points = [{"value": [n, number(v)], "tip": f"{name}\nepoch {n}: {v:.4g}"} for n, v in enumerate(curve.values, 1)]
     drawn: Option = {
         "type": "line",

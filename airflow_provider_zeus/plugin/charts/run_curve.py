@@ -6,11 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from airflow_provider_zeus.model.cost import Weights, best_limit
 from airflow_provider_zeus.model.trial import ProfileSample
-from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, Option, base, mark_lines, number, value_axis, watts
+from airflow_provider_zeus.plugin.charts.chart_parts import (
+    COLOURS,
+    ROW_PX,
+    Option,
+    base,
+    mark_lines,
+    number,
+    value_axis,
+    watts,
+)
 from airflow_provider_zeus.plugin.views.models import Chart, Table
 from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitProfiles
-
-ROW_PX = 14  # height of a label
 
 
 def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, ran_w: float | None) -> Chart | None:
@@ -77,6 +84,11 @@ def _small(most: float, unit: str) -> tuple[float, str]:
     return 1e-6, f"µ{unit}"
 
 
+def _cost_text(cost: float, unit: str) -> str:
+    size, name = _small(cost, unit)
+    return f"{cost / size:.4g} {name}"
+
+
 def _rate(
     name: str,
     limits: Sequence[float],
@@ -125,7 +137,7 @@ def _curve_table(
                 f"{s.energy_j / s.samples / j_size:.4g} {j_unit}" if s.energy_j > 0 else "–",
                 f"{s.time_s / s.samples / s_size:.4g} {s_unit}",
                 watts(s.energy_j / s.time_s) if s.energy_j > 0 else "–",
-                weights.text(weights.cost(s.energy_j, s.time_s) / s.samples),
+                _cost_text(weights.cost(s.energy_j, s.time_s) / s.samples, weights.unit),
                 "; ".join(text.split(" ")[0] for limit, text in marks.items() if abs(limit - w) <= SAME_W),
             ]
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_provider_zeus.model.trial import State, Trial
-from airflow_provider_zeus.plugin.charts.chart_parts import bars, base, number, plain, scale, value_axis
+from airflow_provider_zeus.plugin.charts.chart_parts import bars, base, colours_of, number, plain, scale, value_axis
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.words import energy, source
 from airflow_provider_zeus.plugin.views.models import LONGEST, Chart, Table
@@ -36,7 +36,8 @@ def gpus(trials: Sequence[Trial]) -> Chart | None:
     shown = [(n, t, each) for n, t, each in found if t.observation.energy_source == of]
     names = list(dict.fromkeys(name for *_, each in shown for name in each))
     sums = [sum(each.get(name, 0.0) for *_, each in shown) for name in names]
-    size, unit = scale(max(sums), "Wh")
+    size, unit = scale(max(sums), "J")
+    colours = colours_of([trial.batch_size for _, trial, _ in shown])
     option = base(
         grid={"left": 64, "right": 24, "top": 30, "bottom": 66},
         legend={"type": "scroll", "bottom": 0},
@@ -45,7 +46,7 @@ def gpus(trials: Sequence[Trial]) -> Chart | None:
         series=[
             bars(
                 _attempt(n, trial),
-                n - 1,
+                colour,
                 [
                     {
                         "value": number(each.get(name, 0.0) / size),
@@ -57,7 +58,7 @@ def gpus(trials: Sequence[Trial]) -> Chart | None:
                     for i, name in enumerate(names, 1)
                 ],
             )
-            for n, trial, each in shown
+            for (n, trial, each), colour in zip(shown, colours, strict=True)
         ],
     )
     gaps = len(several) - len(shown)

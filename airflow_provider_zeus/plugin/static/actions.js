@@ -81,10 +81,3 @@ export function button(text, pressed, attributes = {}) {
   made.addEventListener("click", pressed);
   return made;
 }
-
-/** The controls in a block that is closed at first. */
-export function settingsBlock(dag, job, title) {
-  const block = element("details", null, { class: "settings-block" }, element("summary", title));
-  block.addEventListener("toggle", () => block.append(controls(dag, job)), { once: true });
-  return block;
-}

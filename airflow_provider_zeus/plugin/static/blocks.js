@@ -1,10 +1,10 @@
 // Draws the blocks of a page, in the order of their declaration (views/pages.py): DRAW has a function for each kind.
-import { settingsBlock } from "./actions.js";
+import { controls } from "./actions.js";
 import { showAlerts } from "./alerts.js";
 import { chartBlock, forgetIn, updateChart } from "./charts.js";
 import {
-  answerBlock, breakable, byId, dagId, element, figure, pageAddress, section, sourceBadges, stateBadge, table, tileItem,
-  tryAgain, verdictLine,
+  answerBlock, breakable, byId, dagId, element, figure, pageAddress, section, sentenceLine, stateBadge, table,
+  tryAgain,
 } from "./ui.js";
 import { jobsTable } from "./overview.js";
 import { monthBlock } from "./months.js";
@@ -31,25 +31,23 @@ const DRAW = {
     });
     return box;
   },
-  controls: (_, { title }, { job_id: job }) => settingsBlock(dagId, job, title),
-  device: ({ text, source }, { title }) => element("p", `${title} ${text || "an unknown device"} `, { class: "note" }, ...sourceBadges(source)),
-  facts: (texts, { title }) => element("ul", null, { class: "facts", "aria-label": title }, ...items(texts)),
+  controls: (_, block, { job_id: job }) => controls(dagId, job),
   jobs: jobsTable,
-  list: (texts, { title }) => element("ul", null, { class: "note", "aria-label": title }, ...items(texts)),
-  live: (texts, { title }) => element("ul", null, { class: "facts live", "aria-label": title }, ...items(texts.map((text) => `Live setting: ${text}`))),
+  list: (texts, { title }) => element("ul", null, { class: "note texts", "aria-label": title }, ...items(texts)),
   month: monthBlock,
   progress: ({ text, epochs, max_epochs: most }) => element("p", text, { class: "progress", role: "status" },
     ...(most === null ? [] : [element("progress", null, { max: most, value: epochs ?? 0, "aria-label": "Epochs, of at most" })])),
   remarks: (texts) => element("div", null, {}, ...texts.map((text) => element("p", text, { class: "note remark" }))),
   runs: runsTable,
+  sentence: sentenceLine,
+  table: (rows) => table(rows),
   text: (text, { title }) => element("p", title ? `${title}: ${text}` : text, { class: "note", role: title ? null : "status" }),
-  tiles: (tiles, { title }) => element("ul", null, { class: "tiles", "aria-label": title }, ...tiles.map(tileItem)),
-  unfolded: (rows, { title }) => element("details", null, { open: "open" }, element("summary", title), table(rows)),
-  verdict: verdictLine,
-  whatIf: (_, { title }) => section(title, element("div")),
+  verdict: ({ word, text }) => element("p", null, { class: "sentence verdict" }, element("strong", `${word}: `), text),
+  whatIf: () => element("div"),
 };
 const isChart = ({ draw }) => draw === "chart" || draw === "openChart";
 const isEmpty = (content) => content === null || content?.length === 0;
+const boxes = (fold) => (fold ? document.querySelector(`details[data-fold="${CSS.escape(fold)}"]`) : byId("content"));
 
 /** The element with the name of its block, unless it has its own. */
 function named(block, created) {
@@ -68,49 +66,67 @@ export function partBlocks(blocks, part) {
   return blocks.filter((block) => !isChart(block) && !isEmpty(part[block.id])).map((block) => drawn(block, part));
 }
 
-/** Draw the blocks of a page. A slow one that the answer does not hold yet gets its place; fillSlow() draws it. */
+/**
+ * Draw the blocks of a page, those of one question in a closed part. A slow one that the answer does not hold yet gets
+ * its place; fillSlow() draws it.
+ */
 export function drawPage(content, answer) {
   const loading = () => element("p", "Loading …", { class: "note" });
   let waits = false;
   content.replaceChildren();
   for (const block of answer.blocks) {
+    if (block.fold && !boxes(block.fold)) {
+      content.append(element("details", null, { class: "part", "data-fold": block.fold }, element("summary", null, {}, element("h2", block.fold))));
+    }
+    const into = boxes(block.fold);
     if (isChart(block)) {
-      if (byId("charts")) continue;
-      const box = element("section", null, { id: "charts", class: "charts", "aria-label": "Charts" });
-      content.append(element("h2", "Charts", { class: "unseen" }), box);
+      if (into.querySelector(":scope > .charts")) continue;
+      const box = element("section", null, { class: "charts", "aria-label": "Charts" });
+      if (!block.fold) into.append(element("h2", "Charts", { class: "unseen" }));
+      into.append(box);
       if (block.slow) box.append(loading());
       else showCharts(box, answer.blocks, answer);
-    } else if (!block.slow) content.append(named(block, drawn(block, answer)));
+    } else if (!block.slow) into.append(named(block, drawn(block, answer)));
     else {
-      content.append(named(block, element("div", null, waits ? { hidden: "hidden" } : { "aria-busy": "true" })));
+      into.append(named(block, element("div", null, waits ? { hidden: "hidden" } : { "aria-busy": "true" })));
       if (!waits) byId(block.id).append(loading());
       waits = true;
     }
   }
 }
 
-/** Draw the slow blocks of a page once their answer is there; where it fails, the place of the charts says why. */
+/**
+ * Draw the slow blocks of a page once their answer is there; where it fails, the place of the charts says why. A part
+ * that has nothing to show goes.
+ */
 export async function fillSlow(blocks, waiting) {
+  const slow = blocks.filter((each) => each.slow && !isChart(each));
+  const places = [...document.querySelectorAll("#content .charts")];
+  let done = true;
   try {
     const answer = await waiting;
-    for (const block of blocks.filter((each) => each.slow && !isChart(each))) {
-      byId(block.id).replaceWith(named(block, drawn(block, answer)));
+    for (const block of slow) byId(block.id).replaceWith(named(block, drawn(block, answer)));
+    for (const box of places) {
+      const fold = box.parentElement.dataset.fold ?? "";
+      showCharts(box, blocks.filter((each) => each.fold === fold), answer);
     }
-    showCharts(byId("charts"), blocks, answer);
-    return true;
   } catch (problem) {
-    for (const { id } of blocks.filter((each) => each.slow && !isChart(each))) byId(id).remove();
-    noCharts(byId("charts"), problem);
-    return false;
+    for (const { id } of slow) byId(id).remove();
+    for (const box of places) noCharts(box, problem);
+    done = false;
   }
+  for (const part of document.querySelectorAll("details[data-fold]")) {
+    part.hidden = [...part.children].slice(1).every((child) => child.hidden || (child.matches(".charts") && !child.hasChildNodes()));
+  }
+  return done;
 }
 
 /** Show the charts of an answer in `box`; those that it shows already get new data, and open tables stay open. */
 export function showCharts(box, blocks, answer) {
   const found = blocks.filter(isChart).flatMap(({ id, draw }) =>
-    [answer[id] ?? []].flat().map((chart) => ({ chart, name: id, open: draw === "openChart" })));
+    [answer[id] ?? []].flat().filter(({ option, note }) => option || note).map((chart) => ({ chart, name: id, open: draw === "openChart" })));
   const shown = [...box.querySelectorAll("figure")];
-  if (shown.length === found.length && found.every(({ chart }, i) => chart.title === shown[i].dataset.title)) {
+  if (found.length && shown.length === found.length && found.every(({ chart }, i) => chart.title === shown[i].dataset.title)) {
     found.forEach(({ chart }, i) => updateChart(shown[i], chart));
     return;
   }
@@ -125,14 +141,14 @@ export function noCharts(box, problem) {
 function attemptItem(attempt, i) {
   const head = element("p", null, { class: "attempt-head" });
   head.append(element("strong", attempt.batch_size === null ? "Measured as it is" : `${i + 1}. Batch size ${attempt.batch_size}`), " ");
-  head.append(stateBadge(attempt.waits ? "waits" : attempt.state, attempt.state_text), " ", ...sourceBadges(attempt.source));
+  head.append(stateBadge(attempt.waits ? "waits" : attempt.state, attempt.state_text));
   head.append(element("span", ` ${attempt.phase}`, { class: "note" }));
   const figures = element("dl");
   const named = [
-    ["Cost", attempt.cost],
-    ["of which profiling", attempt.excess],
-    ["Energy", attempt.energy],
+    ...(attempt.source.kind === "no-source" ? [] : [["Energy", attempt.energy]]),
     ["Time", attempt.time],
+    ...(attempt.weighted ? [["Weighted cost", attempt.cost]] : []),
+    ["of which profiling", attempt.excess],
     ["Epochs", attempt.epochs],
     ["Power limit", attempt.limit],
     ...(attempt.busy ? [["GPU busy", attempt.busy]] : []),

@@ -1,5 +1,5 @@
 // Charts with heading, note and table. They follow Airflow's theme and the size of their box.
-import { element, replace, sourceBadges, table } from "./ui.js";
+import { element, replace, table } from "./ui.js";
 
 const charts = new Map(); // box -> [option, chart drawn]
 const libraryLoaded = document.readyState === "complete" || new Promise((loaded) => {
@@ -22,10 +22,7 @@ export async function draw(box, option, text) {
   const old = charts.get(box)?.[1];
   charts.set(box, [option, old]);
   if (old) set(old, option);
-  else {
-    redraw(box);
-    sizes.observe(box);
-  }
+  else sizes.observe(box); // it is drawn as soon as it has a size: a closed part has none
   return true;
 }
 
@@ -39,8 +36,8 @@ export function chartBlock(chart, { open = false, name = "" } = {}) {
 }
 
 /** New data for a block; an open table stays open. */
-export function updateChart(block, { title, source, option, text, note, table: rows }) {
-  block.querySelector("h3").replaceChildren(`${title} `, ...sourceBadges(source));
+export function updateChart(block, { title, option, text, note, table: rows }) {
+  block.querySelector("h3").textContent = title;
   const remark = block.querySelector("figcaption");
   const more = block.querySelector("details");
   remark.textContent = note;
@@ -65,7 +62,11 @@ export function forgetIn(parent) {
 }
 
 const sizes = new ResizeObserver((entries) => {
-  for (const { target } of entries) charts.get(target)?.[1]?.resize();
+  for (const { target } of entries) {
+    const [option, chart] = charts.get(target) ?? [];
+    if (chart) chart.resize();
+    else if (option && target.clientWidth) redraw(target);
+  }
 });
 
 function redraw(box) {
@@ -127,7 +128,7 @@ export function followTheme() {
     const theme = airflowTheme();
     if (document.documentElement.dataset.theme === theme) return;
     document.documentElement.dataset.theme = theme;
-    for (const box of charts.keys()) redraw(box);
+    for (const [box, [, chart]] of charts) if (chart) redraw(box);
   };
   apply();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", apply);

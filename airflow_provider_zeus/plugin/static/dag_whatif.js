@@ -1,6 +1,6 @@
 // What-if: predictions from the log for other weights and prices. Nothing is trained or stored.
 import { updateChart } from "./charts.js";
-import { api, dagId, element, fetchJson, sourceBadges, table, tryAgain } from "./ui.js";
+import { api, dagId, element, fetchJson, table, tryAgain } from "./ui.js";
 
 const WAIT_MS = 150; // after the last change of a field
 
@@ -18,9 +18,9 @@ export async function showWhatIf(box, job, front) {
     try {
       const answer = await fetchJson(api("dags", dagId, "what-if", { job_id: job, ...wish }));
       if (own !== newest) return null;
-      text.replaceChildren(`${answer.note ?? answer.text} `, ...sourceBadges(answer.source));
+      text.textContent = answer.note ?? answer.text;
       if (answer.table) rows.replaceChildren(table(answer.table));
-      if (answer.front) updateChart(front, answer.front);
+      if (front && answer.front) updateChart(front, answer.front);
       return answer;
     } catch (problem) {
       if (own === newest) text.replaceChildren(`No answer: ${problem.message}`, ...tryAgain(problem));

@@ -1,6 +1,6 @@
 // The first lines of the page of all jobs: what they spent and saved in a month, the month before, a chart by month.
 import { chartBlock, forgetIn } from "./charts.js";
-import { answerBlock, api, byId, element, fetchJson, sourceBadges, template, tryAgain } from "./ui.js";
+import { answerBlock, api, byId, element, fetchJson, sourceBadges, table, template, tryAgain } from "./ui.js";
 
 let shown = 0; // number of the month that was asked for last: answers about another one are dropped
 
@@ -43,10 +43,12 @@ function fill({ month, title, months, kinds, note, chart }) {
   byId("month-chart").replaceChildren(...(chart ? [chartBlock(chart, { name: "months" })] : []));
 }
 
-function kindBlock({ kind, source, answers }) {
-  const head = element("h3", null, {}, `${kind[0].toUpperCase()}${kind.slice(1)} `, ...sourceBadges(source));
+function kindBlock({ kind, source, answers, groups }) {
+  const name = source.text === kind ? "" : `${kind[0].toUpperCase()}${kind.slice(1)} `; // else its badge says it
+  const head = element("h3", null, {}, name, ...sourceBadges(source));
   const line = element("div", null, { class: "headline" }, ...answers.map(answerBlock));
-  return element("div", null, { "data-kind": kind }, head, line);
+  const details = element("details", null, {}, element("summary", "By owner and tag"), ...groups.map(table));
+  return element("div", null, { "data-kind": kind }, head, line, ...(groups.length ? [details] : []));
 }
 
 /** Jobs are fitted a second's worth in each request; ask until all are. */

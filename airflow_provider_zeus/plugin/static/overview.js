@@ -92,7 +92,7 @@ function lastParts({ last_energy: energy, last_time: time, last_cost: cost, sour
 }
 
 function stateParts({ name, why }) {
-  return [badge(name, `job-${name.replace(" ", "-")}`), element("div", why, { class: "note why" })];
+  return [badge(name, `job-${name.replaceAll(" ", "-")}`), element("div", why, { class: "note why" })];
 }
 
 function settingsParts(job) {
@@ -140,12 +140,12 @@ async function fillSaved(row) {
   const cell = row.querySelector(".saved");
   try {
     const saved = await fetchJson(api("jobs", job.dag_id, "saved", { job_id: job.job_id }));
-    const amount = saved.figure.value === null ? [] : [" ", figure("span", saved.figure, { class: "share" }), element("span", saved.amounts, { class: "amount" })];
-    const badges = saved.figure.value === null ? [] : sourceBadges(saved.source);
-    cell.replaceChildren(element("span", saved.word, { class: saved.kind, title: saved.text }), ...amount, ...badges);
+    const known = saved.figure.value !== null;
+    const amount = known ? [" ", figure("span", saved.figure, { class: "share" }), element("span", saved.amounts, { class: "amount" })] : [];
+    cell.replaceChildren(element("span", saved.word, { class: saved.kind, title: saved.text }), ...amount);
     cell.dataset.sort = saved.figure.value ?? "";
     if (saved.of) cell.append(element("div", saved.of, { class: "note of" }));
-    if (saved.figure.value === null) cell.append(element("div", saved.text, { class: "note why" }));
+    if (!known) cell.append(element("div", saved.text, { class: "note why" }));
     const calm = job.state.name === "exploring" || job.state.name === "settled";
     if (saved.state && calm) row.querySelector(".state").replaceChildren(...stateParts(saved.state));
   } catch (problem) {

@@ -21,7 +21,14 @@ const VIEWS = {
     showJobs(answer.jobs, answer.job_id ?? jobId);
     present(answer, drawPage);
     if (answer.note || !(await fillSlow(answer.blocks, slow))) return;
-    if (byId("what_if")) await showWhatIf(byId("what_if").lastElementChild, answer.job_id, byId("charts").querySelector(".front"));
+    const first = document.querySelector(".cost > .chart"); // on one screen with what is above it
+    if (first) { // with its caption, where there is room for both
+      const free = innerHeight - first.getBoundingClientRect().top - 16;
+      const beside = free - first.nextElementSibling.offsetHeight;
+      first.style.setProperty("height", `${Math.min(Math.max(beside < 200 ? free : beside, 200), 340)}px`);
+    }
+    const whatIf = byId("what_if");
+    whatIf?.parentElement.addEventListener("toggle", () => showWhatIf(whatIf, answer.job_id, document.querySelector(".front")), { once: true });
   },
   async run() {
     back("All runs", pageAddress(dagId, { job: jobId }));

@@ -1,6 +1,6 @@
 // The tab of a run: a part for each of its tasks and map indexes with a Zeus job. It follows a run that trains.
 import { noCharts, partBlocks, showCharts } from "./blocks.js";
-import { api, byId, dagId, element, fetchJson, jobId, present, replace, runId, say, showJobs, stateBadge, table } from "./ui.js";
+import { api, byId, dagId, element, fetchJson, jobId, present, replace, runId, say, showJobs, sourceBadges, stateBadge, table } from "./ui.js";
 
 const shown = new Map(); // part key -> {its elements, the part, its text, the text that its charts belong to}
 let timer = null;
@@ -75,7 +75,7 @@ function showPart(part, several, open) {
   if (own.text === text) return;
   own.text = text;
   own.part = part;
-  own.head.replaceChildren(`${part.title} `, stateBadge(part.state, part.state_text, part.state_why));
+  own.head.replaceChildren(`${part.title} `, stateBadge(part.state, part.state_text, part.state_why), " ", ...sourceBadges(part.source));
   if (several) own.head.append(element("span", ` ${part.verdict.word}, ${part.job_id}`, { class: "note" }));
   own.body.replaceChildren(...partBlocks(answer.blocks.filter(({ slow }) => !slow), part));
   partCharts(own);

@@ -2,8 +2,8 @@
 import { button } from "./actions.js";
 import { sortableTable } from "./sort.js";
 import {
-  airflow, api, byId, choice, dagId, element, fetchJson, figureCell, jobId, offerComparison, pageAddress, section,
-  sourceBadges, stateBadge,
+  airflow, api, byId, choice, dagId, element, fetchJson, figureCell, jobId, offerComparison, pageAddress, sourceBadges,
+  stateBadge,
 } from "./ui.js";
 
 const PAGE = 1000; // the longest page of the table
@@ -11,7 +11,7 @@ let limit = null;
 let skip = 0;
 let updateComparison = null; // after the rows have changed
 
-export function runsTable(_, { title }, answer) {
+export function runsTable(_, block, answer) {
   const runs = sortableTable("runs", "rows",
     ["Run", "Data slice", "Batch size", "#Energy", "#Time", "#Cost", "Source", "State", "Choice", "#Limit", "#Epochs"]);
   runs.append(element("tfoot", null, { id: "totals" }));
@@ -20,7 +20,7 @@ export function runsTable(_, { title }, answer) {
   const compare = element("a", null, { id: "compare" });
   updateComparison = offerComparison(runs, compare, choose, { what: "runs" });
   queueMicrotask(() => fillTable(answer)); // once it is on the page
-  const box = section(title,
+  const box = element("div", null, { id: "runs-section" },
     element("p", "Export: ", { class: "note" }, link("csv"), " or ", link("json"), ", rows of the trial log. ",
       element("span", null, { id: "page-note", role: "status" }), " ", choose, " ", compare),
     element("div", null, { id: "table-box", role: "region", "aria-label": "Table of the runs", tabindex: "0" }, runs),
@@ -28,7 +28,6 @@ export function runsTable(_, { title }, answer) {
       button("Show up to 1,000 runs", () => turn(PAGE, 0), { id: "more" }), " ",
       button("Newer runs", () => turn(PAGE, Math.max(skip - PAGE, 0)), { id: "newer" }), " ",
       button("Older runs", () => turn(PAGE, skip + (limit ?? 0)), { id: "older" })));
-  box.id = "runs-section";
   return box;
 }
 
@@ -49,6 +48,8 @@ async function turn(newLimit, newSkip) {
 function fillTable(answer) {
   byId("rows").replaceChildren(...answer.rows.map((row) => tableRow(row, answer.job_id)));
   byId("totals").replaceChildren(...answer.totals.map(totalRow));
+  byId("runs").classList.toggle("one-source", new Set(answer.rows.map(({ source }) => source.text).filter(Boolean)).size < 2);
+  byId("runs").classList.toggle("no-energy", answer.rows.every(({ source }) => source.kind === "no-source"));
   updateComparison();
   for (const head of byId("runs").querySelectorAll("[aria-sort]")) head.setAttribute("aria-sort", "none");
   byId("more").hidden = !answer.more || limit !== null;

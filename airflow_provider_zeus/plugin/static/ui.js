@@ -273,32 +273,27 @@ export function sourceBadges(source) {
   return source.text ? [badge(source.text, source.kind, source.why)] : [];
 }
 
-const SIGNS = { saved: "✓", lost: "✗", even: "≈", unknown: "?", running: "…" };
+/** A text whose figures stay on one line with their units. */
+const unbroken = (text) => text.replace(/(\d) (?=%|k?Wh|min|h|s)/g, "$1\u00a0");
 
-/** A Verdict: a sign and a sentence. */
-export function verdictLine({ kind, word, text }) {
-  const sign = element("span", SIGNS[kind], { class: "sign", "aria-hidden": "true" });
-  return element("p", null, { class: `verdict verdict-${kind}` }, sign, element("strong", ` ${word}: `), text);
+/** The first line of a page: a Sentence, its intervals on hover, and the badge of all its figures. */
+export function sentenceLine({ text, exact, source }) {
+  const spread = exact ? [" ", element("abbr", "how sure?", { title: exact })] : [];
+  return element("p", null, { class: "sentence", role: "status" }, unbroken(text), ...spread, " ", ...sourceBadges(source));
 }
 
-/** A Tile: one figure with its name, badge and note. */
-export function tileItem({ name, figure: value, note, kind, source }) {
-  const head = element("div", null, { class: "tile-name" }, name, " ", ...sourceBadges(source));
+/** A Tile: one figure with its name and note. */
+function tileItem({ name, figure: value, note, kind }) {
   return element("li", null, { class: `tile ${kind}` },
-    head, figure("div", value, { class: "tile-figure" }), element("div", note, { class: "note" }));
+    element("div", name, { class: "tile-name" }), figure("div", value, { class: "tile-figure" }), element("div", unbroken(note), { class: "note" }));
 }
 
-/** An Answer: its question, its figures side by side, and its note. */
+/** An Answer: its question, its figures and its note. */
 export function answerBlock({ question, about, figures, note, share = null }) {
-  const items = figures.map(({ name, figure: value, note: why, kind }) =>
-    element("li", null, { class: `tile ${kind}` },
-      element("div", name, { class: "tile-name" }), figure("div", value, { class: "tile-figure" }),
-      element("div", why, { class: "note" })));
-  const badges = new Map(figures.flatMap(({ source }) => (source.text ? [[source.text, source]] : [])));
   return element("div", null, { class: "answer", role: "group", "aria-label": question },
-    element("p", null, { class: "question" }, element("strong", question), element("span", about ? ` ${about} ` : " ", { class: "note" }), ...[...badges.values()].flatMap(sourceBadges)),
+    element("p", null, { class: "question" }, element("strong", question), element("span", ` ${about}`, { class: "note" })),
     ...(share === null ? [] : [element("meter", null, { min: 0, max: 1, low: 0.8, high: 0.99, optimum: 0, value: share, "aria-label": `${question} used`, title: `${Math.round(share * 100)} %` })]),
-    ...(items.length ? [element("ul", null, { class: "figures" }, ...items)] : []),
+    ...(figures.length ? [element("ul", null, { class: "figures" }, ...figures.map(tileItem))] : []),
     ...(note ? [element("p", note, { class: "note" })] : []));
 }
 

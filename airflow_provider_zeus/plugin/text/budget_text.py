@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from airflow_provider_zeus.model.budget import STOPS
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.plugin.text import words
@@ -40,7 +41,7 @@ def budget_answers(
 
 def _answer(found: BudgetFigures, job: ZeusJob, until: str, reader: str | None) -> Answer:
     budget, used = found.use.allowance.budget, found.use
-    share, source = used.spent / budget.amount, words.badge([found.source])
+    share = used.spent / budget.amount
     spent = f"{budget.amount_text(used.spent)} ({words.share(share).text})"
     running = f"open runs are expected to take {budget.amount_text(used.committed)}" if used.committed else ""
     no_forecast = "a forecast needs three runs whose figures are known"
@@ -54,8 +55,8 @@ def _answer(found: BudgetFigures, job: ZeusJob, until: str, reader: str | None) 
         origin, day = passed.trial.origin, f"{datetime.fromtimestamp(passed.trial.opened_at, UTC):%Y-%m-%d}"
         run = f"run {origin.run_id}" if reader in (None, origin.dag_id) else "a run of another DAG"
         events.append(f"{words.share(passed.share).text} passed on {day} by {run}.")
-    if used.share >= 1 and job.on_budget == "incumbent":
-        events.append(f"No other batch size is tried until {until}.")
+    if used.share >= 1 and (stops := STOPS.get(job.on_budget)):
+        events.append(f"{stops} until {until}.")
     return Answer(
         question=BUDGET,
         about=f"{budget.text}, until {until}",
@@ -66,14 +67,12 @@ def _answer(found: BudgetFigures, job: ZeusJob, until: str, reader: str | None) 
                 figure=Figure(value=used.spent, text=spent, exact=budget.text),
                 note=running,
                 kind="bad" if share >= 1 else "",
-                source=source,
             ),
             Tile(
                 name="Forecast",
                 figure=forecast,
                 note=no_forecast if found.forecast is None else "more than the budget" if over else "",
                 kind="warn" if over else "",
-                source=source,
             ),
         ],
         note=" ".join(events),

@@ -1,20 +1,28 @@
-"""The first line of a tab: what it cost, what it saved, what runs next; in kWh, hours and money. Pure."""
+"""The first lines of a tab: what it cost, what it saved, what runs next; in kWh, hours and money. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.trial import Observation, Phase
+from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.plugin.text import words
-from airflow_provider_zeus.plugin.text.saved_text import amount_tile
-from airflow_provider_zeus.plugin.views.models import Answer, Figure, Source, Tile
+from airflow_provider_zeus.plugin.text.saved_text import (
+    WEIGHED,
+    Told,
+    against,
+    compared,
+    intervals,
+    not_compared,
+    outdated,
+    saved_answer,
+)
+from airflow_provider_zeus.plugin.views.models import Answer, Sentence, Source, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
-from airflow_provider_zeus.reports.baseline import Baseline, Saved
-from airflow_provider_zeus.reports.dataset import RunTrials
+from airflow_provider_zeus.reports.dataset import ENERGY, TIME, RunTrials
 from airflow_provider_zeus.reports.next_run import Upcoming
 from airflow_provider_zeus.reports.run_figures import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
@@ -24,119 +32,207 @@ from airflow_provider_zeus.signals.start import WORTH
 from airflow_provider_zeus.signals.tariff import Tariff
 from airflow_provider_zeus.units import counted, energy_text, grams_text, time_text
 
-COST, SAVED, NEXT = "Cost", "Saved", "Next run"
-NO_ENERGY = "nothing measures energy there"
+COST, NEXT = "Cost", "Next run"
+CONTROLS = "How do I pause exploration, pin a batch size or measure the default?"
 PART = "a figure of one of its attempts is not known"
-NO_RUN = "no run that counts here has ended; what each run cost is in the table below"
+NO_RUN = "No run that counts here has ended yet; what each run cost is shown here then."
+
+
+def sentence(savings: Savings, upcoming: Upcoming, source: Source, *, all_of: bool = True) -> Sentence:
+    """What the runs of a job cost and saved and what comes next, in plain words. ``all_of``: there are no older runs.
+
+    The intervals are on hover.
+    """
+    if not savings.runs:
+        return Sentence(text=NO_RUN, source=source)
+    took = took_text(savings.energy.spent, savings.time.spent)
+    first, *after = upcoming.attempts
+    takes = took_text(upcoming.energy_j.value, upcoming.time_s.value)
+    then = f"next: batch size {first.batch_size}"
+    if after and first.phase is not Phase.AUDIT:
+        then = f"next: a try of batch size {first.batch_size}; if it fails, {upcoming.batch_size}"
+    then += f", about {takes}" if takes else ", whose cost is not known yet"
+    then += ", to measure the default" if first.phase is Phase.AUDIT else ""
+    count = f"{'' if all_of else 'The newest '}{counted(savings.runs, 'run')}"
+    text = f"{count} took {took or 'what is not known'}; {compared(savings)}; {then}."
+    return Sentence(text=text, exact=intervals(savings), source=source)
+
+
+def took_text(energy_j: float | None, time_s: float | None) -> str:
+    """Energy and time, as far as they are known."""
+    known = ((energy_j, energy_text), (time_s, time_text))
+    return " and ".join(text(value) for value, text in known if value is not None)
+
+
+def odd_state(savings: Savings, upcoming: Upcoming, source: Source) -> str:
+    """What keeps the page from telling more, each with its remedy; empty where nothing does."""
+    found, default, best = [], savings.default_batch_size, savings.best
+    trials, old = [t for step in savings.steps for t in step.run.trials], outdated(savings)
+    states, missed = (
+        {t.state for t in trials},
+        sum(t.batch_size == default and t.state is State.EXHAUSTED for t in trials),
+    )
+    measure = f"“Measure the default in the next run”, below, trains {default} once."
+    if upcoming.attempts[0].phase is Phase.AUDIT:
+        measure = f"The next run trains {default} to measure it."
+    if not savings.base.why_not or not savings.runs:
+        if old:
+            found.append(
+                f"The data changed {counted(old, 'run')} ago, and the default, {default}, has not run since: "
+                f"what these runs saved is told against old data. {measure}"
+            )
+    elif State.CONVERGED in states and missed:
+        other = "another one" if best is None else f"{best.batch_size} (default_batch_size={best.batch_size})"
+        found.append(
+            f"There is nothing to compare with: the default, {default}, missed the target in "
+            f"{'its run' if missed == 1 else f'each of its {missed:,} runs'}. Make {other} the default, or allow more "
+            "epochs (max_epochs)."
+        )
+    elif State.CONVERGED in states:
+        found.append(f"There is nothing to compare with: {savings.base.why_not}. {measure}")
+    elif states != {State.NO_METRIC}:  # then the page says how to report one
+        found.append(
+            "No run has reached the target yet, so nothing can be compared: allow more epochs (max_epochs), or lower "
+            "the target."
+        )
+    if source.kind == "no-source":
+        found.append(source.why)
+    return " ".join(found)
 
 
 def of_job(
-    savings: Savings, upcoming: Upcoming, source: Source, factors: Factors, *, all_of: bool = True
+    savings: Savings,
+    upcoming: Upcoming,
+    told: Sequence[Told],
+    weights: Weights,
+    source: Source,
+    factors: Factors,
+    *,
+    all_of: bool = True,
 ) -> list[Answer]:
-    """The three answers of a job. ``all_of``: the log holds no older runs."""
-    count = counted(savings.runs, "run")
-    runs, gpus = [step.run for step in savings.steps], savings.where[1] if savings.where else 1
-    about = f"of {'' if all_of else 'the newest '}{count}"
-    spent = factors.at_the_time(seen_in(runs))
-    if not runs:
-        return [Answer(question=COST, note=NO_RUN), _next_run(upcoming, source, factors, gpus)]
-    energy_j, time_s = savings.energy.spent, savings.time.spent
+    """The three answers of a job: those of them that are known.
+
+    :param told: by :func:`told_of`. ``all_of``: the log holds no older runs.
+    """
+    if not savings.runs:
+        return []
+    gpus = savings.where[1] if savings.where else 1
+    spent = factors.at_the_time([t.observation for step in savings.steps for t in step.run.trials])
+    about = f"of {'' if all_of else 'the newest '}{counted(savings.runs, 'run')}"
     cost = Answer(question=COST, about=about, note=f"not known: {PART}")
-    if time_s is not None:
-        cost = Answer(question=COST, about=about, figures=spent_tiles(energy_j, time_s, source, spent, gpus))
-    return [cost, _against_default(savings, runs, source, factors, gpus), _next_run(upcoming, source, spent, gpus)]
+    if savings.time.spent is not None:
+        cost.note = ""
+        weighed = weighed_tile(savings.cost.spent, weights, savings.energy.spent)
+        cost.figures = spent_tiles(savings.energy.spent, savings.time.spent, source, spent, gpus, weighed)
+    compares = not not_compared(savings)[0] or any(of.start for of in told)
+    saved = [_against_default(savings, told)] if compares else []
+    return [cost, *saved, *_next_run(upcoming, weights, source, spent, gpus)]
 
 
-def of_run(saving: RunSaving, source: Source, factors: Factors) -> Answer:
-    """What a run saved."""
-    return _against_default(saving, saving.runs, source, factors, saving.where[1])
+def of_run(saving: RunSaving, weights: Weights, source: Source, factors: Factors) -> list[Answer]:
+    """What a run saved; empty where it is not known, or it was the default's own run."""
+    known = saving.cost.saved.value and saving.kept
+    return [_against_default(saving, told_of(saving, saving.runs, weights, source, factors))] if known else []
 
 
-def seen_in(runs: Sequence[RunTrials]) -> list[Observation]:
-    """What the attempts of runs observed."""
-    return [t.observation for run in runs for t in run.trials]
+def weighed_tile(cost_j: float | None, weights: Weights, energy_j: float | None) -> list[Tile]:
+    """Energy and time as one figure; empty where one of them alone counts, and where a part is not known."""
+    if weights.one_alone or cost_j is None:
+        return []
+    figure = words.energy(cost_j, energy_j)
+    figure.exact += f"; {words.cost_rule(weights)}"
+    return [Tile(name=WEIGHED, figure=figure, note="of both")]
 
 
 def spent_tiles(
-    energy_j: float | None, time_s: float | None, source: Source, factors: Factors, gpus: float
+    energy_j: float | None,
+    time_s: float | None,
+    source: Source,
+    factors: Factors,
+    gpus: float,
+    weighed: Sequence[Tile] = (),
 ) -> list[Tile]:
-    """Energy, time, and what they are converted to where it is set. ``gpus``: that the time was of."""
-    why = NO_ENERGY if source.kind == "no-source" else PART
-    shown = [
-        ("Energy", words.missing(why) if energy_j is None else words.energy(energy_j)),
+    """Energy, time, and what they are converted to where it is set; no energy where nothing measures it.
+
+    :param gpus: that the time was of. ``weighed``: what stands after both.
+    """
+    no_energy = energy_j is None and source.kind == "no-source"
+    both = [
+        ("Energy", None if no_energy else words.missing(PART) if energy_j is None else words.energy(energy_j)),
         ("Time", words.missing(PART) if time_s is None else words.duration(time_s)),
+    ]
+    converted = [
         ("Money", factors.money(energy_j, time_s, gpus)),
-        ("CO₂e", factors.carbon(energy_j)),
+        ("CO₂e", None if no_energy else factors.carbon(energy_j)),
     ]
-    return [
-        Tile(name=name, figure=figure, note="" if figure.value is not None else figure.exact, source=source)
-        for name, figure in shown
-        if figure is not None
-    ]
+    first, last = (
+        [
+            Tile(name=name, figure=figure, note="" if figure.value is not None else figure.exact)
+            for name, figure in shown
+            if figure is not None
+        ]
+        for shown in (both, converted)
+    )
+    return [*first, *weighed, *last]
 
 
-def _against_default(
-    found: Savings | RunSaving, runs: Sequence[RunTrials], source: Source, factors: Factors, gpus: int
-) -> Answer:
-    """Savings and losses of energy, time and money against the default, each with its own interval."""
-    power = "full power" if found.full_power_w is None else f"full power ({found.full_power_w:,.0f} W)"
-    about = f"against batch size {found.default_batch_size}, the default, at {power}"
-    if found.cost.saved.value is None:
-        return Answer(question=SAVED, about=about, note=f"not known: {found.cost.saved.reason}")
-    at_once, (by_start, grams) = factors.at_once(seen_in(runs)), factors.start_saved(seen_in(runs))
-    if found.cost.saved.low == found.cost.saved.high == by_start == grams == 0:
-        why = "only the default ran, at full power: nothing compares"
-        return Answer(question=SAVED, about=about, note=why)
-    outcomes: list[tuple[str, Saved, Callable[[float], Figure]]] = [
-        ("Energy", found.energy, words.energy),
-        ("Time", found.time, words.duration),
-    ]
-    money = saved_money(found.base, runs, at_once, gpus)
-    if money is not None:
-        outcomes.append(("Money", more(money, by_start), at_once.paid))
+def told_of(
+    found: Savings | RunSaving, runs: Sequence[RunTrials], weights: Weights, source: Source, factors: Factors
+) -> list[Told]:
+    """What runs saved against the default: energy, time, both weighed, and money and carbon where they are set.
+
+    Money is a sum of energy and time, as a cost is (Eq. 2). Both count what waiting for a cheaper start saved besides.
+    """
+    seen, energy = [t.observation for run in runs for t in run.trials], found.energy
+    at_once, (by_start, grams) = factors.at_once(seen), factors.start_saved(seen)
+    per_j, per_s = at_once.per_j_and_s(found.where[1] if found.where else 1)
+
+    in_unit = partial(words.energy, beside_j=energy.saved.value)
+    told = [Told("Energy", energy.saved, in_unit, energy.baseline.value, ENERGY)]
+    told += [Told("Time", found.time.saved, words.duration, found.time.baseline.value, TIME)]
+    if not weights.one_alone:
+        told.append(Told(WEIGHED, found.cost.saved, in_unit, found.cost.baseline.value, weights))
+    if at_once.priced and per_j >= 0 and per_j + per_s > 0:
+        by, factor = Weights(per_j / (per_j + per_s), 1.0), per_j + per_s
+        money = found.base.compare(runs, by, "").times(factor)
+        told.append(Told("Money", money.saved.plus(by_start), at_once.paid, money.baseline.value, by, factor, by_start))
     if at_once.g_co2e_per_kwh is not None:
-        outcomes.append(("CO₂e", more(found.energy.times(at_once.g_per_j), grams), grams_of))
-    tiles = []
-    for name, saved, figure in outcomes:
-        missing = saved.saved.value is None and source.kind == "no-source" and name != "Time"
-        estimate = Estimate.missing(NO_ENERGY) if missing else saved.saved
-        tiles.append(amount_tile(name, estimate, figure, source, baseline=saved.baseline.value))
-    return Answer(question=SAVED, about=about, figures=tiles)
+        carbon, factor = energy.times(at_once.g_per_j), at_once.g_per_j
+        told.append(Told("CO₂e", carbon.saved.plus(grams), grams_of, carbon.baseline.value, ENERGY, factor, grams))
+    hidden = ("Energy", "CO₂e") if source.kind == "no-source" else ()
+    return [of for of in told if of.name not in hidden]
 
 
-def more(saved: Saved, by_start: float) -> Saved:
-    """What was saved with what waiting for a cheaper start saved besides."""
-    if saved.spent is None:
-        return saved
-    return replace(saved, spent=saved.spent - by_start, saved=saved.saved.plus(by_start))
+def _against_default(found: Savings | RunSaving, told: Sequence[Told]) -> Answer:
+    """The card of savings and losses against the default."""
+    old = " (old data)" * bool(outdated(found))
+    shown = [of for of in told if not of.saved.low == of.saved.high == 0]
+    return saved_answer(f"against {against(found.default_batch_size)}{old}", shown, found.cost)
 
 
-def saved_money(base: Baseline, runs: Sequence[RunTrials], factors: Factors, gpus: int) -> Saved | None:
-    """What was saved in money: a sum of energy and time, as a cost is (Eq. 2). None: no price is set."""
-    per_j, per_s = factors.per_j_and_s(gpus)
-    if not factors.priced or per_j < 0 or per_j + per_s == 0:
-        return None
-    found = base.compare(runs, Weights(per_j / (per_j + per_s), 1.0), "")
-    return found.times(per_j + per_s)
-
-
-def _next_run(upcoming: Upcoming, source: Source, factors: Factors, gpus: int) -> Answer:
-    """What the next run does, as the log stands, and what a run of the size that is kept is expected to take."""
+def _next_run(upcoming: Upcoming, weights: Weights, source: Source, factors: Factors, gpus: int) -> list[Answer]:
+    """What a run of the size that is kept next is expected to take; empty where that is not known."""
     first, *after = upcoming.attempts
-    if after and first.phase is not Phase.AUDIT:
-        missed = "it is given up" if first.bounded else "it misses the target"
-        about = f"tries batch size {first.batch_size}; {after[-1].batch_size} where {missed}"
-    else:
-        about = f"batch size {first.batch_size}{' to measure the default' * (first.phase is Phase.AUDIT)}"
-    limit = "" if upcoming.limit_w is None else f" at {words.watts(upcoming.limit_w).text}"
-    kept = f"{upcoming.batch_size}{limit}"
     if upcoming.epochs.value is None:
-        return Answer(question=NEXT, about=about, note=f"What it takes is not known: {upcoming.epochs.reason}.")
-    tiles = spent_tiles(upcoming.energy_j.value, upcoming.time_s.value, source, factors, gpus)
-    for tile, of, text in zip(tiles, (upcoming.energy_j, upcoming.time_s), (energy_text, time_text), strict=False):
+        return []
+    at = "" if upcoming.limit_w is None else f" at {words.watts(upcoming.limit_w).text}"
+    about = f"batch size {upcoming.batch_size}{at}"
+    if first.phase is Phase.AUDIT:
+        about += ", to measure the default"
+    elif after:
+        about = f"tries {first.batch_size}, else {upcoming.batch_size}{at}:"
+    weighed = weighed_tile(upcoming.cost.value, weights, upcoming.energy_j.value)
+    tiles = spent_tiles(upcoming.energy_j.value, upcoming.time_s.value, source, factors, gpus, weighed)
+    known: dict[str, tuple[Estimate, Callable[[float], str]]] = {
+        "Energy": (upcoming.energy_j, energy_text),
+        "Time": (upcoming.time_s, time_text),
+        WEIGHED: (upcoming.cost, energy_text),
+    }
+    for tile in tiles:
+        of, text = known.get(tile.name, (Estimate.missing(""), time_text))
         if of.low is not None and of.high is not None and of.low < of.high:
-            tile.note = f"{text(of.low)} to {text(of.high)}"
-    return Answer(question=NEXT, about=about, figures=tiles, note=f"{first.why} Expected of a run of {kept}.")
+            tile.figure.exact += f"; 90 % interval of the median run {text(of.low)} to {text(of.high)}"
+    return [Answer(question=NEXT, about=about, figures=tiles)]
 
 
 def shift(found: ScheduleShift | None, by: Tariff | Series, name: str) -> str:

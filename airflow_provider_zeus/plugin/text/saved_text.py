@@ -1,18 +1,24 @@
-"""What runs saved or lost, in words: the verdicts and tiles of all pages. A loss reads as a saving does. Pure."""
+"""What runs saved or lost, in words, the same on all pages. A loss reads as a saving does. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.plugin.text import words
-from airflow_provider_zeus.plugin.views.models import Figure, Source, Tile, Verdict
+from airflow_provider_zeus.plugin.views.models import Answer, Figure, Tile, Verdict
 from airflow_provider_zeus.reports.baseline import Saved
+from airflow_provider_zeus.reports.dataset import ENERGY
+from airflow_provider_zeus.reports.limit_profiles import SAME_W
 from airflow_provider_zeus.reports.run_figures import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
-from airflow_provider_zeus.units import cost_text, costs_as, counted, energy_text, time_text
+from airflow_provider_zeus.units import cost_text, counted, energy_text, time_text
 
+WEIGHED = "Weighted cost"
+EARLY = 3  # runs of a job below which it is not compared with its default
 RUNNING = Verdict(kind="running", word="Running", text="What it saves or loses is shown when it has ended.")
 
 
@@ -22,7 +28,7 @@ class Outcome:
 
     verb: str  # saved | lost: by the value alone
     kind: str  # saved | lost | even: the interval holds a saving and a loss, or the value is 0
-    colour: str  # good | bad | warn
+    colour: str  # good | bad; empty: neither is clear
     amount: str
     share: str  # "18 %" of the baseline; empty where that is 0 or not known
     interval: str  # 90 % interval, or that it was measured
@@ -41,7 +47,7 @@ class Outcome:
         else:
             least, most = sorted((abs(low), abs(high)))
             interval = f"90 % interval {text(least)} to {text(most)}"
-        colour = {"saved": "good", "lost": "bad", "even": "warn"}[kind]
+        colour = {"saved": "good", "lost": "bad", "even": ""}[kind]
         part = abs(value / baseline) if baseline else 0.0
         share = "" if not baseline else "under 1 %" if 0 < part < 0.005 else f"{100 * part:.0f} %"
         return cls(verb, kind, colour, text(abs(value)), share, interval)
@@ -49,8 +55,9 @@ class Outcome:
     @classmethod
     def of_cost(cls, cost: Saved) -> Outcome:
         """The same of a cost whose saving is known."""
-        assert cost.saved.value is not None
-        return cls.of(cost.saved.value, cost.saved, costs_as(cost.unit), cost.baseline.value)
+        value = cost.saved.value
+        assert value is not None
+        return cls.of(value, cost.saved, lambda v: words.cost(v, cost.unit, value).text, cost.baseline.value)
 
 
 def share_of_cost(cost: Saved) -> str:
@@ -65,167 +72,163 @@ def amounts(found: Savings | RunSaving) -> str:
     Beside the verdict on the cost: only what differs from it is named again.
     """
     verb = Outcome.of_cost(found.cost).verb
-    known = [
-        Outcome.of(saved.saved.value, saved.saved, text)
-        for saved, text in ((found.energy, energy_text), (found.time, time_text))
-        if saved.saved.value is not None
-    ]
-    told = [f"{one.amount}{'' if one.verb == verb else f' {one.verb}'}".replace(" ", "\u00a0") for one in known]
-    return f"{'about ' * any(one.kind == 'even' for one in known)}{', '.join(told)}"
+    told = []
+    for name, saved, text in (("energy", found.energy.saved, energy_text), ("time", found.time.saved, time_text)):
+        if saved.value is not None:
+            one = Outcome.of(saved.value, saved, text)
+            amount = one.amount if one.verb == verb else f"{one.amount} {one.verb}"
+            told.append((f"{name} not clear yet" if one.kind == "even" else amount).replace(" ", "\u00a0"))
+    return ", ".join(told)
 
 
 def brief(saving: RunSaving) -> str:
     """What a run saved, in few words."""
     word = run_verdict(saving).word
-    if saving.cost.saved.value is None:
+    if saving.cost.saved.value is None or Outcome.of_cost(saving.cost).kind == "even":
         return word
     return f"{word} {share_of_cost(saving.cost)}: {amounts(saving)}"
 
 
-def verdict(saved: Saved, subject: str, default_batch_size: int, full_power_w: float | None) -> Verdict:
-    """Whether it was worth it, in a sentence. ``subject``: its first words, such as "It"."""
-    if saved.saved.value is None:
-        return unknown(saved.saved.reason or "")
-    found = Outcome.of(saved.saved.value, saved.saved, costs_as(saved.unit), saved.baseline.value)
-    what = "time" if saved.unit == "s" else "cost"
-    if saved.saved.value == 0:
-        text = f"{subject} only trained batch size {default_batch_size}, the default, at full power: nothing compares."
-        return Verdict(kind="even", word="Undecided", text=text)
-    amount = f"{'about ' * (found.kind == 'even')}{found.amount} of {what}"
-    part = f" ({found.share})" if found.share else ""
-    power = "full power" if full_power_w is None else f"full power ({full_power_w:,.0f} W)"
-    against = f"batch size {default_batch_size}, the default, at {power}"
-    return Verdict(
-        kind=found.kind,
-        word="Undecided" if found.kind == "even" else found.verb.capitalize(),
-        text=f"{subject} {found.verb} {amount}{part} against {against}; {found.interval}.",
-    )
+def against(default: int) -> str:
+    """The name of what runs are compared with, on all pages."""
+    return f"always {default} at full power"
 
 
-def unknown(reason: str) -> Verdict:
-    """The verdict where nothing is known."""
-    return Verdict(kind="unknown", word="Not known", text=f"What was saved is not known: {reason}.")
+class Told(NamedTuple):
+    """A saving of cost, energy, time, money or carbon to be told."""
+
+    name: str
+    saved: Estimate
+    figure: Callable[[float], Figure]  # of an amount of at least 0
+    baseline: float | None = None  # what the saving is a share of
+    weights: Weights = ENERGY  # of energy and time in it, against the default
+    factor: float = 1.0  # from their unit to its own
+    start: float = 0.0  # of it by waiting for a cheaper start: exact, since it is of the energy that was drawn
 
 
-def saved_tile(names: tuple[str, str, str], saved: Saved, source: Source) -> Tile:
-    """A saving with its share and its interval. ``names``: of the tile where it was saved, lost, undecided."""
-    value, reason = saved.saved.value, saved.saved.reason or ""
-    if value is None:
-        return missing_tile(names[0], reason)
-    found = Outcome.of(value, saved.saved, costs_as(saved.unit), saved.baseline.value)
-    figure = words.cost(abs(value), saved.unit)
-    text = f"{found.verb} about {figure.text}" if found.kind == "even" else figure.text
-    return Tile(
-        name=names[("saved", "lost", "even").index(found.kind)],
-        figure=Figure(value=value, text=text, exact=f"{found.verb} {figure.exact}"),
-        note="; ".join(filter(None, (found.share, found.interval))),
-        kind=found.colour,
-        source=source,
-    )
+def saved_answer(about: str, told: Sequence[Told], cost: Saved | None = None) -> Answer:
+    """The card of what was saved or lost, each figure with its own verdict and its interval on hover.
 
-
-def amount_tile(
-    name: str, saved: Estimate, figure: Callable[[float], Figure], source: Source, *, baseline: float | None = None
-) -> Tile:
-    """A saving or loss of energy, time, money or carbon, with its own verdict and interval.
-
-    :param figure: of an amount of at least 0. ``baseline``: what the saving is a share of.
+    Its heading is the verdict on the cost, or on all figures where there is none. A weighted cost is told as a share:
+    its amount would be read as one of energy.
     """
 
-    def text(amount: float) -> str:
-        return figure(amount).text
+    def outcome(of: Told) -> Outcome | None:
+        value = of.saved.value
+        return None if value is None else Outcome.of(value, of.saved, lambda v: of.figure(v).text, of.baseline)
 
-    if saved.value is None:
-        return missing_tile(name, saved.reason or "").model_copy(update={"source": source})
-    found = Outcome.of(saved.value, saved, text, baseline)
-    low, high = saved.low or 0.0, saved.high or 0.0
-    small = low != high and text(abs(low)) == text(abs(high))  # both ends are under the smallest coin
-    shown, notes = found.amount, [found.share, "" if small else found.interval]
-    if found.kind == "even":
-        shown, notes = "undecided", [f"{found.verb} about {found.amount}", found.interval]
-    elif found.kind == "lost":
-        shown = f"lost {found.amount}"
-    told = Figure(value=saved.value, text=shown, exact=f"{found.verb} {figure(abs(saved.value)).exact}")
-    return Tile(name=name, figure=told, note="; ".join(filter(None, notes)), kind=found.colour, source=source)
-
-
-def missing_tile(name: str, why: str) -> Tile:
-    """A tile whose figure is not known."""
-    return Tile(name=name, figure=words.missing(why), note=f"not known: {why}")
+    outcomes = [outcome(of) for of in told]
+    clear = {found.kind for found in outcomes if found} - {"even"}
+    verdict = Outcome.of_cost(cost).kind if cost and cost.saved.value else clear.pop() if len(clear) == 1 else "even"
+    tiles = []
+    for of, found in zip(told, outcomes, strict=True):
+        if found is None:
+            why = of.saved.reason or ""
+            tiles.append(Tile(name=of.name, figure=words.missing(why), note=f"not known: {why}"))
+            continue
+        value, even = of.saved.value or 0.0, found.kind == "even"
+        share_alone = of.name == WEIGHED and found.share
+        amount = found.share if share_alone else found.amount
+        text = "not clear yet" if even else amount if found.kind == verdict else f"{found.verb} {amount}"
+        exact = f"{found.verb} {'about ' * even}{of.figure(abs(value)).exact}; {found.interval}"
+        figure = Figure(value=value, text=text, exact=exact)
+        note = "" if even or share_alone else found.share
+        tiles.append(Tile(name=of.name, figure=figure, note=note, kind=found.colour))
+    question = {"saved": "Saved", "lost": "Lost", "even": "Saved or lost"}[verdict]
+    return Answer(question=question, about=about, figures=tiles)
 
 
 # --- a job
 
 
-def job_verdict(savings: Savings, *, all_of: bool = True) -> Verdict:
-    """Whether the runs of a job saved anything. ``all_of``: the log holds no older runs."""
-    count = counted(savings.runs, "run")
-    subject = f"Over its {'' if all_of else 'newest '}{count} this job"
-    found = verdict(savings.cost, subject, savings.default_batch_size, savings.full_power_w)
-    if savings.cost.saved.low != savings.cost.saved.high and savings.measured < savings.runs:
-        ran = f"{savings.measured:,} of {savings.runs:,} runs"
-        found.text += f" Estimated, not trained: the default itself ran in {ran}."
-    return found
+def not_compared(savings: Savings) -> tuple[str, str]:
+    """The word where a job is not compared with its default, and why; both empty where it is."""
+    saved, default, full_w = savings.cost.saved, savings.default_batch_size, savings.full_power_w or 0.0
+    trials = [t for step in savings.steps for t in step.run.trials]
+    if saved.low == saved.high == 0 or (
+        trials
+        and not any(step.run.not_needed for step in savings.steps)
+        and all(t.batch_size == default and (t.observation.power_limit_w or full_w) >= full_w - SAME_W for t in trials)
+        and not any(t.generations for t in trials)
+    ):
+        return "Not exploring yet", f"so far only {default}, the default, ran, at full power: nothing compares"
+    if saved.value is None:
+        return "Not known", saved.reason or ""
+    if savings.runs < EARLY:
+        return "Too early", f"too early to compare: that takes {EARLY} runs"
+    return "", ""
 
 
-def job_tiles(savings: Savings, source: Source, *, all_of: bool = True) -> list[Tile]:
-    """Figures of a job in its own unit of cost, below its first line. ``all_of``: the log holds no older runs."""
-    return [
-        saved_tile(("Saved: cost", "Lost: cost", "Undecided: cost"), savings.cost, source),
-        _exploration(savings.cost, source),
-        break_even(savings, all_of=all_of),
-        _per_run(savings, source),
-    ]
+def job_word(savings: Savings) -> tuple[str, str]:
+    """The verdict on a job in a word, and its colour."""
+    word, _ = not_compared(savings)
+    if word:
+        return word, ""
+    found = Outcome.of_cost(savings.cost)
+    return "Not clear yet" if found.kind == "even" else found.verb.capitalize(), found.colour
 
 
-def _exploration(cost: Saved, source: Source) -> Tile:
-    name, note = "Spent on exploration", "attempts given up or failed, profiling"
-    if cost.exploration is None:
-        return Tile(name=name, figure=words.missing("a figure of one of its attempts is not known"))
-    if cost.settled.value == cost.settled.low == cost.settled.high == 0:
-        note += "; without it nothing was saved or lost"
-    elif cost.settled.value is not None:
-        found = Outcome.of(cost.settled.value, cost.settled, costs_as(cost.unit))
-        note += (
-            f"; without it {'undecided' if found.kind == 'even' else f'{found.verb} {found.amount}'}, {found.interval}"
-        )
-    return Tile(name=name, figure=words.cost(cost.exploration, cost.unit), note=note, source=source)
+def outdated(found: Savings | RunSaving) -> int:
+    """How many of the runs are told against a default that has not run since the data changed."""
+    runs = found.runs if isinstance(found, RunSaving) else [step.run for step in found.steps]
+    since = found.base.old_since
+    return sum(since is not None and run.trials[-1].number >= since for run in runs)
 
 
-def break_even(savings: Savings, *, all_of: bool = True) -> Tile:
-    """When the savings made up for what exploration cost."""
-    name, run, further, each = "Break-even", savings.break_even_run, savings.break_even_in, savings.per_run.value
-    low, high = savings.cost.saved.low, savings.cost.saved.high
-    if low is not None and high is not None and (low < 0 < high or low == high == 0):
-        return Tile(name=name, figure=Figure(text="undecided"), note="the sum may be a saving or a loss", kind="warn")
+def compared(savings: Savings) -> str:
+    """Energy and time of a job beside those of its default at full power, in a sentence's middle."""
+    word, why = not_compared(savings)
+    always = against(savings.default_batch_size)
+    if word:
+        return why if word != "Not known" else "what was saved is not known"
+    known = {
+        name: Outcome.of(saved.saved.value, saved.saved, text, saved.baseline.value)
+        for name, saved, text in (("energy", savings.energy, energy_text), ("time", savings.time, time_text))
+        if saved.saved.value is not None
+    }
+    told = {"saved": "less", "lost": "more"}
+    sure = [f"{o.share or o.amount} {told[o.kind]} {name}" for name, o in known.items() if o.kind != "even"]
+    unsure = " and ".join(name for name, o in known.items() if o.kind == "even")
+    if not sure:
+        return f"whether {always} takes less is not clear yet"
+    return f"{' and '.join(sure)} than {always}{f', {unsure} not clear yet' if unsure else ''}"
+
+
+def intervals(savings: Savings) -> str:
+    """What stands behind :func:`compared`: each saving or loss with its interval; empty where nothing is compared."""
+    if not_compared(savings)[0]:
+        return ""
+    cost = savings.cost
+    kinds = [("energy", savings.energy), ("time", savings.time)]
+    kinds += [] if cost.unit == "s" else [("weighted cost", cost)]
+    known = [(name, Outcome.of_cost(saved)) for name, saved in kinds if saved.saved.value is not None]
+    texts = [f"{name} {o.verb} {'about ' * (o.kind == 'even')}{o.amount}, {o.interval}" for name, o in known]
+    if cost.saved.low != cost.saved.high and savings.measured < savings.runs:
+        ran = f"{savings.measured:,} of {counted(savings.runs, 'run')}"
+        since = ", in none since the data changed" * bool(outdated(savings))
+        texts.append(f"estimated, not trained: the default itself ran in {ran}{since}")
+    found = "; ".join(texts)
+    return f"{found[0].upper()}{found[1:]}."
+
+
+def paid_off(savings: Savings, *, all_of: bool = True) -> str:
+    """What exploration cost, and when the savings made up for it. ``all_of``: the log holds no older runs."""
+    if not_compared(savings)[0]:
+        return ""
+    cost, run, further = savings.cost, savings.break_even_run, savings.break_even_in
+    low, high, each = cost.saved.low or 0.0, cost.saved.high or 0.0, savings.per_run
+    spent = "" if cost.exploration is None else f"Exploration cost {cost_text(cost.exploration, cost.unit)} so far. "
+    if low < 0 < high:
+        return f"{spent}Whether it has paid off is not clear yet."
     if run is not None:
-        figure = Figure(value=run, text="from the start" if run == 1 else f"at run {run:,}")
         which = f"{'' if all_of else 'the newest '}{savings.runs:,}"
-        note = f"of {which}; from there on the sum stays at or below the default's"
-        return Tile(name=name, figure=figure, note=note, kind="good")
+        since = "From the start" if run == 1 else f"From run {run:,} of {which} on"
+        return f"{spent}{since} the sum stays at or below the default's."
     if further is not None:
-        figure = Figure(value=further, text="in 1 more run" if further == 1 else f"in {further:,} more runs")
-        return Tile(name=name, figure=figure, note="if each saves what is expected now", kind="warn")
-    if savings.cost.saved.value is not None and each is not None:
-        if savings.per_run.low == each == savings.per_run.high == 0:
-            note = "the default at full power is what runs now: a further run of it saves nothing"
-            return Tile(name=name, figure=Figure(text="not yet"), note=note, kind="warn")
-        if (savings.per_run.high or 0.0) <= 0:
-            return Tile(name=name, figure=Figure(text="not in sight"), note="a further run saves nothing", kind="bad")
-        return missing_tile(name, "whether a further run saves anything is undecided")
-    return missing_tile(name, savings.cost.saved.reason or savings.per_run.reason or "not known")
-
-
-def _per_run(savings: Savings, source: Source) -> Tile:
-    value, unit = savings.per_run.value, savings.cost.unit
-    if value is None:
-        return missing_tile("A run saves", savings.per_run.reason or "")
-    found, figure = Outcome.of(value, savings.per_run, costs_as(unit)), words.cost(abs(value), unit)
-    note = "expected of the next" + (f"; {found.interval}" if value else "")
-    if value and found.kind == "even":
-        figure.text, note = "undecided", f"{found.verb} about {found.amount} is {note}"
-    name = "A run loses" if found.kind == "lost" else "A run saves"
-    return Tile(name=name, figure=figure, note=note, kind=found.colour if value else "", source=source)
+        return f"{spent}It pays off in {counted(further, 'more run')} if each saves what is expected now."
+    if each.value is not None and (each.high or 0.0) <= 0:
+        return f"{spent}It does not pay off as it stands: a further run saves nothing."
+    return f"{spent}When it pays off is not known: whether a further run saves anything is not clear yet."
 
 
 # --- a run
@@ -237,17 +240,28 @@ def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = Fa
     :param below: it is below its target.
     :param silent: it reported no metric.
     """
-    if saving is None:
-        return unknown(why_not)
-    cost, value = saving.cost, saving.cost.saved.value
-    found = verdict(cost, "It", saving.default_batch_size, saving.full_power_w)
-    if value is None:
-        return found
+    value = None if saving is None else saving.cost.saved.value
+    if saving is None or value is None:
+        reason = why_not if saving is None else saving.cost.saved.reason or ""
+        return Verdict(kind="unknown", word="Not known", text=f"What was saved is not known: {reason}.")
+    cost, default = saving.cost, saving.default_batch_size
+    if value == 0:
+        text = f"It trained batch size {default}, the default, at full power: nothing compares."
+        return Verdict(kind="even", word="Nothing", text=text)
+    out, power = Outcome.of_cost(cost), f" ({saving.full_power_w:,.0f} W)" if saving.full_power_w else ""
+    of = "time" if cost.unit == "s" else "weighted cost"
+    amount = f"{out.share} of {of} ({out.amount})" if out.share else f"{out.amount} of {of}"
+    found = Verdict(
+        kind=out.kind,
+        word="Not clear yet" if out.kind == "even" else out.verb.capitalize(),
+        text=f"It {out.verb} {'about ' * (out.kind == 'even')}{amount} against {against(default)}"
+        f"{power}; {out.interval}.",
+    )
     if saving.kept and not saving.measured:
         found.text += " The default is estimated: it did not run on this slice of the data."
     if not saving.kept:
-        amount = f"{cost_text(abs(value), cost.unit)} of {'time' if cost.unit == 's' else 'cost'}"
-        return Verdict(kind="lost", word="Lost", text=f"It spent {amount} and left no model: all of it is lost.")
+        spent = f"{cost_text(abs(value), cost.unit)} of {of}"
+        return Verdict(kind="lost", word="Lost", text=f"It spent {spent} and left no model: all of it is lost.")
     explored = cost.exploration or 0.0
     if value < 0 and explored >= 0.05 * (cost.spent or 0.0):
         found.text += f" {cost_text(explored, cost.unit)} of what it spent was exploration and profiling."
@@ -256,19 +270,3 @@ def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = Fa
     if silent:
         found.text += " It reported no metric, so whether its model reached the target is not known."
     return found
-
-
-def run_tile(saving: RunSaving | None, source: Source, why_not: str = "") -> Tile:
-    """The saving of a run with its interval, in the unit of its cost."""
-    if saving is None:
-        return missing_tile("Saving", why_not)
-    tile = saved_tile(("Saving", "Loss", "Undecided"), saving.cost, source)
-    if tile.figure.value is None:
-        return tile
-    if not saving.kept:
-        tile.note, tile.kind = "no model", "bad"
-        tile.figure.exact = f"spent {words.cost(saving.cost.spent or 0.0, saving.cost.unit).exact} for no model"
-        return tile
-    ends = (words.cost(v or 0.0, saving.cost.unit).exact for v in (saving.cost.baseline.value, saving.cost.spent))
-    tile.figure.exact = "the default's {} minus its own {}".format(*ends)
-    return tile

@@ -11,34 +11,11 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import IMPORTED, NO_RESULT, TELL_METRIC, Phase, State, Trial, TrialKey
-from airflow_provider_zeus.plugin.views.models import Chart, Figure, Source
+from airflow_provider_zeus.model.trial import IMPORTED, NO_RESULT, TELL_METRIC, WHY_COLD, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.plugin.views.models import Figure, Source
 from airflow_provider_zeus.store.base import Unreadable, trial_label
-from airflow_provider_zeus.units import counted, energy_text, joules_text, time_text
+from airflow_provider_zeus.units import counted, energy_text, time_text
 
-STATES = {
-    State.RUNNING: "running",
-    State.CONVERGED: "reached target",
-    State.DONE: "done",
-    State.GIVEN_UP: "given up",
-    State.EXHAUSTED: "below target",
-    State.NO_METRIC: "no metric reported",
-    State.FAILED: "failed",
-    State.NO_DATA: "no data",
-    State.NOT_NEEDED: "not needed",
-    State.ABANDONED: "abandoned",
-}
-PHASES = {
-    Phase.EXPLORE: "exploring",
-    Phase.RETURN: "tried again",
-    Phase.SAMPLE: "sampling",
-    Phase.INCUMBENT: "exploiting",
-    Phase.AUDIT: "measuring the default",
-    Phase.PINNED: "pinned",
-    Phase.FALLBACK: "without the log",
-    Phase.IMPORTED: "imported",
-    Phase.MEASURED: "measured",
-}
 SOURCES = {
     "nvml_counter": "GPU counter",
     "nvml_poll": "GPU, polled",
@@ -48,13 +25,12 @@ SOURCES = {
     "simulated": "simulated",
     IMPORTED: "imported",
 }
-SIMULATED = "simulated"
 
 
-def energy(energy_j: float) -> Figure:
-    """Energy [J] in Wh or kWh; exactly in joules and kilowatt hours."""
+def energy(energy_j: float, beside_j: float | None = None) -> Figure:
+    """Energy [J] in Wh or kWh, in the unit of what it stands beside; exactly in joules and kilowatt hours."""
     exact = f"{energy_j:,.3f} J = {energy_j / 3.6e6:,.6g} kWh"
-    return Figure(value=energy_j, text=energy_text(energy_j), exact=exact)
+    return Figure(value=energy_j, text=energy_text(energy_j, beside_j), exact=exact)
 
 
 def duration(time_s: float) -> Figure:
@@ -77,9 +53,9 @@ def share(of: float) -> Figure:
     return Figure(value=of, text=f"{100 * of:.0f} %", exact=f"{100 * of:.2f} %")
 
 
-def cost(value: float, unit: str) -> Figure:
-    """A cost in joules, or in seconds where time alone counts."""
-    return duration(value) if unit == "s" else Figure(value=value, text=joules_text(value), exact=f"{value:,.3f} J")
+def cost(value: float, unit: str, beside_j: float | None = None) -> Figure:
+    """A cost as energy, in the unit of the energy beside it, or as time where that alone counts."""
+    return duration(value) if unit == "s" else energy(value, beside_j)
 
 
 def size(batch_size: int | None) -> str:
@@ -110,7 +86,7 @@ def data_slice(name: str | None) -> str:
 
 def source(name: str | None) -> str:
     """The name of an energy source."""
-    return "no source" if name is None else SOURCES.get(name, name)
+    return "energy not measured" if name is None else SOURCES.get(name, name)
 
 
 def badge(names: Sequence[str | None]) -> Source:
@@ -123,20 +99,15 @@ def badge(names: Sequence[str | None]) -> Source:
         "rapl_share": "An estimate: the processors' counters, by this task's share of their time.",
         IMPORTED: "From an imported file, of a training before Zeus. It is not added to what Zeus measured.",
         "simulated": "No hardware drew this: a model computed it.",
-        "no-source": "Nothing measures energy there: the job is tuned on time alone. A GPU with NVML, a CPU with RAPL, "
-        "or [zeus] cpu_watts for an estimate gives it a source.",
+        "no-source": "Nothing measures energy where these runs trained, so the job is tuned for time alone. To measure "
+        "it, train on a GPU with NVML or a CPU with RAPL; [zeus] cpu_watts gives an estimate.",
     }
-    own = ("estimate", "rapl_share", SIMULATED, IMPORTED)
+    own = ("estimate", "rapl_share", "simulated", IMPORTED)
     kinds = ["no-source" if n is None else n if n in own else "source" for n in names]
     kind = next((k for k in ("simulated", "estimate", "rapl_share", IMPORTED, "no-source") if k in kinds), "source")
     different = sorted({source(n) for n in names})
     drawn = "estimate" if kind == "rapl_share" else kind
     return Source(name=names[-1], text=" and ".join(different), kind=drawn, why=meaning[kind])
-
-
-def badged(chart: Chart, source: Source) -> Chart:
-    """The chart with the badge of its figures; a chart without figures gets none."""
-    return chart if chart.option is None else chart.model_copy(update={"source": source})
 
 
 def settings(live: Mapping[str, Any]) -> list[str]:
@@ -154,36 +125,62 @@ def settings(live: Mapping[str, Any]) -> list[str]:
     return texts
 
 
-def facts(job: ZeusJob, weights: Weights | None) -> list[str]:
-    """Target, batch sizes, eta and cost of a job. ``weights`` None: nothing was measured yet."""
+def facts(job: ZeusJob, weights: Weights | None) -> str:
+    """Target, batch sizes and weights of a job, in a line. ``weights`` None: nothing was measured yet."""
+    rule = cost_rule(weights) if weights else f"eta {job.eta:g} (weight of energy against time)"
     if not job.chooses_size:
-        limit = "no power limit is set" if job.mode == "measure" else f"eta {job.eta:g} chooses the power limit"
-        return [f"no batch size is chosen, {limit}"]
+        return f"No batch size is chosen; power limit by {rule}" if job.tries_limits else ""
     sizes = ", ".join(str(b) for b in job.batch_sizes)
-    texts = [f"Target {job.target}", f"batch sizes {sizes}; default {job.default_batch_size}", f"eta {job.eta:g}"]
-    return [*texts, cost_rule(weights)] if weights else texts
+    return f"Target {job.target} · batch sizes {sizes} (default {job.default_batch_size}) · {rule}"
+
+
+def cost_name(weights: Weights) -> str:
+    """What a cost is called where energy and time stand beside it."""
+    return weights.one_alone or "weighted cost"
 
 
 def cost_rule(weights: Weights) -> str:
     """How the cost is computed from energy and time (Eq. 2)."""
     if weights.time_alone:
         return "cost = time alone, since nothing measures energy"
+    eta, time = f" (eta {weights.eta:g})", f"time × {weights.max_power_w:,.0f} W"
     if weights.eta == 1:
-        return "cost = energy"
-    time = f"{weights.max_power_w:,.0f} W × time"
+        return f"cost = energy alone{eta}"
     if weights.eta == 0:
-        return f"cost = {time}"
-    return f"cost = {weights.eta:g} × energy + {1 - weights.eta:g} × {time}"
+        return f"weighted cost = {time}{eta}"
+    return f"weighted cost = {weights.eta:g} × energy + {1 - weights.eta:g} × {time}{eta}"
 
 
 def state(of: State) -> str:
     """The text of a state; a state that a newer version wrote keeps its own name."""
-    return STATES.get(of) or f"{of.value} (unknown here)"
+    return of.text if of in State else f"{of.value} (unknown here)"
+
+
+def start(trial: Trial) -> str:
+    """The start of an attempt whose job chooses it, such as ``", warm start"``; empty for any other."""
+    taken = trial.observation.start
+    return f", {taken} start" if taken is not None and trial.planned.start is not None else ""
+
+
+def host(trial: Trial) -> str:
+    """What the host drew beside the GPU; empty where that is not known."""
+    seen = trial.observation
+    if seen.host_j is None:
+        return ""
+    share = ", by the share of their time" if seen.host_source == "rapl_share" else ""
+    drew = f"the host's processors and memory drew {energy_text(seen.host_j)}{share}"
+    return f" Beside the GPU, and in no other figure, {drew}."
+
+
+def why_cold(trial: Trial) -> str:
+    """A further sentence on an attempt that did not take its planned start; empty for any other."""
+    why = trial.observation.reasons.get(WHY_COLD)
+    return f" It started cold: {why}." if why else ""
 
 
 def phase(of: Phase) -> str:
     """The text of a phase; a phase that a newer version wrote keeps its own name."""
-    return PHASES.get(of) or f"{of.value} (unknown here)"
+    return of.text if of in Phase else f"{of.value} (unknown here)"
 
 
 def left_out(damaged: Sequence[Unreadable]) -> str:
@@ -231,7 +228,7 @@ def ended(trial: Trial) -> str:
         return f"It had no data: {reason or 'no optimizer step was made'}. The task's return value was kept."
     if trial.state is State.NOT_NEEDED:
         return f"It trained nothing: the model of an earlier run is still good{measured}."
-    if trial.state not in STATES:
+    if trial.state not in State:
         return f"Its state is {state(trial.state)}: upgrade airflow-provider-zeus on the api-server."
     head = {State.GIVEN_UP: "It was given up", State.FAILED: "It failed"}.get(trial.state, "It was abandoned")
     return f"{head}: {reason or 'no reason was recorded'}."

@@ -122,9 +122,7 @@ class Comparison:
                 curves.append(metric_chart.MetricCurve.of(trial, f"{name}{attempt}: {words.sized(trial)}"))
             if column.drawn:
                 chart = run_charts.power(column.drawn)
-                measured = [t.observation.energy_source for t, _ in column.drawn if t.observation.time_s is not None]
-                titled = chart.model_copy(update={"title": f"{chart.title}: {name}"})
-                power.append(words.badged(titled, words.badge(measured)))
+                power.append(chart.model_copy(update={"title": f"{chart.title}: {name}"}))
         return [*metric_chart.by_metric([curve for curve in curves if curve]), *power]
 
 
@@ -176,5 +174,5 @@ def decisions_of(column: Column) -> dict[str, str]:
         "Default": str(job.default_batch_size),
         "Sizes that may run": ", ".join(map(str, sorted(job.batch_sizes))),
         "Target": str(job.target),
-        "Weights": f"eta {job.eta:g}",
+        "Weights": f"eta {job.eta:g} (1: energy alone, 0: time alone)",
     }

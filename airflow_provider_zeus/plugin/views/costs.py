@@ -6,7 +6,9 @@ tries; where one of them is missing the sum is a lower bound. Figures of differe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
 from airflow_provider_zeus.model.job import ZeusJob
@@ -28,7 +30,7 @@ def _row(run: Sequence[Trial], job: ZeusJob, pending: Collection[TrialKey]) -> R
     first, last = run[0], run[-1]
     measured = [t for t in run if t.observation.time_s is not None]
     weights = [weights_of(job, t.observation) for t in measured]
-    units = {"s" if w.time_alone else "J" for w in weights}
+    units = {w.unit for w in weights}
     sources = {t.observation.energy_source for t in measured}
     mixed = None  # why its attempts cannot be added
     if len(sources) > 1 or len(units) > 1:
@@ -36,6 +38,7 @@ def _row(run: Sequence[Trial], job: ZeusJob, pending: Collection[TrialKey]) -> R
         mixed = f"Its attempts were measured in different ways ({names}); such figures are not added."
     unit = "s" if units == {"s"} else "J"
     costs = {t.key: observed_cost(t.observation, w) for t, w in zip(measured, weights, strict=True)}
+    energy_j = math.fsum(t.observation.energy_j or 0.0 for t in run)
     return RunRow(
         run_id=first.origin.run_id,
         task_id=first.origin.task_id,
@@ -45,20 +48,26 @@ def _row(run: Sequence[Trial], job: ZeusJob, pending: Collection[TrialKey]) -> R
         slice_text=words.data_slice(last.origin.data_slice),
         began_at=first.opened_at,
         attempts=[
-            AttemptState(batch_size=t.batch_size, state=t.state.value, state_text=words.state(t.state)) for t in run
+            AttemptState(
+                batch_size=t.batch_size,
+                state=t.state.value,
+                state_text=words.state(t.state) + words.start(t),
+                start=t.observation.start if words.start(t) else None,
+            )
+            for t in run
         ],
         limit=_one(last, "power_limit_w", words.watts),
         epochs=_sum(run, [t.observation.epochs for t in run], "epochs", words.epochs, None),
         energy=_sum(run, [t.observation.energy_j for t in run], "energy_j", words.energy, mixed),
         time=_sum(run, [t.observation.time_s for t in run], "time_s", words.duration, mixed),
-        cost=_sum(run, [costs.get(t.key) for t in run], "energy_j", lambda c: words.cost(c, unit), mixed),
+        cost=_sum(run, [costs.get(t.key) for t in run], "energy_j", lambda c: words.cost(c, unit, energy_j), mixed),
         unit=unit,
         phase=words.phase(first.planned.phase),
         explored=first.planned.bounded or first.planned.phase.exploring,
         why=first.planned.why,
         state=last.state.value,
         state_text=_state_text(last, pending),
-        state_why=words.ended(last),
+        state_why=words.ended(last) + words.why_cold(last),
         source=words.badge([t.observation.energy_source for t in measured]),
     )
 
@@ -67,7 +76,7 @@ def _state_text(trial: Trial, pending: Collection[TrialKey]) -> str:
     waits = trial.state.awaits_result and trial.key in pending
     if waits:
         return NOT_STORED
-    return words.state(trial.state) + ", imported" * (trial.observation.imported is not None)
+    return words.state(trial.state) + words.start(trial) + ", imported" * (trial.observation.imported is not None)
 
 
 def _one(trial: Trial, name: str, to_figure: ToFigure) -> Figure:
@@ -113,10 +122,14 @@ def totals_of(rows: Iterable[RunRow]) -> list[Total]:
             runs=len(group),
             energy=_added([r.energy for r in group], words.energy),
             time=_added([r.time for r in group], words.duration),
-            cost=_added([r.cost for r in group], lambda c, unit=unit: words.cost(c, unit)),  # type: ignore[misc]
+            cost=_added([r.cost for r in group], partial(words.cost, unit=unit, beside_j=_sum_of(group))),
         )
         for (_, unit), group in groups.items()
     ]
+
+
+def _sum_of(group: Sequence[RunRow]) -> float:
+    return math.fsum(r.energy.value or 0.0 for r in group)
 
 
 def _added(figures: Sequence[Figure], to_figure: ToFigure) -> Figure:
@@ -128,7 +141,6 @@ def detail_of(trial: Trial, job: ZeusJob, pending: Collection[TrialKey] = ()) ->
     """An attempt of a run. ``pending``: trials whose cost is not yet stored."""
     seen, origin = trial.observation, trial.origin
     weights = weights_of(job, seen)
-    unit = "s" if weights.time_alone else "J"
     cost = observed_cost(seen, weights)
     excess, why = None, "nothing was profiled"
     if seen.excess_s is not None and (weights.eta == 0 or seen.excess_j is not None):
@@ -144,13 +156,19 @@ def detail_of(trial: Trial, job: ZeusJob, pending: Collection[TrialKey] = ()) ->
         state_text=_state_text(trial, pending),
         phase=words.phase(trial.planned.phase),
         why=trial.planned.why,
-        ended=words.ended(trial) + (f" Imported from {seen.imported}." if seen.imported else ""),
+        ended=words.ended(trial)
+        + words.why_cold(trial)
+        + words.host(trial)
+        + (f" Imported from {seen.imported}." if seen.imported else ""),
         limit=_one(trial, "power_limit_w", words.watts),
         epochs=_one(trial, "epochs", words.epochs),
         energy=_one(trial, "energy_j", words.energy),
         time=_one(trial, "time_s", words.duration),
-        cost=words.missing(_why_missing(trial, "energy_j")) if cost is None else words.cost(cost, unit),
-        excess=words.missing(why) if excess is None else words.cost(excess, unit),
+        cost=words.missing(_why_missing(trial, "energy_j"))
+        if cost is None
+        else words.cost(cost, weights.unit, seen.energy_j),
+        weighted=not weights.one_alone,
+        excess=words.missing(why) if excess is None else words.cost(excess, weights.unit),
         busy=None if seen.gpu_busy is None and "gpu_busy" not in seen.reasons else _one(trial, "gpu_busy", words.share),
         device=f"{count}{seen.device_model}" if seen.device_model else "",
         source=words.badge([seen.energy_source] if seen.time_s is not None else []),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -17,8 +15,7 @@ from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import ProfileSample, Trial, newest_here
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Source
-from airflow_provider_zeus.reports.baseline import BestFixed
-from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, RunId
+from airflow_provider_zeus.reports.dataset import Dataset, RunId
 from airflow_provider_zeus.reports.levers import Lever, levers
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, upcoming
@@ -46,7 +43,6 @@ class JobAnalysis:
     weights: Weights
     decided: NextDecision  # what all parts say of the next run, and of the size that runs where nothing is tried
     saving: Savings
-    levers: Mapping[str, Sequence[Lever]]  # by "energy" [J], "time" [s] and "cost"
     next_run: Upcoming
     marks: Sequence[HistoryBreak]
 
@@ -59,46 +55,31 @@ class JobAnalysis:
         live: Mapping[str, Any] | None = None,
     ) -> JobAnalysis:
         """``trials``: also those of other versions of the job; ``profiles``: of the device; ``live``: live settings."""
-        import numpy as np
-
         weights = Weights.of(log.job, log.device)
         decided = NextDecision.of(log, profiles=profiles, trials=trials, settings=live)
-        found = saving(log, log.job, rng=random.Random(0), profiles=profiles, decided=decided)
-        split = partial(levers, [step.run for step in found.steps], found.base, LimitProfiles.of(profiles))
-        units = {"energy": ENERGY, "time": TIME, "cost": weights}
+        found = saving(log, log.job, profiles=profiles, decided=decided)
         return cls(
             log=log,
             profiles=profiles,
             weights=weights,
             decided=decided,
             saving=found,
-            levers={name: split(unit, np.random.default_rng(0)) for name, unit in units.items()},
             next_run=upcoming(log, found.base, decided, profiles=profiles),
             marks=[*_changepoints(log), *_restarts(trials)],
         )
 
     def levers_by(self, weights: Weights) -> Sequence[Lever]:
-        """What each lever saved, in the unit of other weights."""
+        """What each lever saved, in the unit of these weights."""
         import numpy as np
 
         runs = [step.run for step in self.saving.steps]
         return levers(runs, self.saving.base, LimitProfiles.of(self.profiles), weights, np.random.default_rng(0))
 
     @property
-    def best(self) -> BestFixed | None:
-        """The size that runs where nothing is tried; None where it has not reached the target on this device."""
-        return self.saving.best
-
-    @property
     def limit_w(self) -> float | None:
         """The power limit [W] of that size: the best one, else that of its newest run; None: none was read."""
-        best_w = None if self.best is None else self.best.limit_w
+        best_w = None if self.saving.best is None else self.saving.best.limit_w
         return self.log.newest_limit_w(self.decided.settled.batch_size) if best_w is None else best_w
-
-    @property
-    def unit(self) -> str:
-        """Of costs: J, or s where time alone counts."""
-        return "s" if self.weights.time_alone else "J"
 
     @property
     def hardness(self) -> dict[RunId, float]:
@@ -148,8 +129,7 @@ def _changepoints(log: Dataset) -> list[HistoryBreak]:
             runs = f"{len(change.shown_by)} runs" if len(change.shown_by) > 1 else "1 run"
             factor = f"{math.exp(change.jump):.2g}"
             text = (
-                f"The data changed: {runs} needed {factor} × the epochs predicted; older runs only show which batch "
-                "sizes are better."
+                f"The data changed: {runs} needed {factor} × the epochs predicted; older runs count less from here on."
             )
             marks.append(HistoryBreak(run_key(first), "data changed", text))
     return marks

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from airflow_provider_zeus.model.cost import Weights, weights_of
+from airflow_provider_zeus.model.cost import weights_of
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial, TrialKey
-from airflow_provider_zeus.plugin.charts import dag_charts
+from airflow_provider_zeus.plugin.charts import dag_charts, dag_starts
 from airflow_provider_zeus.plugin.charts.dag_belief import belief_chart
 from airflow_provider_zeus.plugin.charts.dag_charts import ComparisonCurve
 from airflow_provider_zeus.plugin.charts.dag_front import front_chart
-from airflow_provider_zeus.plugin.text import headline, run_notes, words
-from airflow_provider_zeus.plugin.text.saved_text import Outcome
+from airflow_provider_zeus.plugin.charts.dag_saved import saved_chart
+from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
+from airflow_provider_zeus.plugin.text.saved_text import Outcome, Told
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today, left_out, run_key
-from airflow_provider_zeus.plugin.views.models import Alerts, Answer, Chart, RunRow, Table
+from airflow_provider_zeus.plugin.views.models import Alerts, Answer, Chart, RunRow, Sentence, Table
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.belief_table import belief_table
 from airflow_provider_zeus.reports.levers import Lever
 from airflow_provider_zeus.reports.schedule_shift import schedule_shift
+from airflow_provider_zeus.reports.worth import worth
 from airflow_provider_zeus.signals.series import PRICE, Series
 from airflow_provider_zeus.signals.tariff import TARIFF, Tariff
-from airflow_provider_zeus.units import costs_as, energy_text, grams_text, time_text
 
 NO_JOB = (
     "This DAG has no Zeus job in the log of Connection zeus_default. A task decorated with @task.zeus(ZeusJob(...)) is "
@@ -57,8 +59,8 @@ class JobRuns:
         return job_today(self.trials, self.live)
 
     @property
-    def facts(self) -> list[str]:
-        """Target and weights of the job."""
+    def facts(self) -> str:
+        """Target and weights of the job, in a line."""
         measured = [t.observation for t in self.trials if t.observation.time_s is not None]
         return words.facts(self.job, weights_of(self.job, measured[-1]) if measured else None)
 
@@ -89,8 +91,8 @@ class JobLog:
     trials: Sequence[Trial]
     known: JobAnalysis
     factors: Factors
-    hours: Mapping[str, Series] = field(default_factory=dict)
-    more: bool = False
+    hours: Mapping[str, Series]
+    more: bool
 
     @cached_property
     def rows(self) -> list[RunRow]:
@@ -98,11 +100,55 @@ class JobLog:
         return costs.rows_of(self.trials, self.known.log.job)
 
     @property
+    def sentence(self) -> Sentence:
+        """What the runs cost and saved and what comes next."""
+        known = self.known
+        return headline.sentence(known.saving, known.next_run, known.source, all_of=not self.more)
+
+    @property
+    def state(self) -> str:
+        """What keeps the page from telling more, with its remedy."""
+        return headline.odd_state(self.known.saving, self.known.next_run, self.known.source)
+
+    @property
+    def headline(self) -> list[Answer]:
+        """The same in figures."""
+        known = self.known
+        log = known.saving, known.next_run, self.told, known.weights, known.source, self.factors
+        return headline.of_job(*log, all_of=not self.more)
+
+    @cached_property
+    def told(self) -> list[Told]:
+        """What the runs saved, of each kind."""
+        known = self.known
+        runs = [step.run for step in known.saving.steps]
+        return headline.told_of(known.saving, runs, known.weights, known.source, self.factors)
+
+    @property
+    def shift(self) -> str:
+        """What another hour of the day would have cost and emitted."""
+        return shifts(self.known.log.of_target().here(), self.factors, self.hours)
+
+    @property
     def levers(self) -> Table | None:
         """What the batch size saved and what the power limit, in each unit."""
-        saving = self.known.saving
-        totals = {"energy": saving.energy.saved, "time": saving.time.saved, "cost": saving.cost.saved}
-        return lever_table(self.known.levers, totals, saving.cost.unit, priced_levers(self.known, self.factors))
+        by = {weights: self.known.levers_by(weights) for weights in {told.weights for told in self.told}}
+        return lever_table([(told, by[told.weights]) for told in self.told])
+
+    @property
+    def worth(self) -> str:
+        """What the last retrainings bought; empty where nothing tells it."""
+        found = worth(self.known.log, self.known.log.belief().changes)
+        if isinstance(found, str):
+            return f"The guard of the quality in service is off: {found}." if self.known.log.job.chooses_start else ""
+        levers = "retrain_every and run.still_good() are yours to set (docs/whether.md)."
+        return f"{found.text} {levers}"
+
+    @property
+    def service(self) -> Chart | None:
+        """How well models served, by where their trainings started; None for a job that chooses no start."""
+        job, served = self.known.log.job, self.known.log.belief().served
+        return dag_starts.service(served, job.start_tolerance) if job.chooses_start and served else None
 
     @property
     def gaps(self) -> list[str]:
@@ -115,22 +161,27 @@ class JobLog:
     @property
     def cost(self) -> Chart:
         """The chart of what each run cost."""
-        chart = dag_charts.cost_chart(self.rows, lines(self.known, self.rows), self.known.marks)
-        shown = [row.source.name for row in dag_charts.charted(self.rows) if not dag_charts.is_idle(row)]
-        return words.badged(chart, words.badge(shown))
+        name = words.cost_name(self.known.weights)
+        return dag_charts.cost_chart(self.rows, name, lines(self.known, self.rows), self.known.marks)
+
+    @property
+    def saved(self) -> Chart:
+        """The chart of the sum saved."""
+        return saved_chart(self.known.saving, self.rows, words.cost_name(self.known.weights))
 
     @property
     def belief(self) -> Chart:
         """The chart of what is believed of each batch size."""
         log, known = self.known.log, self.known
         table = belief_table(log, log.job, profiles=known.profiles, hardness=known.hardness, decided=known.decided)
-        return words.badged(belief_chart(table), known.source)
+        return belief_chart(table, words.cost_name(known.weights))
 
     @property
-    def front(self) -> Chart:
-        """The chart of energy against time."""
+    def front(self) -> Chart | None:
+        """The chart of energy against time; None where nothing measures energy, or no run reached the target."""
         known, size = self.known, self.known.decided.settled.batch_size
-        return words.badged(front_chart(known.front(), known.weights, size, known.limit_w), known.source)
+        chart = front_chart(known.front(), known.weights, size, known.limit_w)
+        return chart if chart.option else None
 
 
 def shifts(trials: Iterable[Trial], factors: Factors, hours: Mapping[str, Series]) -> str:
@@ -144,81 +195,43 @@ def shifts(trials: Iterable[Trial], factors: Factors, hours: Mapping[str, Series
     return " ".join(filter(None, found))
 
 
-def priced_levers(known: JobAnalysis, factors: Factors) -> list[Priced]:
-    """What each lever saved in money and CO2e, where prices are known."""
-    runs = [step.run for step in known.saving.steps]
-    seen = headline.seen_in(runs)
-    at_once, (money, grams) = factors.at_once(seen), factors.start_saved(seen)
-    per_j, per_s = at_once.per_j_and_s(known.saving.where[1] if known.saving.where else 1)
-    found = []
-    total = headline.saved_money(known.saving.base, runs, at_once, known.saving.where[1] if known.saving.where else 1)
-    if total is not None:
-        levers = known.levers_by(Weights(per_j / (per_j + per_s), 1.0))
-        by = [replace(lever, saved=lever.saved.times(per_j + per_s)) for lever in levers]
-        whole = headline.more(total, money).saved
-        found.append(Priced(name="Money", levers=by, start=money, total=whole, text=at_once.amount))
-    if at_once.g_co2e_per_kwh is not None:
-        by = [replace(lever, saved=lever.saved.times(at_once.g_per_j)) for lever in known.levers["energy"]]
-        whole = headline.more(known.saving.energy.times(at_once.g_per_j), grams).saved
-        found.append(Priced(name="CO₂e", levers=by, start=grams, total=whole, text=grams_text))
-    return found
-
-
 def lines(known: JobAnalysis, rows: Sequence[RunRow]) -> list[ComparisonCurve]:
     """What each run would have cost with the default, and with the batch size that runs now."""
     shown = dag_charts.charted(rows)
-    if not shown or shown[-1].unit != known.unit:
+    if not shown or shown[-1].unit != known.weights.unit:
         return []
     steps = known.saving.steps
     default = {run_key(s.run.trials[-1]): s.baseline for s in steps if s.baseline.value is not None and s.run.kept}
-    found = [ComparisonCurve(f"default {known.saving.default_batch_size}, full power", default)]
-    if known.best is not None:
+    found = [ComparisonCurve(saved_text.against(known.saving.default_batch_size), default)]
+    full_w, best = known.saving.full_power_w or math.inf, known.saving.best
+    is_default = best and best.batch_size == known.saving.default_batch_size and (best.limit_w or full_w) >= full_w
+    if best is not None and not is_default:
         runs = [s.run for s in steps]
-        cost_of = [known.best.run(r.trials[0].recurrence, r.samples_per_epoch, known.weights) for r in runs]
+        cost_of = [best.run(r.trials[0].recurrence, r.samples_per_epoch, known.weights) for r in runs]
         costs_of = [(run_key(r.trials[-1]), Estimate(v)) for r, v in zip(runs, cost_of, strict=True) if v is not None]
-        at = "" if known.best.limit_w is None else f", {known.best.limit_w:,.0f} W"
-        name = f"always {known.best.batch_size}{at}"
-        found.append(ComparisonCurve(name, dict(costs_of), dash="dotted"))
+        at = "" if best.limit_w is None else f" at {best.limit_w:,.0f} W"
+        found.append(ComparisonCurve(f"always {best.batch_size}{at}", dict(costs_of), dash="dotted"))
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Priced:
-    """What the levers saved in money or CO2e, of which waiting for a cheaper start is one."""
-
-    name: str
-    levers: Sequence[Lever]
-    start: float  # exact: it is of the energy that was drawn
-    total: Estimate  # ``start`` counts in it
-    text: Callable[[float], str]
-
-
-def lever_table(
-    levers: Mapping[str, Sequence[Lever]],
-    totals: Mapping[str, Estimate],
-    unit: str,
-    priced: Sequence[Priced] = (),
-) -> Table | None:
+def lever_table(columns: Sequence[tuple[Told, Sequence[Lever]]]) -> Table | None:
     """A row for each lever and one for their sum; None where nothing was saved or lost, or none of it is known.
 
     A column of which nothing is known is left out.
 
-    :param levers: by "energy" [J], "time" [s] and "cost" [``unit``]; ``totals``: their sums.
-    :param priced: further columns.
+    :param columns: what was saved in all, and of that by each lever, in the unit of its weights.
     """
-    if not any(lever.saved.value for each in levers.values() for lever in each) and not any(p.start for p in priced):
+    if not any(told.start or any(lever.saved.value for lever in levers) for told, levers in columns):
         return None
-    texts: dict[str, Callable[[float], str]] = {"energy": energy_text, "time": time_text, "cost": costs_as(unit)}
-    columns = [(c.capitalize(), text, levers[c], 0.0, totals[c]) for c, text in texts.items()]
-    columns += [(p.name, p.text, p.levers, p.start, p.total) for p in priced]
+    names = [lever.name for lever in columns[0][1]]
     rows = [
-        [lever.name, *(_cell(of[i].saved, text) for _, text, of, _, _ in columns)]
-        for i, lever in enumerate(levers["cost"])
+        [name, *(_cell(levers[i].saved.times(told.factor), told) for told, levers in columns)]
+        for i, name in enumerate(names)
     ]
-    if any(p.start for p in priced):
-        rows.append(["Start", *(_cell(Estimate(start, start, start), text) for _, text, _, start, _ in columns)])
-    rows.append(["Together", *(_cell(total, text) for _, text, _, _, total in columns)])
-    heads = ["", *(name for name, *_ in columns)]
+    if any(told.start for told, _ in columns):
+        rows.append(["Start", *(_cell(Estimate(told.start, told.start, told.start), told) for told, _ in columns)])
+    rows.append(["Together", *(_cell(told.saved, told) for told, _ in columns)])
+    heads = ["", *(told.name for told, _ in columns)]
     known = [i for i in range(len(heads)) if i == 0 or not all(row[i].startswith("not known") for row in rows)]
     return Table(
         caption="What saved it",
@@ -228,14 +241,17 @@ def lever_table(
     )
 
 
-def _cell(saved: Estimate, text: Callable[[float], str]) -> str:
+def _cell(saved: Estimate, told: Told) -> str:
+    def text(amount: float) -> str:
+        return told.figure(amount).text
+
     if saved.value is None:
         return f"not known: {saved.reason}"
     if saved.value == 0 == saved.low == saved.high:
         return "0"
     found = Outcome.of(saved.value, saved, text)
     if found.kind == "even":
-        return f"undecided: {text(abs(saved.low or 0.0))} lost to {text(saved.high or 0.0)} saved"
+        return f"not clear yet: {text(abs(saved.low or 0.0))} lost to {text(saved.high or 0.0)} saved"
     ends = sorted((abs(saved.low or 0.0), abs(saved.high or 0.0)))
     between = "" if text(ends[0]) == text(ends[1]) else f" ({text(ends[0])} to {text(ends[1])})"
     return f"{found.verb} {found.amount}{between}"

@@ -12,7 +12,7 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.plugin.charts.dag_front import front_chart
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
-from airflow_provider_zeus.plugin.views.models import Chart, Figure, Source, Table
+from airflow_provider_zeus.plugin.views.models import Chart, Figure, Table
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.what_if import Forecast, WhatIf, what_if
 
@@ -43,11 +43,10 @@ class WhatIfAnswer(BaseModel):
     """What would be chosen and spent under other weights and prices."""
 
     note: str | None = None  # instead of an answer: why there is none
-    text: str = ""  # what would be chosen and spent, in sentences
-    asked: list[WhatIfInput] = []
-    table: Table | None = None  # today beside the asked
-    front: Chart | None = None
-    source: Source = Source()
+    text: str  # what would be chosen and spent, in sentences
+    asked: list[WhatIfInput]
+    table: Table | None  # today beside the asked
+    front: Chart | None
 
 
 def answered(known: JobAnalysis, wish: Wish, configured: Factors) -> WhatIfAnswer:
@@ -64,8 +63,7 @@ def answered(known: JobAnalysis, wish: Wish, configured: Factors) -> WhatIfAnswe
         text=_text(found, factors, gpus),
         asked=_inputs(found.then.eta if wish.eta is None else wish.eta, factors),
         table=_table(found, factors, gpus),
-        front=words.badged(front, known.source),
-        source=known.source,
+        front=front,
     )
 
 
@@ -91,13 +89,15 @@ def _text(found: WhatIf, factors: Factors, gpus: int) -> str:
         for p in (now, then)
     )
     if now.unit == "s":
-        return f"Nothing measures energy there, so that time alone counts and eta changes nothing: {today}."
+        return (
+            f"Nothing measures energy where these runs trained, so time alone counts and eta changes nothing: {today}."
+        )
     if now.eta == then.eta:
         head = f"At today's eta {now.eta:g} the log says: {other}."
     elif found.same:
         head = f"At eta {then.eta:g} the log says the same as at today's {now.eta:g}: {other}."
     elif not found.gains:
-        return _undecided(found, today, other)
+        return _unclear(found, today, other)
     else:
         least, most = (words.cost(v or 0.0, then.unit).text for v in (found.gain.low, found.gain.high))
         head = (
@@ -124,7 +124,7 @@ def _text(found: WhatIf, factors: Factors, gpus: int) -> str:
     return f"{head} A settled run is then expected to take {', '.join(spent)}{against}."
 
 
-def _undecided(found: WhatIf, today: str, other: str) -> str:
+def _unclear(found: WhatIf, today: str, other: str) -> str:
     """The sentences where another choice would be made, and nothing shows that it would be cheaper."""
     now, then, gain = found.now, found.then, found.gain
     head = f"At eta {then.eta:g} the policy would run {other} instead of {today}"
@@ -133,7 +133,7 @@ def _undecided(found: WhatIf, today: str, other: str) -> str:
     if gain.high <= 0:
         return f"{head}, which gains nothing at that eta: stay with today's {now.eta:g}."
     return (
-        f"{head}; whether that gains anything is undecided: 90 % interval of a run from a loss of "
+        f"{head}; whether that gains anything is not clear yet: 90 % interval of a run from a loss of "
         f"{words.cost(-gain.low, then.unit).text} to a saving of {words.cost(gain.high, then.unit).text}."
     )
 
@@ -155,7 +155,7 @@ def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
         return f"{figure(value).text} (mean of {of.observed.runs:,} run{'s' if of.observed.runs > 1 else ''})"
 
     rows = [
-        row("eta", lambda p: f"{p.eta:g}"),
+        row("eta (weight of energy)", lambda p: f"{p.eta:g}"),
         row("Batch size", lambda p: str(p.batch_size)),
         row("Power limit", lambda p: f"– ({p.limit_source})" if p.limit_w is None else words.watts(p.limit_w).text),
         row("Epochs", lambda p: cell(p.epochs, lambda v: words.epochs(round(v, 1)))),
@@ -163,8 +163,8 @@ def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
         row("… observed", lambda p: seen(p, p.observed.energy_j, words.energy)),
         row("Time of a run", lambda p: cell(p.time_s, words.duration)),
         row("… observed", lambda p: seen(p, p.observed.time_s, words.duration)),
-        row("Cost of a run at its eta", lambda p: cell(p.cost, lambda v: words.cost(v, p.unit))),
-        row("… observed", lambda p: seen(p, p.observed.cost, lambda v: words.cost(v, p.unit))),
+        row("Weighted cost of a run", lambda p: cell(p.cost, lambda v: words.cost(v, p.unit, p.energy_j.value))),
+        row("… observed", lambda p: seen(p, p.observed.cost, lambda v: words.cost(v, p.unit, p.energy_j.value))),
     ]
     for name, figures in (
         ("Money", [factors.money(p.energy_j.value, p.time_s.value, gpus) for p in (found.now, found.then)]),
@@ -172,6 +172,7 @@ def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
     ):
         texts = [figure.text for figure in figures if figure is not None]
         rows += [[name, *texts]] if texts else []
+    rows = [each for each in rows if not all(text.startswith("–") for text in each[1:])]
     return Table(
         caption="A settled run, today and as asked: believed, with the 90 % interval of what is expected in brackets, "
         "and observed at this batch size and limit",

@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import fmean
 
+from airflow_provider_zeus.model.cost import Weights, weights_of
+from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.charts import dag_charts
 from airflow_provider_zeus.plugin.text import headline, run_notes, words
-from airflow_provider_zeus.plugin.text.saved_text import amount_tile
+from airflow_provider_zeus.plugin.text.saved_text import WEIGHED, Outcome, Told, saved_answer
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.models import Answer, Chart, Figure, RunRow, Source, Tile
+from airflow_provider_zeus.plugin.views.models import Answer, Chart, Figure, RunRow, Sentence, Source, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.dataset import total
-from airflow_provider_zeus.reports.limit_saving import limit_saving
+from airflow_provider_zeus.reports.limit_profiles import SAME_W
+from airflow_provider_zeus.reports.limit_saving import LimitSaving, limit_saving
 from airflow_provider_zeus.reports.next_run import next_rung
-from airflow_provider_zeus.units import counted
+from airflow_provider_zeus.units import counted, energy_text, time_text
 
 
 @dataclass(frozen=True)
@@ -33,64 +37,160 @@ class MeasuredLog:
     trials: Sequence[Trial]
     job: ZeusJob
     factors: Factors
-    more: bool = False
-    profile: Sequence[ProfileSample] = ()
+    more: bool
+    profile: Sequence[ProfileSample]
 
     @cached_property
     def rows(self) -> list[RunRow]:
         """What each run took, newest first."""
         return costs.rows_of(self.trials, self.job)
 
+    @cached_property
+    def ended(self) -> list[Trial]:
+        """The attempts that ended on the newest source: sources are never added."""
+        found = [t for t in self.trials if t.state is not State.RUNNING and t.observation.time_s is not None]
+        return [t for t in found if t.observation.energy_source == found[-1].observation.energy_source]
+
+    @property
+    def source(self) -> Source:
+        """The badge of the figures."""
+        return words.badge([self.ended[-1].observation.energy_source] if self.ended else [])
+
+    @cached_property
+    def limit(self) -> LimitSaving | None:
+        """What the power limit saved on the newest device; None where no profile tells it."""
+        seen = [t.observation for t in self.ended]
+        return limit_saving([o for o in seen if o.where == seen[-1].where], self.profile)
+
+    @property
+    def sentence(self) -> Sentence:
+        """What the runs took, and what the power limit saved."""
+        if not self.ended:
+            return Sentence(text=headline.NO_RUN)
+        energy_j, time_s, runs = self.sums
+        each = headline.took_text(None if energy_j is None else energy_j / runs, time_s / runs)
+        saved = limit_sentence(self.limit, self.weights) or nothing_saved(self.job)
+        text = (
+            f"{'The newest ' * self.more}{counted(runs, 'run')} took {headline.took_text(energy_j, time_s)}; "
+            f"{saved}; next: {self.at}about {each}, as the runs so far."
+        )
+        return Sentence(text=text, source=self.source)
+
+    @property
+    def weights(self) -> Weights:
+        """Of energy and time, on the device of the newest run."""
+        return weights_of(self.job, self.ended[-1].observation)
+
+    @cached_property
+    def sums(self) -> tuple[float | None, float, int]:
+        """Energy [J] and time [s] of the runs, and how many they are."""
+        seen = [t.observation for t in self.ended]
+        time_s = math.fsum(o.time_s or 0.0 for o in seen)
+        return total(o.energy_j for o in seen), time_s, len({t.recurrence for t in self.ended})
+
+    @property
+    def at(self) -> str:
+        """The power limit that the newest run had, where the job tunes it, before what such a run takes."""
+        newest = self.ended[-1].observation
+        if not self.job.tries_limits or newest.power_limit_w is None:
+            return ""
+        full_w = (newest.max_power_w or math.inf) / (newest.device_count or 1)
+        limit = words.watts(newest.power_limit_w).text
+        return f"at full power ({limit}), " if newest.power_limit_w >= full_w - SAME_W else f"at {limit}, "
+
+    @property
+    def state(self) -> str:
+        """What keeps the page from telling more, with its remedy; else what would save."""
+        return self.source.why if self.source.kind == "no-source" else next_rung(self.job)
+
     @property
     def headline(self) -> list[Answer]:
-        """What the runs took, and what a run takes."""
-        ended = [t for t in self.trials if t.state is not State.RUNNING and t.observation.time_s is not None]
-        if not ended:
-            return [Answer(question=headline.COST, note="no run has ended yet; what each run took is shown here then")]
-        newest = ended[-1].observation
-        alike = [t for t in ended if t.observation.energy_source == newest.energy_source]  # sources are never added
-        seen, runs = [t.observation for t in alike], len({t.recurrence for t in alike})
-        left = "" if len(alike) == len(ended) else f"; {len(ended) - len(alike)} of another energy source are left out"
-        source, factors = words.badge([newest.energy_source]), self.factors.at_the_time(seen)
-        energy_j, time_s = total(o.energy_j for o in seen), math.fsum(o.time_s or 0.0 for o in seen)
+        """What the runs took, what the power limit saved, and what a further run takes."""
+        if not self.ended:
+            return []
+        seen, source = [t.observation for t in self.ended], self.source
+        factors, (energy_j, time_s, runs) = self.factors.at_the_time(seen), self.sums
         gpu_s = math.fsum((o.time_s or 0.0) * (o.device_count or 1) for o in seen)
         devices = gpu_s / time_s if time_s else 1.0
-        about = f"of {'the newest ' * self.more}{counted(runs, 'run')}{left}"
-        spent = headline.spent_tiles(energy_j, time_s, source, factors, devices)
-        each = headline.spent_tiles(
-            None if energy_j is None else energy_j / runs, time_s / runs, source, factors, devices
-        )
+        weights = self.weights
+
+        def tiles(by: int) -> list[Tile]:
+            joules, seconds = None if energy_j is None else energy_j / by, time_s / by
+            cost = None if joules is None or not self.job.tries_limits else weights.cost(joules, seconds)
+            weighed = headline.weighed_tile(cost, weights, joules)
+            return headline.spent_tiles(joules, seconds, source, factors, devices, weighed)
+
         return [
-            Answer(question=headline.COST, about=about, figures=spent),
-            Answer(question="A run", about="on average", figures=[*each, *use_tiles(seen)]),
-            *saved_by_limit([o for o in seen if o.where == newest.where], self.profile, source),
+            Answer(question=headline.COST, about=f"of {counted(runs, 'run')}", figures=tiles(1)),
+            *saved_by_limit(self.limit, self.weights),
+            Answer(
+                question=headline.NEXT, about=f"{self.at}as the runs so far", figures=[*tiles(runs), *use_tiles(seen)]
+            ),
         ]
 
     @property
     def gaps(self) -> list[str]:
-        """What would save, and what the runs are."""
+        """What the runs are, and what the figures leave out."""
         older = "Charts and sums are of the newest runs alone; the export has the older ones too." if self.more else ""
-        shared = run_notes.shared_job(self.trials)
-        return [*filter(None, (next_rung(self.job), older, shared))]
+        others = sum(t.observation.time_s is not None and t.state is not State.RUNNING for t in self.trials)
+        others -= len(self.ended)
+        left = f"Left out: {counted(others, 'trial')} of another energy source." if others else ""
+        return [*filter(None, (older, left, run_notes.shared_job(self.trials)))]
 
     @property
     def cost(self) -> Chart:
         """The chart of what each run took."""
-        chart = dag_charts.cost_chart(self.rows)
-        return words.badged(chart, words.badge([row.source.name for row in dag_charts.charted(self.rows)]))
+        name = words.cost_name(self.weights) if self.ended else "cost"
+        return dag_charts.cost_chart(self.rows, name)
 
 
-def saved_by_limit(seen: Sequence[Observation], profile: Sequence[ProfileSample], source: Source) -> list[Answer]:
+def limit_sentence(found: LimitSaving | None, weights: Weights) -> str:
+    """What the power limit saved, and whether that paid, in a sentence's middle; empty where no profile tells it."""
+    if found is None or found.energy_j.value is None:
+        return ""
+    both = ((found.energy_j, energy_text), (found.time_s, time_text))
+    clear = [out for of, text in both if (out := Outcome.of(of.value or 0.0, of, text)).kind != "even"]
+    if not clear:
+        return "whether the power limit saves anything is not clear yet"
+    text = f"the power limit {' and '.join(f'{out.verb} {out.amount}' for out in clear)} against full power"
+    if weights.one_alone:
+        return text
+    cost = Outcome.of_cost(limit_cost(found, weights))
+    paid = {"saved": f"{cost.share} less weighted cost", "lost": f"{cost.share} more weighted cost"}
+    return f"{text}, {paid.get(cost.kind, 'whether that pays is not clear yet')}"
+
+
+def limit_cost(found: LimitSaving, weights: Weights) -> Saved:
+    """What the power limit saved of the cost (Eq. 2); the doubt of energy and time is one profile's, so it adds up."""
+    energy, time, full = found.energy_j, found.time_s, weights.cost(found.full_j, found.full_s)
+    ends = ((energy.value, time.value), (energy.low, time.low), (energy.high, time.high))
+    value, low, high = (weights.cost(j, s or 0.0) for j, s in ends)
+    saved = Estimate(value, low, high)
+    untold, spent = Estimate.missing("profiling is in it"), full - value
+    return Saved(unit=weights.unit, spent=spent, baseline=Estimate(full), saved=saved, exploration=None, settled=untold)
+
+
+def nothing_saved(job: ZeusJob) -> str:
+    """Why there is nothing to tell of a saving, in a sentence's middle."""
+    return (
+        "no power limit was tuned yet, so nothing is saved"
+        if job.tries_limits
+        else "measured alone: nothing is set or chosen"
+    )
+
+
+def saved_by_limit(found: LimitSaving | None, weights: Weights) -> list[Answer]:
     """What the power limit saved against full power; empty where no profile tells it."""
-    found = limit_saving(seen, profile)
     if found is None:
         return []
-    about = f"by the power limit, against full power ({found.full_w:,.0f} W), in {counted(found.runs, 'run')}"
-    tiles = [
-        amount_tile("Energy", found.energy_j, words.energy, source),
-        amount_tile("Time", found.time_s, words.duration, source),
-    ]
-    return [Answer(question=headline.SAVED, about=about, figures=tiles)]
+    about = f"by the power limit, against full power ({found.full_w:,.0f} W)"
+    in_unit = partial(words.energy, beside_j=found.energy_j.value)
+    told = [Told("Energy", found.energy_j, in_unit, found.full_j)]
+    told += [Told("Time", found.time_s, words.duration, found.full_s)]
+    cost = None if weights.one_alone else limit_cost(found, weights)
+    if cost is not None:
+        told.append(Told(WEIGHED, cost.saved, in_unit, cost.baseline.value, weights))
+    return [saved_answer(about, told, cost)]
 
 
 def use_tiles(seen: Sequence[Observation]) -> list[Tile]:
@@ -100,9 +200,9 @@ def use_tiles(seen: Sequence[Observation]) -> list[Tile]:
     tiles = []
     if known:
         power_w = math.fsum(j for j, _ in known) / math.fsum(s for _, s in known)
-        tiles.append(Tile(name="Power", figure=_power(power_w)))
+        tiles.append(Tile(name="Mean power", figure=_power(power_w)))
     if busy:
-        note = "share of the time in which the GPU worked"
+        note = "of the time"
         tiles.append(Tile(name="GPU use", figure=words.share(fmean(busy)), note=note))
     return tiles
 

@@ -51,7 +51,6 @@ class Chart(BaseModel):
     option: dict[str, Any] | None = None  # ECharts option; None: nothing to draw, and ``note`` says why
     text: str = ""
     note: str = ""  # legend, what is left out
-    source: Source = Source()  # of its figures: the badge beside the title
     table: Table | None = None
 
 
@@ -61,6 +60,7 @@ class AttemptState(BaseModel):
     batch_size: int | None  # None: the task was measured alone
     state: str  # value of model.trial.State
     state_text: str
+    start: str | None = None  # of a job that chooses it
 
 
 class RunRow(BaseModel):
@@ -68,7 +68,7 @@ class RunRow(BaseModel):
 
     run_id: str
     task_id: str
-    map_index: int | None = None  # None: the task is not mapped
+    map_index: int | None  # None: the task is not mapped
     run_type: str
     data_slice: Short | None
     slice_text: Short  # the same for people; empty: none
@@ -81,7 +81,7 @@ class RunRow(BaseModel):
     cost: Figure
     unit: str  # of the cost: J, or s where time alone counts
     phase: str  # of the first attempt: why this run was what it was
-    explored: bool = False  # its first attempt was one at a batch size not yet proven, or might have been given up
+    explored: bool  # its first attempt was one at a batch size not yet proven, or might have been given up
     why: Short
     state: str  # of the last attempt
     state_text: str
@@ -114,8 +114,9 @@ class Detail(BaseModel):
     energy: Figure
     time: Figure
     cost: Figure
+    weighted: bool  # whether the cost is another figure than energy or time
     excess: Figure  # part of the cost that profiling took
-    busy: Figure | None = None  # share of the time in which the GPU worked; None: no device that tells it
+    busy: Figure | None  # share of the time in which the GPU worked; None: no device that tells it
     device: Short
     source: Source
     waits: str = ""  # where its cost is kept until it is stored; empty: it is stored
@@ -128,7 +129,6 @@ class Tile(BaseModel):
     figure: Figure
     note: Short = ""
     kind: str = ""  # good | bad | warn: the texts say it too
-    source: Source = Source()  # without a text: no meter measured the figure
 
 
 class Answer(BaseModel):
@@ -141,8 +141,16 @@ class Answer(BaseModel):
     note: Short = ""
 
 
+class Sentence(BaseModel):
+    """The first line of a tab, with the one badge of all its figures."""
+
+    text: Short
+    exact: str = ""  # the intervals, on hover
+    source: Source = Source()
+
+
 class Verdict(BaseModel):
-    """Whether a run or a job was worth it, in a sentence."""
+    """Whether a run was worth it, in a sentence."""
 
     kind: str  # saved | lost | even | unknown | running
     word: str
@@ -158,7 +166,7 @@ class Problem(BaseModel):
 class JobState(BaseModel):
     """The state of a job, with a sentence why."""
 
-    name: str  # waiting | exploring | learning | settled | drifted | stale | no metric | failing
+    name: str  # waiting | not exploring yet | exploring | learning | settled | drifted | stale | no metric | failing
     why: Short
 
 
@@ -167,7 +175,7 @@ class Trend(BaseModel):
 
     blocks: str = ""  # a block for each run, oldest first; empty: too few runs that compare
     text: str  # "↓ 12 %", or that the runs are too few
-    exact: str = ""
+    exact: str
 
 
 class JobRow(BaseModel):
@@ -184,25 +192,24 @@ class JobRow(BaseModel):
     last_energy: Figure  # of the newest run that has ended
     last_time: Figure
     last_cost: Figure  # in the job's own unit
-    tags: list[Short] = []  # of the DAG
-    owners: list[Short] = []
+    tags: list[Short]  # of the DAG
+    owners: list[Short]
     source: Source
     trend: Trend
     state: JobState
-    settings: list[Short] = []  # live settings in words
-    changed: Short = ""  # who changed them last in the UI, and when
+    settings: list[Short]  # live settings in words
+    changed: Short  # who changed them last in the UI, and when
 
 
 class JobSaved(BaseModel):
     """What one job saved so far in one DAG, of one source."""
 
-    word: str  # Saved | Lost | Undecided | Not known
-    kind: str  # good | bad | warn
-    figure: Figure  # of cost, as a share of the default's where that is known
+    word: str  # Saved | Lost | Not clear yet | Too early | Not exploring yet | Not known | Nothing
+    kind: str = ""  # good | bad; empty: neither is known
+    figure: Figure = Figure()  # of cost, as a share of the default's where that is known; of a saving or a loss alone
     amounts: str = ""  # of energy and time
-    text: Short  # in a sentence
+    text: Short  # in a sentence, with its intervals
     of: str = ""  # "newest 1,000 runs" where the log holds older ones
-    source: Source
     state: JobState | None = None  # "drifted", which takes the whole log
 
 
@@ -234,8 +241,8 @@ class AlertRow(BaseModel):
     run_id: str  # in which it was seen first
     when: str  # from when until when
     sent: Short  # to whom and when, or why not
-    not_sent: bool = False  # to nobody, though nobody silenced it
-    silenced: bool = False
+    not_sent: bool  # to nobody, though nobody silenced it
+    silenced: bool
 
 
 class SilencedKind(BaseModel):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Observation
-from airflow_provider_zeus.plugin.charts.chart_parts import bars, base, number, plain, scale, value_axis
+from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, bars, base, number, plain, scale, value_axis
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.headline import spent_tiles
-from airflow_provider_zeus.plugin.text.saved_text import amount_tile
+from airflow_provider_zeus.plugin.text.saved_text import Told, saved_answer
 from airflow_provider_zeus.plugin.views.models import Answer, Chart, Source, Table
 from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
 from airflow_provider_zeus.reports.month_report import month_title
+from airflow_provider_zeus.reports.month_spent import GROUPINGS, SPENT, DagAbout, by_group, group_rows
 from airflow_provider_zeus.reports.months import (
     TIME_ALONE,
     PeriodSum,
@@ -43,18 +45,23 @@ class MonthKind(BaseModel):
     kind: str
     source: Source
     answers: list[Answer]  # what was spent, and the month before
+    groups: list[Table]  # by owner and by tag
 
 
-def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Factors) -> dict[str, Any]:
+def month_answer(
+    sums: Sequence[PeriodSum], months: Sequence[str], factors: Factors, about: Mapping[str, DagAbout]
+) -> dict[str, Any]:
     """The newest of ``months``, the one before, and the chart of all.
 
     :param sums: of the jobs that the reader may see; ``period`` is an index of ``months``.
+    :param about: tags and owners of their DAGs; empty where they cannot be read.
     """
     last = len(months) - 1
     now = by_kind([s for s in sums if s.period == last])
     before = by_kind([s for s in sums if s.period == last - 1])
     kinds = sorted({*now, *before}, key=lambda kind: -sum(s.energy_j or 0.0 for s in now.get(kind, ())))
     charted = kinds[0] if kinds else None
+    groups = by_group((s for s in sums if s.period == last), about)
     shown = []
     for kind in kinds:
         source = words.badge(sorted({s.source for s in (*now.get(kind, ()), *before.get(kind, ()))}, key=str))
@@ -64,7 +71,17 @@ def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Fact
             answers.append(Answer(question="Saved", note="is being worked out …"))
         if kind in before:
             answers.append(_spent_of_kind("The month before", before[kind], source, factors))
-        shown.append(MonthKind(kind=kind, source=source, answers=answers))
+        tables = [
+            Table(
+                caption=f"By {by}, {kind}; a DAG with several counts for each",
+                columns=[by.capitalize(), "Jobs", *SPENT],
+                numeric=[False, True, *(True for _ in SPENT)],
+                rows=lines,
+            )
+            for by in GROUPINGS
+            if (lines := group_rows(groups, by, kind, factors))
+        ]
+        shown.append(MonthKind(kind=kind, source=source, answers=answers, groups=tables))
     silent = [silent_text(s for s in sums if s.period == period) for period in (last, last - 1)]
     which = ("In no figure", "In no figure of the month before")
     note = " ".join(f"{where}: {text}." for where, text in zip(which, silent, strict=True) if text)
@@ -101,47 +118,46 @@ def month_saved(
     answers = {
         total.kind: _saved_of_kind(
             total,
-            words.badge(sorted({s.source for s in kinds.get(total.kind, ())}, key=str)),
             factors,
             [attempt for s in kinds.get(total.kind, ()) for attempt in s.drawn()],
         )
-        for total in added(known)
+        for total in (added(known) if len(found) == jobs else ())  # a part of the sum may be of the other sign
     }
     unknown = len(found) - len(known)
     done = len(found) == jobs
     for kind in kinds if done else ():
         answers.setdefault(kind, Answer(question="Saved", note=NOTHING))
-    left = (
-        f"Not known of {counted(unknown, 'job')}: its default has not run, or a figure is missing." if unknown else ""
-    )
+    why = "measured alone, its default has not run, or a figure is missing"
+    left = f"Not known of {counted(unknown, 'job')}: {why}." if unknown else ""
     progress = left if done else f"{len(found):,} of {jobs:,} jobs are added up so far."
     return {"answers": answers, "done": done, "progress": progress}
 
 
-def _saved_of_kind(found: SavedSum, source: Source, factors: Factors, drawn: Sequence[Observation]) -> Answer:
+def _saved_of_kind(found: SavedSum, factors: Factors, drawn: Sequence[Observation]) -> Answer:
     """What the jobs of a kind saved at the prices of a start at once, and what waiting for another saved besides.
 
     :param drawn: by all their attempts in the month.
     """
-    about = f"against the default of each job, by {counted(found.runs, 'run')} of {counted(found.jobs, 'job')}"
+    by = f"{counted(found.runs, 'run')} of {counted(found.jobs, 'job')}"
+    about = f"against each job's default at full power, by {by}"
     energy, time = found.energy_j, found.time_s
-    tiles = [
-        amount_tile("Energy", energy, words.energy, source, baseline=_without(energy, found.spent[0])),
-        amount_tile("Time", time, words.duration, source, baseline=_without(time, found.spent[1])),
+    told = [
+        Told("Energy", energy, partial(words.energy, beside_j=energy.value), _without(energy, found.spent[0])),
+        Told("Time", time, words.duration, _without(time, found.spent[1])),
     ]
     at_once, by_start = factors.at_once(drawn), factors.start_saved(drawn)
     spent_j, _, spent_gpu_s = found.spent
     if at_once.priced:
         per_j, per_s = at_once.per_j_and_s(1)
         money, paid = money_saved(found, factors, drawn), (spent_j or 0.0) * per_j + spent_gpu_s * per_s
-        tiles.append(amount_tile("Money", money, at_once.paid, source, baseline=_without(money, paid - by_start[0])))
+        told.append(Told("Money", money, at_once.paid, _without(money, paid - by_start[0])))
     if at_once.g_co2e_per_kwh is not None:
         carbon, grams = co2e_g_saved(found, factors, drawn), None if spent_j is None else spent_j * at_once.g_per_j
         baseline = _without(carbon, None if grams is None else grams - by_start[1])
-        tiles.append(amount_tile("CO₂e", carbon, grams_of, source, baseline=baseline))
+        told.append(Told("CO₂e", carbon, grams_of, baseline))
     if found.kind == TIME_ALONE:
-        tiles = [tile for tile in tiles if tile.figure.value is not None]
-    return Answer(question="Saved", about=about, figures=tiles)
+        told = [of for of in told if of.saved.value is not None]
+    return saved_answer(about, told)
 
 
 def _without(saved: Estimate, spent: float | None) -> float | None:
@@ -169,7 +185,7 @@ def months_chart(sums: Sequence[PeriodSum], months: Sequence[str], kind: str) ->
     totals = [sum(column) for column in zip(*rows.values(), strict=True)]
     if not any(totals):
         return Chart(title=title, note="Nothing was spent yet.")
-    size, unit = scale(max(totals), "Wh" if energy else "s")
+    size, unit = scale(max(totals), "J" if energy else "s")
     option = base(
         grid={"left": 64, "right": 24, "top": 30, "bottom": 66},
         legend={"type": "scroll", "bottom": 0},
@@ -178,13 +194,13 @@ def months_chart(sums: Sequence[PeriodSum], months: Sequence[str], kind: str) ->
         series=[
             bars(
                 plain(name),
-                n,
+                colour,
                 [
                     {"value": number(v / size), "tip": plain(f"{name}\n{month}: {text(v)}")}
                     for v, month in zip(row, months, strict=True)
                 ],
             )
-            for n, (name, row) in enumerate(rows.items())
+            for (name, row), colour in zip(rows.items(), COLOURS, strict=False)
         ],
     )
     lines = [

@@ -30,7 +30,7 @@ def state_of(trials: Sequence[Trial], now: float) -> JobState:
     if found := _failing(ended) or _stale(runs, now):
         return found
     if trials[-1].planned.phase is Phase.MEASURED:
-        return JobState(name="measured", why="Its runs are measured as they are: no batch size is chosen.")
+        return JobState(name="measured", why="Its runs are measured as they are; its tab says what would save more.")
     try:
         learn_from = trials[-1].job.learn_from
     except JobSpecError:  # a newer version wrote it
@@ -82,12 +82,15 @@ def _exploring(trials: Sequence[Trial], learn_from: Collection[str]) -> JobState
     teaching = [run for run in runs_of(trials) if run[-1].origin.run_type in learn_from]
     runs = [run for run in teaching if run[-1].planned.phase is not Phase.FALLBACK]  # it could not use the log
     ended = [run for run in teaching if run[-1].state is not State.RUNNING]
+    reached = any(run[-1].state is State.CONVERGED for run in ended)
+    if reached and (size := _default_alone(trials, runs)):
+        return JobState(name="not exploring yet", why=f"Only batch size {size}, the default, has run so far.")
     recent = runs[-RECENT:]
     tried = [t for run in recent for t in run if t.planned.phase.exploring or t.planned.bounded]
     if tried:
         last = tried[-1]
         return JobState(name="exploring", why=f"It tried batch size {last.batch_size}.")
-    if not any(run[-1].state is State.CONVERGED for run in ended):
+    if not reached:
         return JobState(name="exploring", why="No run among its newest has reached the target yet.")
     if trials[-1].planned.phase is Phase.PINNED:
         return JobState(name="settled", why=f"Batch size {trials[-1].batch_size} is pinned.")
@@ -103,10 +106,15 @@ def _unsettled(trials: Sequence[Trial], runs: Sequence[Sequence[Trial]]) -> str:
     known = [run for run in runs if any(t.state.conclusive for t in run)]
     if len(known) < RECENT:
         return f"{len(known)} of its newest runs taught something, and {RECENT} are needed"
-    sizes = {t.batch_size for run in known for t in run if t.state.conclusive}
-    if len(sizes) == 1 and len(trials) < NEWEST and len(trials[-1].spec.get("batch_sizes") or ()) > 1:
-        return f"only batch size {sizes.pop()} has run"
     return ""
+
+
+def _default_alone(trials: Sequence[Trial], runs: Sequence[Sequence[Trial]]) -> int | None:
+    """The default of a job with several sizes, where it alone has run; else None."""
+    spec, sizes = trials[-1].spec, {t.batch_size for run in runs for t in run}
+    several = len(spec.get("batch_sizes") or ()) > 1 and trials[-1].planned.phase is not Phase.PINNED
+    default = spec.get("default_batch_size")
+    return default if several and len(trials) < NEWEST and sizes == {default} else None
 
 
 def drifted(belief: Belief, trials: Sequence[Trial]) -> JobState | None:
@@ -115,12 +123,12 @@ def drifted(belief: Belief, trials: Sequence[Trial]) -> JobState | None:
         return None
     change = belief.changes[-1]
     after = [run for run in runs_of(trials) if run[-1].number >= change.since]
-    if len(after) > 2 * RECENT:
+    if sum(run[-1].number > change.shown_by[-1] for run in after) >= 2 * RECENT:
         return None
     runs = counted(len(after), "run")
     slower = "more" if change.jump >= 0 else "fewer"
     why = f"The data changed {runs} ago, at trial {change.since}: runs need {slower} epochs than before."
-    return JobState(name="drifted", why=f"{why} Older runs only show which batch sizes are better.")
+    return JobState(name="drifted", why=f"{why} Older runs count less from here on.")
 
 
 def trend_of(rows: Sequence[RunRow]) -> Trend:

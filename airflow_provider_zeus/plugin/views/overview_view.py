@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
@@ -13,11 +12,13 @@ from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.text import saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.plugin.views import costs, overview_state
+from airflow_provider_zeus.plugin.views.measured_view import nothing_saved
 from airflow_provider_zeus.plugin.views.models import Controls, Figure, JobRow, JobSaved, Source
 from airflow_provider_zeus.reports.dataset import Dataset, runs_of
 from airflow_provider_zeus.reports.limit_saving import limit_saving
+from airflow_provider_zeus.reports.month_spent import DagAbout
 from airflow_provider_zeus.reports.savings import saving
-from airflow_provider_zeus.units import energy_text
+from airflow_provider_zeus.units import counted, energy_text
 
 NO_JOBS = (
     "There is no Zeus job yet. Decorate a training task with @task.zeus(ZeusJob(batch_sizes=[…], default_batch_size=…, "
@@ -25,13 +26,6 @@ NO_JOBS = (
     "first run on. Jobs of DAGs that you may not read are not shown."
 )
 Live = tuple[Mapping[str, Any], Mapping[str, Any]]  # live settings, and who changed them last or their "problem"
-
-
-class DagAbout(NamedTuple):
-    """Tags and owners of a DAG."""
-
-    tags: list[str] = []  # noqa: RUF012 - never changed
-    owners: list[str] = []  # noqa: RUF012
 
 
 def rows(
@@ -85,8 +79,8 @@ def _row(trials: Sequence[Trial], settings: Mapping[str, Any], changed: str, now
         last_energy=ended[0].energy if ended else words.missing(why),
         last_time=ended[0].time if ended else words.missing(why),
         last_cost=ended[0].cost if ended else words.missing(why),
-        tags=about.tags,
-        owners=about.owners,
+        tags=list(about.tags),
+        owners=list(about.owners),
         source=ended[0].source if ended else Source(),
         trend=overview_state.trend_of(ended),
         state=overview_state.state_of(trials, now),
@@ -104,8 +98,7 @@ def change_text(change: Mapping[str, Any], *, named: bool) -> str:
 
 def unreadable() -> JobSaved:
     """The answer for a job that a newer version wrote."""
-    why = "no run of it can be read here"
-    return JobSaved(word="Not known", kind="warn", figure=words.missing(why), text=why, source=Source())
+    return JobSaved(word="Not known", text="no run of it can be read here")
 
 
 def measured(job: ZeusJob, trials: Sequence[Trial], profile: Sequence[ProfileSample]) -> JobSaved:
@@ -113,35 +106,26 @@ def measured(job: ZeusJob, trials: Sequence[Trial], profile: Sequence[ProfileSam
     seen = [t.observation for t in trials if t.observation.where is not None]
     found = limit_saving([o for o in seen if o.where == seen[-1].where], profile)
     if found is None or found.energy_j.value is None:
-        text = "no power limit was tuned yet" if job.mode != "measure" else "measured alone: nothing is set or chosen"
-        return JobSaved(word="Nothing", kind="warn", figure=words.missing(text), text=text, source=Source())
+        return JobSaved(word="Nothing", text=nothing_saved(job))
     outcome = Outcome.of(found.energy_j.value, found.energy_j, energy_text)
-    word = "Undecided" if outcome.kind == "even" else outcome.verb.capitalize()
-    text = f"{outcome.amount} of energy by the power limit, {outcome.interval}"
+    text = f"{outcome.verb} {outcome.amount} of energy by the power limit, {outcome.interval}"
+    if outcome.kind == "even":
+        return JobSaved(word="Not clear yet", text=text)
     figure = Figure(value=found.energy_j.value, text=f"{outcome.amount} by the power limit", exact=text)
-    source = words.badge([seen[-1].energy_source])
-    return JobSaved(word=word, kind=outcome.colour, figure=figure, text=text, source=source)
+    return JobSaved(word=outcome.verb.capitalize(), kind=outcome.colour, figure=figure, text=text)
 
 
 def saved(trials: Sequence[Trial], log: Dataset, profiles: Sequence[ProfileSample], *, all_of: bool) -> JobSaved:
     """What the runs of one job saved. ``log``: their dataset; ``all_of``: the trial log holds no older runs."""
-    found = saving(log, log.job, rng=random.Random(0), profiles=profiles)
-    cost, verdict = found.cost, saved_text.job_verdict(found, all_of=all_of)
-    answer = JobSaved(
-        word=verdict.word,
-        kind="warn",
-        figure=words.missing(verdict.text),
-        text=verdict.text,
-        source=words.badge([found.where[2]]) if found.where else Source(),
-        state=overview_state.drifted(log.belief(), trials),
-    )
-    if cost.saved.value is not None:
-        outcome, text = Outcome.of_cost(cost), saved_text.share_of_cost(cost)
-        answer.figure = Figure(value=cost.saved.value, text=text, exact=verdict.text)
+    found = saving(log, log.job, profiles=profiles)
+    word, kind = saved_text.job_word(found)
+    text = saved_text.not_compared(found)[1] or saved_text.intervals(found)
+    answer = JobSaved(word=word, kind=kind, text=text, state=overview_state.drifted(log.belief(), trials))
+    if kind:
+        share = saved_text.share_of_cost(found.cost)
+        answer.figure = Figure(value=found.cost.saved.value, text=share, exact=text)
         answer.amounts = saved_text.amounts(found)
-        answer.word += f" ({outcome.verb})" if outcome.kind == "even" else ""
-        answer.kind = outcome.colour
-        answer.of = "" if all_of else f"newest {'1 run' if found.runs == 1 else f'{found.runs:,} runs'}"
+        answer.of = "" if all_of else f"newest {counted(found.runs, 'run')}"
     return answer
 
 

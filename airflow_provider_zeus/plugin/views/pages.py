@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_provider_zeus.plugin.charts import metric_chart, run_charts
-from airflow_provider_zeus.plugin.charts.dag_saved import saved_chart
-from airflow_provider_zeus.plugin.text import headline, saved_text, words
+from airflow_provider_zeus.plugin.charts import metric_chart
+from airflow_provider_zeus.plugin.text import headline, words
+from airflow_provider_zeus.plugin.text.saved_text import paid_off
 from airflow_provider_zeus.plugin.views import compare_view
-from airflow_provider_zeus.plugin.views.dag_view import shifts
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +21,7 @@ class Block:
     :param draw: how it is drawn: a function of static/blocks.js.
     :param make: its content, from what the page is made of (``None``: the answer holds it already).
     :param slow: it takes all runs of the job: a second request brings it.
+    :param fold: the question that it answers, under which it is folded with others; empty: it is not.
     """
 
     id: str
@@ -29,73 +29,64 @@ class Block:
     draw: str
     make: Callable[[Any], Any] | None = None
     slow: bool = False
+    fold: str = ""
 
+
+PAID, SIZES = "Has it paid off, and what saved it?", "What does each batch size cost, and why does the next one run?"
+OTHERWISE, EACH = "What would other weights or prices choose?", "What did each run do?"
+MISSING = "What do these figures leave out, and where are they from?"
 
 PAGES: Mapping[str, Sequence[Block]] = {
     "dag": [  # of a view.JobRuns; the slow ones of a view.JobLog
-        Block(
-            "headline",
-            "",
-            "answers",
-            lambda of: headline.of_job(
-                of.known.saving, of.known.next_run, of.known.source, of.factors, all_of=not of.more
-            ),
-            slow=True,
-        ),
-        Block("budgets", "Budgets", "answers", lambda of: of.budgets),
-        Block("alerts", "Alerts", "alerts", lambda of: of.alerts),
-        Block("shift", "", "text", lambda of: shifts(of.known.log.of_target().here(), of.factors, of.hours), slow=True),
+        Block("sentence", "", "sentence", lambda of: of.sentence, slow=True),
         Block("left_out", "", "text"),
-        Block("facts", "Target and weights of the job", "facts", lambda of: of.facts),
-        Block("settings", "Live settings", "live", lambda of: words.settings(of.live)),
-        Block("controls", "Pause exploration or pin a batch size", "controls"),
+        Block("state", "", "text", lambda of: of.state, slow=True),
+        Block("headline", "", "answers", lambda of: of.headline, slow=True),
+        Block("facts", "", "text", lambda of: of.facts),
+        Block("settings", "Live settings", "list", lambda of: [f"Live setting: {s}" for s in words.settings(of.live)]),
         Block("remarks", "What changed about the job", "list", lambda of: of.remarks),
-        Block("verdict", "", "verdict", lambda of: saved_text.job_verdict(of.known.saving, all_of=not of.more), True),
-        Block(
-            "tiles",
-            "What was saved",
-            "tiles",
-            lambda of: saved_text.job_tiles(of.known.saving, of.known.source, all_of=not of.more),
-            slow=True,
-        ),
-        Block("levers", "What saved it", "unfolded", lambda of: of.levers, slow=True),
-        Block("whose", "Figures of", "device", lambda of: {"text": of.known.device, "source": of.known.source}, True),
-        Block("gaps", "What these runs are, and what the figures leave out", "list", lambda of: of.gaps, slow=True),
+        Block("alerts", "Alerts", "alerts", lambda of: of.alerts),
         Block("cost", "", "chart", lambda of: of.cost, slow=True),
-        Block(
-            "saved",
-            "",
-            "chart",
-            lambda of: words.badged(saved_chart(of.known.saving, of.rows), of.known.source),
-            slow=True,
-        ),
-        Block("belief", "", "chart", lambda of: of.belief, slow=True),
-        Block("front", "", "chart", lambda of: of.front, slow=True),
-        Block("what_if", "What if", "whatIf"),
-        Block("rows", "Runs", "runs", lambda of: of.rows),
-        Block("store", "Trial log", "text"),
+        Block("budgets", "Budgets", "answers", lambda of: of.budgets),
+        Block("paid", "", "text", lambda of: paid_off(of.known.saving, all_of=not of.more), True, PAID),
+        Block("levers", "What saved it", "table", lambda of: of.levers, slow=True, fold=PAID),
+        Block("saved", "", "chart", lambda of: of.saved, slow=True, fold=PAID),
+        Block("worth", "What the last retrainings bought", "text", lambda of: of.worth, slow=True, fold=PAID),
+        Block("service", "", "chart", lambda of: of.service, slow=True, fold=PAID),
+        Block("why", "", "text", lambda of: f"The next run: {of.known.next_run.attempts[0].why}", True, SIZES),
+        Block("belief", "", "chart", lambda of: of.belief, slow=True, fold=SIZES),
+        Block("what_if", "", "whatIf", fold=OTHERWISE),
+        Block("shift", "", "text", lambda of: of.shift, slow=True, fold=OTHERWISE),
+        Block("front", "", "chart", lambda of: of.front, slow=True, fold=OTHERWISE),
+        Block("rows", "", "runs", lambda of: of.rows, fold=EACH),
+        Block("controls", "", "controls", fold=headline.CONTROLS),
+        Block("gaps", "", "list", lambda of: of.gaps, slow=True, fold=MISSING),
+        Block("whose", "Device", "text", lambda of: of.known.device, slow=True, fold=MISSING),
+        Block("store", "Trial log", "text", fold=MISSING),
     ],
     "measured": [  # of a view.JobRuns whose job chooses no batch size; the slow ones of a MeasuredLog
-        Block("headline", "", "answers", lambda of: of.headline, slow=True),
-        Block("budgets", "Budgets", "answers", lambda of: of.budgets),
-        Block("alerts", "Alerts", "alerts", lambda of: of.alerts),
+        Block("sentence", "", "sentence", lambda of: of.sentence, slow=True),
         Block("left_out", "", "text"),
+        Block("state", "", "text", lambda of: of.state, slow=True),
+        Block("headline", "", "answers", lambda of: of.headline, slow=True),
+        Block("facts", "", "text", lambda of: of.facts),
         Block("remarks", "What changed about the job", "list", lambda of: of.remarks),
-        Block("gaps", "What these runs are", "list", lambda of: of.gaps, slow=True),
+        Block("alerts", "Alerts", "alerts", lambda of: of.alerts),
         Block("cost", "", "chart", lambda of: of.cost, slow=True),
-        Block("rows", "Runs", "runs", lambda of: of.rows),
-        Block("store", "Trial log", "text"),
+        Block("budgets", "Budgets", "answers", lambda of: of.budgets),
+        Block("rows", "", "runs", lambda of: of.rows, fold=EACH),
+        Block("gaps", "", "list", lambda of: of.gaps, slow=True, fold=MISSING),
+        Block("store", "Trial log", "text", fold=MISSING),
     ],
     "run": [  # of one part, a view.RunPart; the slow ones of a view.RunTraces
         Block("progress", "", "progress", lambda of: of.progress),
-        Block("headline", "", "answers", lambda of: of.headline),
         Block("verdict", "", "verdict", lambda of: of.verdict),
-        Block("tiles", "What this run cost", "tiles", lambda of: of.tiles),
+        Block("headline", "", "answers", lambda of: of.headline),
         Block("notes", "", "remarks", lambda of: of.notes),
-        Block("facts", "Target and weights of the job", "facts", lambda of: of.facts),
-        Block("settings", "Live settings", "live", lambda of: words.settings(of.live)),
+        Block("facts", "", "text", lambda of: of.facts),
+        Block("settings", "Live settings", "list", lambda of: [f"Live setting: {s}" for s in words.settings(of.live)]),
         Block("attempts", "Its attempts, in order", "attempts", lambda of: of.attempts),
-        Block("power", "", "chart", lambda of: words.badged(run_charts.power(of.drawn), of.source), slow=True),
+        Block("power", "", "chart", lambda of: of.power, slow=True),
         Block("metric", "", "chart", lambda of: metric_chart.attempts(of.trials), slow=True),
         Block("gpus", "", "openChart", lambda of: of.gpus, slow=True),
         Block("curves", "", "openChart", lambda of: of.curves, slow=True),
@@ -127,4 +118,4 @@ def content(page: str, of: object, *, slow: bool = False) -> dict[str, Any]:
 
 def layout(page: str) -> list[dict[str, Any]]:
     """Which blocks a page shows and how, in order, for its script."""
-    return [{"id": b.id, "title": b.title, "draw": b.draw, "slow": b.slow} for b in PAGES[page]]
+    return [{n: getattr(b, n) for n in ("id", "title", "draw", "slow", "fold")} for b in PAGES[page]]

@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from airflow_provider_zeus.model.cost import weights_of
+from airflow_provider_zeus.model.cost import Weights, weights_of
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, PowerPoint, ProfileSample, State, Trial, TrialKey
-from airflow_provider_zeus.plugin.charts import run_curve, run_gpus
+from airflow_provider_zeus.plugin.charts import run_charts, run_curve, run_gpus
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
 from airflow_provider_zeus.plugin.views import costs
@@ -25,7 +25,6 @@ from airflow_provider_zeus.plugin.views.models import (
     Detail,
     Figure,
     RunRow,
-    Source,
     Table,
     Tile,
     Verdict,
@@ -33,11 +32,11 @@ from airflow_provider_zeus.plugin.views.models import (
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.reports.job_remarks import of_ended
+from airflow_provider_zeus.reports.limit_saving import limit_saving
 from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.reports.run_figures import RunSaving
 
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
-NOT_ENDED = "the run has not ended"
 WAITS = "its cost is not yet stored in the log"
 
 PartKey = tuple[str, str, int]  # job, task, map index
@@ -84,9 +83,9 @@ class RunPart:
     pending: Pending
     saving: RunSaving | None
     prices: Factors
-    shared: str = ""
-    wait: StartWait | None = None
-    profile: Sequence[ProfileSample] = ()  # of the power limits of a run without a batch size
+    shared: str
+    wait: StartWait | None
+    profile: Sequence[ProfileSample]  # of the power limits of a run without a batch size
 
     @cached_property
     def job(self) -> ZeusJob:
@@ -98,6 +97,12 @@ class RunPart:
         """What the part cost."""
         (row,) = costs.rows_of(self.trials, self.job, self.pending)
         return row
+
+    @cached_property
+    def weights(self) -> Weights:
+        """Those of its newest attempt that was measured."""
+        seen = [t.observation for t in self.trials if t.observation.time_s is not None] or [self.trials[-1].observation]
+        return weights_of(self.job, seen[-1])
 
     @cached_property
     def running(self) -> list[Trial]:
@@ -113,7 +118,7 @@ class RunPart:
     def why_not(self) -> str:
         """Why its saving is not known."""
         if self.running:
-            return NOT_ENDED
+            return "the run has not ended"
         if self.waiting:
             return WAITS
         return "no optimizer step was made" if self.trials[-1].state is State.NO_DATA else "nothing of it was measured"
@@ -174,14 +179,14 @@ class RunPart:
         converted = [(name, figure) for name, figure in made if figure is not None]
         for figure in (*([] if energy_j is None else [energy]), *(f for _, f in converted if f.value is not None)):
             figure.text = f"{'≥ ' * shown.startswith('≥ ')}{figure.text}{' so far' * shown.endswith(' so far')}"
-        clock = source if source.kind == words.SIMULATED else Source()  # simulated time is no clock's
-        figures = [
-            _figure_tile("Energy", energy, "", source),
-            _figure_tile("Time", row.time, "training, validation included", clock),
-            *(_figure_tile(name, figure, "", source) for name, figure in converted),
-        ]
-        saved = [] if self.ended is None else [headline.of_run(self.ended, source, factors)]
-        saved += [] if self.running else saved_by_limit(seen, self.profile, source)
+        measures = source.kind != "no-source"
+        figures = [_figure_tile("Energy", energy)] if measures else []
+        figures += [_figure_tile("Time", row.time)]
+        figures += [] if self.weights.one_alone else [_figure_tile(saved_text.WEIGHED, row.cost, "of both")]
+        figures += [_figure_tile(name, figure) for name, figure in converted]
+        figures += [] if self.job.chooses_size else use_tiles(seen)
+        saved = [] if self.ended is None else headline.of_run(self.ended, self.weights, source, factors)
+        saved += [] if self.running else saved_by_limit(limit_saving(seen, self.profile), self.weights)
         return [Answer(question=headline.COST, figures=figures), *saved]
 
     @property
@@ -193,17 +198,6 @@ class RunPart:
             return Verdict(kind="unknown", word="Measured", text=next_rung(self.job))
         below, silent = (self.row.state == state.value for state in (State.EXHAUSTED, State.NO_METRIC))
         return saved_text.run_verdict(self.ended, self.why_not, below=below, silent=silent)
-
-    @property
-    def tiles(self) -> list[Tile]:
-        """Its figures in the job's own unit."""
-        if not self.job.chooses_size:
-            return [*use_tiles([t.observation for t in self.trials]), _limit(self.row, self.trials)]
-        row, time_alone = self.row, self.row.unit == "s"
-        weighed = "time alone" if time_alone else f"energy and time at eta {self.job.eta:g}"
-        cost = _figure_tile("Cost", row.cost, weighed, row.source)
-        saved = saved_text.run_tile(self.ended, row.source, self.why_not)
-        return [cost, _batch_size(row, self.job), _limit(row, self.trials), saved]
 
     @property
     def notes(self) -> list[str]:
@@ -221,16 +215,17 @@ class RunPart:
                 f"The GPU worked {words.share(min(idle)).text} of the time. A GPU that waits draws less power: part of "
                 "what looks cheap here is waiting. The task's log says how much of it was for data."
             )
+        notes += [self.row.source.why] if self.row.source.kind == "no-source" else []
         if waiting:
             what = "The cost of one attempt is" if waiting == 1 else f"The costs of {waiting} attempts are"
             notes.append(f"{what} not yet stored in the log: the job's next run stores it, or “airflow zeus reap”.")
         return [*filter(None, notes)]
 
     @property
-    def facts(self) -> list[str]:
-        """Target and weights of the job."""
-        seen = [t.observation for t in self.trials if t.observation.time_s is not None]
-        return words.facts(self.job, weights_of(self.job, seen[-1]) if seen else None)
+    def facts(self) -> str:
+        """Target and weights of the job, in a line."""
+        measured = any(t.observation.time_s is not None for t in self.trials)
+        return words.facts(self.job, self.weights if measured else None)
 
     @property
     def attempts(self) -> list[Detail]:
@@ -263,15 +258,15 @@ class RunTraces:
         return [trial for trial, _ in self.drawn]
 
     @property
-    def source(self) -> Source:
-        """The badge of what was measured."""
-        return words.badge([t.observation.energy_source for t in self.trials if t.observation.time_s is not None])
+    def power(self) -> Chart | None:
+        """The chart of power over time; None where nothing measures energy."""
+        measures = any(t.observation.energy_source for t in self.trials) or not self.trials
+        return run_charts.power(self.drawn) if measures else None
 
     @property
     def gpus(self) -> Chart | None:
         """The chart of what each GPU drew, where there were several."""
-        chart = run_gpus.gpus(self.trials)
-        return chart and words.badged(chart, self.source)
+        return run_gpus.gpus(self.trials)
 
     @property
     def curves(self) -> list[Chart]:
@@ -282,8 +277,7 @@ class RunTraces:
         weights = weights_of(self.job, measured[-1].observation)
         limits = {t.batch_size: t.observation.power_limit_w for t in measured}
         curves = [run_curve.curve(self.profile, size, weights, limit_w) for size, limit_w in limits.items()]
-        badge = words.badge([measured[-1].observation.energy_source])
-        return [words.badged(curve, badge) for curve in reversed(curves) if curve]
+        return [curve for curve in reversed(curves) if curve]
 
 
 def summary(parts: Sequence[Mapping[str, Any]]) -> Table | None:
@@ -292,8 +286,10 @@ def summary(parts: Sequence[Mapping[str, Any]]) -> Table | None:
         return None
     rows = []
     for part in parts:
-        figures = {tile.name: tile.figure.text for tile in (*part["headline"][0].figures, *part["tiles"])}
-        energy, time, cost, size = (figures.get(name, UNKNOWN) for name in ("Energy", "Time", "Cost", "Batch size"))
+        figures = {tile.name: tile.figure.text for tile in part["headline"][0].figures}
+        energy, time = (figures.get(name, UNKNOWN) for name in ("Energy", "Time"))
+        cost = figures.get(saved_text.WEIGHED, time if part["source"].kind == "no-source" else energy)
+        size = words.size(part["attempts"][-1].batch_size)
         ended = part["verdict"].word, part["state_text"], part["source"].text or UNKNOWN
         rows.append([part["title"], part["job_id"], size, energy, time, cost, *ended])
     return Table(
@@ -304,31 +300,6 @@ def summary(parts: Sequence[Mapping[str, Any]]) -> Table | None:
     )
 
 
-def _figure_tile(name: str, figure: Figure, note: str, source: Source) -> Tile:
+def _figure_tile(name: str, figure: Figure, note: str = "") -> Tile:
     """A tile whose note is, where the figure is missing, why."""
-    return Tile(name=name, figure=figure, note=figure.exact if figure.text == UNKNOWN else note, source=source)
-
-
-def _batch_size(row: RunRow, job: ZeusJob) -> Tile:
-    last = row.attempts[-1]
-    parts = ["the default" if last.batch_size == job.default_batch_size else f"default {job.default_batch_size}"]
-    for state in (State.GIVEN_UP, State.EXHAUSTED, State.NO_METRIC, State.FAILED):
-        sizes = [str(t.batch_size) for t in row.attempts[:-1] if t.state == state.value]
-        parts += [f"{' and '.join(sizes)} {words.state(state)} before"] if sizes else []
-    below = last.state in [state.value for state in State if state.unproven]
-    parts += [last.state_text] if below else []
-    figure = Figure(value=last.batch_size, text=str(last.batch_size))
-    return Tile(name="Batch size", figure=figure, note="; ".join(parts), kind="warn" if below else "")
-
-
-def _limit(row: RunRow, trials: Sequence[Trial]) -> Tile:
-    seen = next((t.observation for t in reversed(trials) if t.observation.power_limit_w is not None), None)
-    if seen is None:
-        return Tile(name="Power limit", figure=row.limit, note=row.limit.exact)
-    count = seen.device_count or 1
-    parts = [
-        "now" if seen is trials[-1].observation and trials[-1].state is State.RUNNING else "",
-        "each GPU" if count > 1 else "",
-        "" if seen.max_power_w is None else f"of at most {seen.max_power_w / count:,.0f} W",
-    ]
-    return Tile(name="Power limit", figure=words.watts(seen.power_limit_w or 0.0), note=", ".join(filter(None, parts)))
+    return Tile(name=name, figure=figure, note=figure.exact if figure.text == UNKNOWN else note)

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Sequence
 from threading import RLock
-from types import TracebackType
 from typing import Self
 
 from airflow_provider_zeus.errors import DeviceError
@@ -28,7 +27,7 @@ class LimitControl:
     :param state_dir: folder of the records of changed limits; a path of the host, mounted into containers.
     :param found_earlier_w: (limit found, limit left behind) [W] of an earlier trial that died on this GPU without
         giving the limit back. Where the present limit equals the limit left behind, and is lower than the limit found,
-        the limit found is set first. Any other limit was set by somebody else on purpose and stays.
+        the limit found is set first. Any other limit was set on purpose and stays.
     """
 
     found_w: float | None = None
@@ -65,9 +64,7 @@ class LimitControl:
         self.why_not_set = self.device.missing.get("helper", "")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if os.getpid() == self._pid:  # a forked child that leaves the block must not change its parent's limit
             self.can_set = False
             self._give_back()
@@ -130,6 +127,8 @@ class LimitControl:
     def _change(self, present_w: float, limit_w: float, found_w: float) -> None:
         """Set a limit [W] under a living guardian; on an error give the limit found back."""
         with self._guardian_lock:
+            if not self.can_set:  # another thread has given the limit back meanwhile
+                return
             try:
                 restore = self.device.restore_record()
                 if restore is None:
@@ -157,19 +156,20 @@ class LimitControl:
 
     def _give_back(self) -> None:
         """Restore the limit found and end the guardian; does nothing where no limit was changed."""
-        if self._guardian is None or self.found_w is None:
-            return
-        try:
-            present_w = self.device.limit_w()
-            if present_w is None:
-                raise DeviceError(f"the present limit cannot be read. {self.device.missing.get('limit_w', '')}")
-            if self._is_ours(present_w) and not same_w(present_w, self.found_w):
-                self.device.set_limit_w(self.found_w)
-            self._ours_w = (self.found_w,)
-        except DeviceError as error:  # the guardian stays: it tries again when this process ends
-            log.error("The limit found, %s W, could not be restored: %s", self.found_w, error)
-            return
-        self._release()
+        with self._guardian_lock:  # a change that another thread has begun ends first
+            if self._guardian is None or self.found_w is None:
+                return
+            try:
+                present_w = self.device.limit_w()
+                if present_w is None:
+                    raise DeviceError(f"the present limit cannot be read. {self.device.missing.get('limit_w', '')}")
+                if self._is_ours(present_w) and not same_w(present_w, self.found_w):
+                    self.device.set_limit_w(self.found_w)
+                self._ours_w = (self.found_w,)
+            except DeviceError as error:  # the guardian stays: it tries again when this process ends
+                log.error("The limit found, %s W, could not be restored: %s", self.found_w, error)
+                return
+            self._release()
 
     def _release(self) -> None:
         with self._guardian_lock:

@@ -148,15 +148,20 @@ class GpuLock:
         log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
 
 
-def tell_holder(state_dir: str | os.PathLike[str], uuid: str) -> None:
-    """Let another process that holds the lock of a GPU know, by one more byte, that it is not alone. Raises nothing."""
+def tell_holder(state_dir: str | os.PathLike[str], uuid: str, ours: Collection[int] = ()) -> None:
+    """Let another process that holds the lock of a GPU know, by one more byte, that it is not alone. Raises nothing.
+
+    :param ours: processes of this training, one of which may hold it.
+    """
     path = os.path.abspath(os.path.join(state_dir, f"gpu-{uuid}.lock"))
     if path in _held:  # by this training itself
         return
-    with contextlib.suppress(OSError):  # there is no lock, so nobody holds it
-        descriptor = private_files.open_file(path, os.O_WRONLY | os.O_APPEND)
+    with contextlib.suppress(OSError):  # there is no lock, so no process holds it
+        descriptor = private_files.open_file(path, os.O_RDWR | os.O_APPEND)
         try:
-            os.write(descriptor, b"+")
+            holder = os.pread(descriptor, _NAME_BYTES, 0).decode("utf-8", "replace")
+            if not any(f"process {pid} on {socket.gethostname()}" in holder for pid in ours):
+                os.write(descriptor, b"+")
         finally:
             os.close(descriptor)
 

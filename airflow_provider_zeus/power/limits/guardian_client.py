@@ -22,15 +22,8 @@ from airflow_provider_zeus.power.limits.sidecar_server import new_record
 START_S = 5.0  # a start takes some 50 ms; a host under load needs longer
 
 _pipes: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
-
-
-def _close_pipes() -> None:
-    """Close the pipes in a forked child: without a pidfd, an end that stays open there hides the trainer's death."""
-    for pipe in list(_pipes):
-        pipe.close()
-
-
-os.register_at_fork(after_in_child=_close_pipes)
+# In a forked child they are closed: without a pidfd, an end that stays open there hides the trainer's death.
+os.register_at_fork(after_in_child=lambda: [pipe.close() for pipe in list(_pipes)])
 
 
 class GuardianClient:

@@ -28,15 +28,8 @@ AGAIN_S = 0.01  # between attempts while the sidecar has too many clients
 MOST_BYTES = 1024 * 1024  # of an answer
 
 _connections: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-
-
-def _close_connections() -> None:
-    """Close the connections in a forked child: to a sidecar that cannot see processes, their end ends the training."""
-    for connection in list(_connections):
-        connection.close()
-
-
-os.register_at_fork(after_in_child=_close_connections)
+# In a forked child they are closed: to a sidecar that cannot see processes, their end ends the training.
+os.register_at_fork(after_in_child=lambda: [*map(socket.socket.close, list(_connections))])
 
 
 class SidecarClient:

@@ -22,7 +22,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.power.limits.sidecar_server import Nvml, boot_id, read_record, to_give_back
@@ -32,16 +32,6 @@ from airflow_provider_zeus.printable import visible
 log = logging.getLogger(__name__)
 
 _BYTES = 4096  # records are padded to this size, so that one write replaces the whole record
-
-
-class LimitPort(Protocol):
-    """Reads and sets the power limit of one device, without the device object."""
-
-    def limit_w(self) -> float:
-        """The power limit in force [W]."""
-
-    def set_limit_w(self, limit_w: float) -> None:
-        """Set the power limit [W]."""
 
 
 class NvmlPort:
@@ -73,6 +63,9 @@ class NvmlPort:
             return
         self._helper.restore_w(limit_w)
         self._helper.close()
+
+
+LimitPort = NvmlPort | StateFile  # reads and sets the limit of one device, without the device object
 
 
 def open_port(restore: dict[str, Any]) -> LimitPort:

@@ -19,11 +19,11 @@ One JSON object per line, one answer per line, ``{"ok": true, ...}`` or ``{"ok":
 The limit found is restored when the holder asks for it, when its connection ends, when its process ends (a pidfd of the
 process that connected, so children that inherited the connection do not matter), and on SIGTERM, SIGINT and SIGHUP.
 After SIGKILL it is restored at the next start, from one record per GPU in the folder --state. A limit that another
-another process has set meanwhile is left alone.
+process has set meanwhile is left alone.
 
 The package imports the driver's binding and the format of a record from here, so that each exists once.
 
-Neither a flood of requests, a slow GPU nor a log that nobody reads delays other clients. Each turn of the loop handles
+Neither a flood of requests, a slow GPU nor a log that is not read delays other clients. Each turn of the loop handles
 dead clients first, then limits to give back, then one request of each client, the oldest first; a process that asks
 faster than it may waits. The driver is called in one thread per GPU, and the log is written in another, which drops and
 counts what is not read. When there are too many clients, the user with most connections loses one that holds no GPU.
@@ -157,9 +157,7 @@ class Log:
             self._changed.notify_all()
             if self._writer is None:
                 self._writer = threading.Thread(target=self._write, daemon=True)
-                with contextlib.suppress(
-                    RuntimeError
-                ):  # no thread can be started: there is no log, and limits all the same
+                with contextlib.suppress(RuntimeError):  # without a thread there is no log, and limits all the same
                     self._writer.start()
 
     def end(self, within_s: float) -> None:
@@ -172,7 +170,7 @@ class Log:
             with self._changed:
                 self._changed.wait_for(lambda: self._lines or self._dropped)
                 if not self._lines:
-                    self._lines.append(f"{self._dropped} lines of this log were dropped, since nobody read it")
+                    self._lines.append(f"{self._dropped} lines of this log were dropped, since it was not read")
                     self._dropped = 0
                 text = self._lines[0]
             with contextlib.suppress(OSError):  # the log is closed; limits must be given back all the same
@@ -788,7 +786,7 @@ def command() -> NoReturn:
         say(f"ended by an error: {error!r}")
         status = 1
     LOG.end(1.0)
-    os._exit(status)  # a driver call that never returns, or a log that nobody reads, must not keep the process alive
+    os._exit(status)  # a driver call that never returns, or a log that is not read, must not keep the process alive
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.trial import DeviceInfo
-from airflow_provider_zeus.power.device import Device, LimitRange
+from airflow_provider_zeus.power.device import Clocks, Device, LimitRange
 from airflow_provider_zeus.power.group import DeviceGroup
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
 from airflow_provider_zeus.power.limits.helpers import LimitHelper, helper_at
@@ -133,6 +133,25 @@ class NvmlDevice(Device):
         rates = self._ask("nvmlDeviceGetUtilizationRates")
         return self._reading("gpu_busy", rates if rates.problem else rates._replace(value=rates.value.gpu), per=100)
 
+    def clocks(self) -> Clocks | None:
+        """The GPU's clock and what holds it back; None of a MIG slice, which shares it, and where nothing is told."""
+        if self._is_mig:
+            return None
+        sm, power = 1, 0  # NVML_CLOCK_SM, NVML_PERF_POLICY_POWER
+        capped = self._ask("nvmlDeviceGetViolationStatus", power)
+        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if reasons.problem:  # drivers before 535
+            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        now, highest = self._ask("nvmlDeviceGetClockInfo", sm), self._ask("nvmlDeviceGetMaxClockInfo", sm)
+        if all(answer.problem for answer in (capped, reasons, now)):
+            return None
+        return Clocks(
+            sm_mhz=None if now.problem else float(now.value),
+            max_mhz=None if highest.problem else float(highest.value),
+            reasons=None if reasons.problem else int(reasons.value),
+            capped_s=None if capped.problem else capped.value.violationTime / 1e9,
+        )
+
     def computing(self) -> list[int] | None:
         """Ids of the processes that compute on this GPU, by the host's count; None where NVML does not tell."""
         running = computing_on(self._handle)
@@ -163,6 +182,8 @@ class NvmlDevice(Device):
         if cuda is None:
             return
         try:
+            if getattr(cuda, "is_current_stream_capturing", bool)():  # it would void the training's CUDA graph
+                return
             cuda.synchronize()
             for other in range(cuda.device_count()) if len(self._among) > 1 else ():
                 if cuda.memory_reserved(other):  # otherwise synchronising may create a context there

@@ -48,8 +48,12 @@ def _fits(function: str, value: Any) -> bool:
         return isinstance(value, list | tuple) and len(value) == 2 and all(map(_counts, value))
     if name.startswith("ComputeRunningProcesses"):
         return isinstance(value, list | tuple)
+    if name == "ViolationStatus":
+        return _counts(getattr(value, "violationTime", None))
     if name == "UtilizationRates":
         return _counts(getattr(value, "gpu", None))
+    if name.endswith(("ClockInfo", "Reasons")):
+        return _counts(value)
     if name in ("Count", "TotalEnergyConsumption", "PowerUsage", "PowerManagementLimit", "EnforcedPowerLimit"):
         return _counts(value)
     return not isinstance(value, bytes)

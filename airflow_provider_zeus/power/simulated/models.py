@@ -22,8 +22,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-OVERLAP = 1.5  # m: 1 is host and GPU in turn, infinity is perfect overlap
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
@@ -37,11 +35,12 @@ class Chip:
     clock_exponent: float  # e: how steeply work slows as dynamic power is reduced
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Load:
-    """A training on one chip. ``trace`` is (dataset, optimizer) of the traces that the constants were fitted to."""
+    """A training on one chip; dataset and optimizer of the traces that the constants were fitted to."""
 
-    trace: tuple[str, str]
+    dataset: str
+    optimizer: str
     samples_per_epoch: int
     host_s: float
     sample_s: float
@@ -62,7 +61,8 @@ class Load:
 
 
 def _overlapped(host_s: float, work_s: float) -> float:
-    return float((host_s**OVERLAP + work_s**OVERLAP) ** (1.0 / OVERLAP))
+    m = 1.5  # 1 is host and GPU in turn, infinity is perfect overlap
+    return float((host_s**m + work_s**m) ** (1.0 / m))
 
 
 CHIPS = {
@@ -71,20 +71,6 @@ CHIPS = {
     ),  # no floor is seen in the rows above its lowest limit
     "a40": Chip(model="A40", min_limit_w=100.0, max_limit_w=300.0, idle_w=80.0, floor_w=110.0, clock_exponent=1.5),
 }
-
-
-def _load(dataset: str, optimizer: str, samples_per_epoch: int, *constants: float) -> Load:
-    host_s, sample_s, busy_w, utilisation_exponent, slowdown, sharpness = constants
-    return Load(
-        trace=(dataset, optimizer),
-        samples_per_epoch=samples_per_epoch,
-        host_s=host_s,
-        sample_s=sample_s,
-        busy_w=busy_w,
-        utilisation_exponent=utilisation_exponent,
-        slowdown=slowdown,
-        sharpness=sharpness,
-    )
 
 
 # The traces give time per epoch; these epoch sizes turn it into time per step. Only their product with the step time
@@ -100,14 +86,14 @@ EPOCHS = {
 
 # (chip, load) -> host_s, sample_s, busy_w, k, c, q
 LOADS = {
-    ("v100", "shufflenet"): _load(*EPOCHS["shufflenet"], 0.03824, 0.0001373, 214.0, 1.096, 0.06448, 1.91),
-    ("v100", "resnet50"): _load(*EPOCHS["resnet50"], 0.02591, 0.002682, 214.0, 0.3, 0.09613, 4.331),
-    ("v100", "bert_qa"): _load(*EPOCHS["bert_qa"], 0.002, 0.0188, 214.0, 1.1, 0.1083, 5.235),
-    ("v100", "bert_sa"): _load(*EPOCHS["bert_sa"], 0.02249, 0.002373, 214.0, 0.3, 0.09495, 4.636),
-    ("v100", "neumf"): _load(*EPOCHS["neumf"], 0.003111, 1.515e-06, 1.922, 0.3, 0.005, 20.0),
-    ("a40", "shufflenet"): _load(*EPOCHS["shufflenet"], 0.03594, 0.0001431, 182.3, 0.9404, 0.2072, 1.877),
-    ("a40", "resnet50"): _load(*EPOCHS["resnet50"], 0.02341, 0.002684, 220.0, 0.3, 0.1436, 2.113),
-    ("a40", "bert_qa"): _load(*EPOCHS["bert_qa"], 0.01512, 0.009435, 220.0, 1.1, 0.1889, 3.453),
-    ("a40", "bert_sa"): _load(*EPOCHS["bert_sa"], 0.02813, 0.001123, 188.8, 0.3786, 0.2747, 9.539),
-    ("a40", "neumf"): _load(*EPOCHS["neumf"], 0.002945, 1.751e-06, 5.505, 0.3, 0.005, 1.5),
+    ("v100", "shufflenet"): Load(*EPOCHS["shufflenet"], 0.03824, 0.0001373, 214.0, 1.096, 0.06448, 1.91),
+    ("v100", "resnet50"): Load(*EPOCHS["resnet50"], 0.02591, 0.002682, 214.0, 0.3, 0.09613, 4.331),
+    ("v100", "bert_qa"): Load(*EPOCHS["bert_qa"], 0.002, 0.0188, 214.0, 1.1, 0.1083, 5.235),
+    ("v100", "bert_sa"): Load(*EPOCHS["bert_sa"], 0.02249, 0.002373, 214.0, 0.3, 0.09495, 4.636),
+    ("v100", "neumf"): Load(*EPOCHS["neumf"], 0.003111, 1.515e-06, 1.922, 0.3, 0.005, 20.0),
+    ("a40", "shufflenet"): Load(*EPOCHS["shufflenet"], 0.03594, 0.0001431, 182.3, 0.9404, 0.2072, 1.877),
+    ("a40", "resnet50"): Load(*EPOCHS["resnet50"], 0.02341, 0.002684, 220.0, 0.3, 0.1436, 2.113),
+    ("a40", "bert_qa"): Load(*EPOCHS["bert_qa"], 0.01512, 0.009435, 220.0, 1.1, 0.1889, 3.453),
+    ("a40", "bert_sa"): Load(*EPOCHS["bert_sa"], 0.02813, 0.001123, 188.8, 0.3786, 0.2747, 9.539),
+    ("a40", "neumf"): Load(*EPOCHS["neumf"], 0.002945, 1.751e-06, 5.505, 0.3, 0.005, 1.5),
 }

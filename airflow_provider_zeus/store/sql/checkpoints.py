@@ -49,8 +49,6 @@ _COUNT_BEHIND = sa.select(  # trials that a request learns from and that a check
 ).where(schema.job.c.job_id == _job)
 _DELETE_FROM = sa.delete(_C).where(_C.c.job_id == _job, _C.c.number >= sa.bindparam("first"))
 _DELETE = sa.delete(_C).where(_C.c.job_id == _job, _C.c.tag == _tag, _C.c.number == sa.bindparam("after"))
-_oldest_kept = sa.select(_C.c.number).where(_C.c.job_id == _job).order_by(_C.c.number.desc()).offset(KEPT - 1).limit(1)
-_DELETE_OLD = sa.delete(_C).where(_C.c.job_id == _job, _C.c.number < _oldest_kept.scalar_subquery())
 
 Checkpoint = tuple[int, int, Belief]  # trial number, highest told_seq at or below it, belief after it
 
@@ -131,7 +129,9 @@ def write(connection: sa.Connection, job_id: str, job: ZeusJob, new: Sequence[Ch
     for row in rows:  # an invalid one may still exist
         connection.execute(_DELETE, {"job": job_id, "tag": tag, "after": row["number"]})
     connection.execute(sa.insert(_C), rows)
-    connection.execute(_DELETE_OLD, {"job": job_id})
+    newest_first = sa.select(_C.c.number).where(_C.c.job_id == job_id).order_by(_C.c.number.desc())
+    oldest_kept = newest_first.offset(KEPT - 1).limit(1).scalar_subquery()
+    connection.execute(sa.delete(_C).where(_C.c.job_id == job_id, _C.c.number < oldest_kept))
 
 
 def forget_checkpoints(connection: sa.Connection, trial: Trial) -> None:

@@ -123,12 +123,8 @@ def new_engine(url: sa.URL, creator: Callable[[], sqlite3.Connection] | None = N
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # no implicit BEGIN of the driver: _begin_sqlite() sends it
-    connection.text_factory = _read_text
+    connection.text_factory = lambda raw: raw.decode(errors="replace")  # a damaged row must not hide the others
     connection.execute("PRAGMA foreign_keys = ON")
-
-
-def _read_text(raw: bytes) -> str:
-    return raw.decode(errors="replace")  # a damaged row must not hide the others
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:

@@ -5,17 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-_TEMPORARY = re.compile(  # SQLSTATE: connection lost; no memory or slot; shutting down; timeouts; locks; deadlocks
-    "08...|53200|53300|57P0[123]|57014|25P0[34]|55P03|40001|40P01"
-)
-_NO_SLOT = re.compile("too many (clients|connections)|connection slots are reserved")
-_SERVER_TEMPORARY = re.compile("starting up|shutting down|recovery mode|not yet accepting|terminating connection")
-_CLIENT_REFUSED = re.compile(r"could not translate host name.*not known|SSL was required|certificate|does not support")
-_BUSY = re.compile("database( table)? is locked")
-_NOT_CONNECTED = ("08", "28", "3D")  # classes of SQLSTATE: no connection, no such user, no such database
-_QUOTED = re.compile(r'(server at |on socket )?"([^"]*)"')  # (text that marks an address, quoted text)
 _OPTION = re.compile("[a-z_]+")  # names of libpq's options
-_SHORTEST = 5  # characters of a value that is hidden anywhere in a text; a shorter one only within quotes
 
 
 def may_pass(error: Exception) -> bool:
@@ -28,23 +18,26 @@ def may_pass(error: Exception) -> bool:
     if _state(cause) is None and kinds.isdisjoint(("OperationalError", "InterfaceError")):
         return False
     if type(cause).__module__.startswith("sqlite3"):
-        return _BUSY.search(said) is not None
-    if (state := _state(cause)) is not None:
-        return _TEMPORARY.fullmatch(state) is not None
+        return re.search("database( table)? is locked", said) is not None
+    if (state := _state(cause)) is not None:  # connection lost; no memory or slot; shutting down; timeouts; locks
+        return re.fullmatch("08...|53200|53300|57P0[123]|57014|25P0[34]|55P03|40001|40P01", state) is not None
     if "FATAL" in said:
-        return no_slot(cause) or _SERVER_TEMPORARY.search(said) is not None
-    return _CLIENT_REFUSED.search(said) is None
+        passing = "starting up|shutting down|recovery mode|not yet accepting|terminating connection"
+        return no_slot(cause) or re.search(passing, said) is not None
+    refused = "could not translate host name.*not known|SSL was required|certificate|does not support"
+    return re.search(refused, said) is None
 
 
 def no_slot(error: Exception) -> bool:
     """Whether the server has no free connection for this user (SQLSTATE 53300)."""
-    return _state(error) == "53300" or _NO_SLOT.search(str(error)) is not None
+    full = "too many (clients|connections)|connection slots are reserved"
+    return _state(error) == "53300" or re.search(full, str(error)) is not None
 
 
 def connected(error: Exception) -> bool:
     """Whether the database answered a statement, so that host, database and user are correct."""
     state = _state(getattr(error, "orig", None) or error)
-    return state is not None and not state.startswith(_NOT_CONNECTED)
+    return state is not None and not state.startswith(("08", "28", "3D"))  # no connection, user or database
 
 
 def reached(said: str, host: str) -> bool:
@@ -63,10 +56,11 @@ def hidden(said: str, fields: Mapping[str, object]) -> str:
             said = said.replace(str(value), "***")
     for secret in sorted(set(_suspects(said, fields)), key=len, reverse=True):
         said = said.replace(f'"{secret}"', '"***"')
-        if len(secret) >= _SHORTEST:
+        if len(secret) >= 5:  # a shorter one is hidden within quotes only
             said = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", said)
     known = {name for name in fields if _OPTION.fullmatch(name)}
-    return _QUOTED.sub(lambda found: found[0] if found[1] or found[2] in known else '"***"', said)
+    quoted = r'(server at |on socket )?"([^"]*)"'  # (text that marks an address, quoted text)
+    return re.sub(quoted, lambda found: found[0] if found[1] or found[2] in known else '"***"', said)
 
 
 def _suspects(said: str, fields: Mapping[str, object]) -> Iterator[str]:

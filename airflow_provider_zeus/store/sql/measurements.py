@@ -27,7 +27,6 @@ _by_device = (
     _S.c.job_version == sa.bindparam("version"),
 )
 _POINTS = sa.select(_T.c.id, _P.c.trial_id, _P.c.points).select_from(_T.outerjoin(_P)).where(*_by_key)
-_UPDATE_POINTS = sa.update(_P).where(_P.c.trial_id == sa.bindparam("row")).values(points=sa.bindparam("points"))
 _SAMPLES = (  # cast: PostgreSQL sums whole numbers into decimals
     sa.select(
         _S.c.batch_size,
@@ -46,16 +45,6 @@ _FORGET_SAMPLES = sa.delete(_S).where(
     *_by_device, _S.c.batch_size == sa.bindparam("size"), _S.c.limit_w == sa.bindparam("limit")
 )
 
-_FORGET_MEASURED = sa.delete(_P).where(
-    _P.c.trial_id.in_(
-        sa.select(_T.c.id).where(
-            _T.c.job_id == sa.bindparam("job"),
-            _T.c.phase == Phase.MEASURED.value,
-            _T.c.opened_at < sa.bindparam("before"),
-        )
-    )
-)
-
 
 def points(connection: sa.Connection, key: TrialKey) -> list[PowerPoint]:
     """Power points of a trial."""
@@ -72,12 +61,14 @@ def add_points(connection: sa.Connection, key: TrialKey, new: Sequence[PowerPoin
     if row.trial_id is None:
         connection.execute(sa.insert(_P), {"trial_id": row.id, "points": values})
     else:
-        connection.execute(_UPDATE_POINTS, {"row": row.id, "points": values})
+        connection.execute(sa.update(_P).where(_P.c.trial_id == row.id).values(points=values))
 
 
 def forget_measured(connection: sa.Connection, job_id: str, now_s: float) -> None:
     """Delete the power points of runs without a batch size that are older than 90 days; their figures stay."""
-    connection.execute(_FORGET_MEASURED, {"job": job_id, "before": now_s - MEASURED_KEPT_S})
+    measured = sa.select(_T.c.id).where(_T.c.job_id == job_id, _T.c.phase == Phase.MEASURED.value)
+    old = measured.where(_T.c.opened_at < now_s - MEASURED_KEPT_S)
+    connection.execute(sa.delete(_P).where(_P.c.trial_id.in_(old)))
 
 
 def profile(

@@ -19,13 +19,11 @@ from airflow_provider_zeus.store.sql.engine import explained, file_of, forget, r
 from airflow_provider_zeus.store.sql.schema import HEAD, VERSION_TABLE
 from airflow_provider_zeus.store.sql.watchdog import remove_time_limits
 
-_MIGRATIONS = Path(__file__).parent / "migrations"
 _RUN = f"run '{UPGRADE}' once (with --conn-id for a Connection other than zeus_default)"
 OTHER_VERSION = (  # remedy of tables that this version does not know
     "use the version of airflow-provider-zeus that wrote the log; or export it with that version, then move it aside "
     "or name another Connection"
 )
-_ADVISORY_LOCK = 0x7A657573  # "zeus"
 LOCK_S = 30.0  # for another process that creates or migrates the file
 
 
@@ -98,7 +96,7 @@ def migrate(engine: sa.Engine) -> None:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     path = file_of(engine.url)
     with _file_lock(path) if path else nullcontext():
         if path:
@@ -106,7 +104,7 @@ def migrate(engine: sa.Engine) -> None:
         with transaction(engine, write=True) as connection:
             remove_time_limits(connection)
             if connection.dialect.name == "postgresql":
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(0x7A657573)))  # "zeus"
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 

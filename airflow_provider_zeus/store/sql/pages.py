@@ -17,7 +17,6 @@ from airflow_provider_zeus.units import J_PER_KWH
 PIECE = 50  # trials in one piece
 
 _T, _S = schema.trial, schema.profile
-_FACTORS = (_T.c.price_per_kwh, _T.c.price_at_once, _T.c.g_co2e_per_kwh, _T.c.g_co2e_at_once)
 
 
 def _sum(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
@@ -59,6 +58,7 @@ def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
     run_id = sa.case((_T.c.run_id == "", _T.c.ti_id), else_=_T.c.run_id)
     run = run_id + "/" + _T.c.task_id + "/" + sa.cast(_T.c.map_index, sa.Text)
     groups = (period, _T.c.dag_id, _T.c.job_id, _T.c.energy_source)
+    factors = (_T.c.price_per_kwh, _T.c.price_at_once, _T.c.g_co2e_per_kwh, _T.c.g_co2e_at_once)
     found = connection.execute(
         sa.select(
             *groups,
@@ -78,7 +78,7 @@ def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
         )
         .where(began >= bounds[0], began < bounds[-1])
         .where(sql_trials.countable(_T.c.energy_j, _T.c.time_s, _T.c.device_count))
-        .where(sql_trials.countable(*_FACTORS, low=-sql_trials.MOST))
+        .where(sql_trials.countable(*factors, low=-sql_trials.MOST))
         .group_by(*groups)
         .order_by(*groups)
     )

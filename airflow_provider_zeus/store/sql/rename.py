@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import sqlalchemy as sa
 
 from airflow_provider_zeus.store.moving import moved_task
-from airflow_provider_zeus.store.sql import schema
+from airflow_provider_zeus.store.sql import families, schema
 from airflow_provider_zeus.store.sql.trials import count_job
 
 _T, _S, _C, _J = schema.trial, schema.profile, schema.checkpoint, schema.job
@@ -35,4 +35,5 @@ def merge(connection: sa.Connection, old: str, new: str, *, counted: Mapping[str
         connection.execute(sa.update(table).where(table.c.job_id == old).values(job_id=new))
     count_job(connection, new, seq=seq + later_seq, newest=newest + later)
     connection.execute(sa.delete(_C).where(_C.c.job_id.in_([old, new])))
+    families.leave(connection, new)  # the next request tells its family what both have learnt
     connection.execute(sa.delete(_J).where(_J.c.job_id == old))

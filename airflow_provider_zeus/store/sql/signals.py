@@ -8,12 +8,9 @@ from airflow_provider_zeus.store.base import FRESH_S, RETRY_S
 from airflow_provider_zeus.store.sql import schema
 
 _S = schema.signal
-_ADD = sa.text("INSERT INTO zeus_signal (name, asked_at) VALUES (:name, 0) ON CONFLICT (name) DO NOTHING")
 _OF_NAME = _S.c.name == sa.bindparam("of")
 _READ = sa.select(_S.c.series, _S.c.asked_at).where(_OF_NAME)
-_LOCK = _READ.with_for_update()
 _TAKE = sa.update(_S).where(_OF_NAME).values(asked_at=sa.bindparam("at"))
-_KEEP = sa.update(_S).where(_OF_NAME).values(series=sa.bindparam("text"), asked_at=sa.bindparam("at"))
 
 
 def read(connection: sa.Connection, name: str, now: float) -> tuple[str | None, bool]:
@@ -24,8 +21,9 @@ def read(connection: sa.Connection, name: str, now: float) -> tuple[str | None, 
 
 def claim(connection: sa.Connection, name: str, now: float) -> tuple[str | None, bool]:
     """The same; where it is due the caller is now the one that asks. If it tells nothing, another one asks soon."""
-    connection.execute(_ADD, {"name": name})
-    row = connection.execute(_LOCK, {"of": name}).one()
+    add = sa.text("INSERT INTO zeus_signal (name, asked_at) VALUES (:name, 0) ON CONFLICT (name) DO NOTHING")
+    connection.execute(add, {"name": name})
+    row = connection.execute(_READ.with_for_update(), {"of": name}).one()
     due = is_due(row.asked_at, now)
     if due:
         connection.execute(_TAKE, {"of": name, "at": now - FRESH_S + RETRY_S})
@@ -37,7 +35,7 @@ def keep(connection: sa.Connection, name: str, text: str | None, now: float) -> 
     if text is None:
         connection.execute(_TAKE, {"of": name, "at": now - FRESH_S + RETRY_S})
     else:
-        connection.execute(_KEEP, {"of": name, "text": text, "at": now})
+        connection.execute(sa.update(_S).where(_S.c.name == name).values(series=text, asked_at=now))
 
 
 def is_due(asked_at: float, now: float) -> bool:

@@ -183,8 +183,13 @@ class Store(ABC):
         with self._transaction(None) as connection:
             return sql_trials.job_ids(connection, dag_id)
 
-    def profile(self, job_id: str, device: Where, job_version: str) -> list[ProfileSample]:
-        """What one version of a job measured on one device: one sum per (batch size, power limit), in that order."""
+    def profile(self, job_id: str, device: Where | None, job_version: str) -> list[ProfileSample]:
+        """What one version of a job measured on one device: one sum per (batch size, power limit), in that order.
+
+        Empty for a device that is not known.
+        """
+        if device is None:
+            return []
         with self._transaction([job_id]) as connection:
             return list(measurements.profile(connection, job_id, device, job_version))
 

@@ -1,9 +1,9 @@
-"""Statements of the SQL store about jobs and trials. Built once, so compiled once."""
+"""Statements of the SQL store about jobs and trials. Those of each question and answer are built once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,7 +13,6 @@ from airflow_provider_zeus.model.trial import IMPORTED, Origin, Phase, State, Tr
 from airflow_provider_zeus.model.wire import MOST_NUMBER, member
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.rows import OBSERVED, read_row, to_row
-from airflow_provider_zeus.store.rules import limits_left, newest_runs
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.watchdog import alive
 
@@ -31,10 +30,8 @@ _short: dict[str, sa.ColumnElement[Any]] = {
 SHOWN = [_short.get(c.name, c) for c in _T.c]  # for pages: no more of a text than is shown
 _job: sa.BindParameter[Any] = sa.bindparam("job")
 _after: sa.BindParameter[Any] = sa.bindparam("after")
-_last: sa.BindParameter[Any] = sa.bindparam("last")
 _by_key = (_T.c.ti_id == sa.bindparam("ti"), _T.c.attempt == sa.bindparam("nth"))
 
-_ADD_JOB = sa.text("INSERT INTO zeus_job VALUES (:job, 0, 0) ON CONFLICT (job_id) DO NOTHING")
 _LOCK_JOB = sa.select(schema.job).where(schema.job.c.job_id == _job).with_for_update()
 _COUNT = (
     sa.update(schema.job)
@@ -47,19 +44,13 @@ _LAST_OF_TI = sa.select(sa.func.max(sa.cast(_T.c.attempt, sa.Integer))).where(_T
 _OF_TI = sa.select(_T).where(_T.c.ti_id == sa.bindparam("ti")).order_by(_T.c.attempt)
 _OPEN = sa.select(_T).where(_T.c.job_id == _job, _T.c.state == State.RUNNING.value).order_by(_T.c.number)
 _LOG = sa.select(_T).where(_T.c.job_id == _job, _T.c.number > _after).order_by(_T.c.number)
-_NEWEST = sa.select(_T).where(_T.c.job_id == _job).order_by(_T.c.number.desc()).limit(_last)
-_RUN = (
-    sa.select(_T)
-    .where(_T.c.dag_id == sa.bindparam("dag"), _T.c.run_id == sa.bindparam("run"))
-    .order_by(_T.c.job_id, _T.c.number)
-)
 _in_dag = (_T.c.dag_id == sa.bindparam("dag"), _T.c.job_id == _job)
 _newest_runs = (
     sa.select(_T.c.run_id)
     .where(*_in_dag)
     .group_by(_T.c.run_id)
     .order_by(sa.func.max(_T.c.number).desc())
-    .limit(_last)
+    .limit(sa.bindparam("last"))
     .offset(sa.bindparam("skip"))
 )
 IN_RUNS = (*_in_dag, _T.c.run_id.in_(_newest_runs))
@@ -80,6 +71,15 @@ _LEFT_A_MODEL = (
     )
     .order_by(_T.c.number.desc())
 )
+_RUNS_BETWEEN = sa.select(
+    sa.func.count(sa.distinct(sa.case((_T.c.run_id == "", _T.c.ti_id), else_=_T.c.dag_id + " " + _T.c.run_id)))
+).where(
+    _T.c.job_id == _job,
+    _T.c.number > _after,
+    sa.case((_T.c.run_id == "", _T.c.number), else_=_ITS_RUN_BEGAN).between(_after + 1, sa.bindparam("before") - 1),
+    _T.c.map_index == sa.bindparam("index"),
+    _T.c.run_type.in_(sa.bindparam("types", expanding=True)),
+)
 MOST = 1e15  # of any figure: a row with a larger one is damaged, and would make a sum infinite
 
 
@@ -88,25 +88,6 @@ def countable(*columns: sa.Column[Any], low: float = 0.0) -> sa.ColumnElement[bo
     return sa.and_(*(sa.or_(column.is_(None), column.between(low, MOST)) for column in columns))
 
 
-_SPENT = sa.select(sa.func.sum(_T.c.energy_j), sa.func.sum(_T.c.time_s * sa.func.coalesce(_T.c.device_count, 1))).where(
-    _T.c.job_id == _job,
-    _T.c.number > _after,
-    _T.c.opened_at >= sa.bindparam("begin"),
-    countable(_T.c.energy_j, _T.c.time_s, _T.c.device_count),
-    sa.func.coalesce(_T.c.energy_source, "") == sa.bindparam("source"),
-)
-_MEASURED = (
-    sa.select(_T)
-    .where(
-        _T.c.job_id == _job,
-        _T.c.number > _after,
-        _T.c.state.in_([state.value for state in State if state.worked]),
-        _T.c.time_s.is_not(None),
-        sa.func.coalesce(_T.c.energy_source, "") == sa.bindparam("source"),
-    )
-    .order_by(_T.c.number.desc())
-    .limit(_last)
-)
 _LIMITS = (
     sa.select(_T.c.gpu_uuid, _T.c.state, _T.c.limit_found_w, _T.c.power_limit_w)
     .where(_T.c.job_id == _job, _T.c.number > _after, _T.c.gpu_uuid.is_not(None), _T.c.limit_found_w.is_not(None))
@@ -123,7 +104,10 @@ _UPDATE = sa.update(_T).where(*_by_key).values({name: sa.bindparam(name) for nam
 def lock_job(connection: sa.Connection, job_id: str) -> tuple[int, int]:
     """Lock the row of a job, and insert it first where it is missing; return its ``told_seq`` and last number."""
     while (row := connection.execute(_LOCK_JOB, {"job": job_id}).one_or_none()) is None:
-        connection.execute(_ADD_JOB, {"job": job_id})  # again where the job is renamed meanwhile
+        add = sa.text(
+            "INSERT INTO zeus_job (job_id, told_seq, last_number) VALUES (:job, 0, 0) ON CONFLICT (job_id) DO NOTHING"
+        )
+        connection.execute(add, {"job": job_id})  # again where the job is renamed meanwhile
     if not all(isinstance(count, int) and 0 <= count <= MOST_NUMBER for count in (row.told_seq, row.last_number)):
         told, number = (  # the row is damaged: count again
             sa.func.max(sa.case((column.between(0, MOST_NUMBER), sa.cast(column, sa.BigInteger))))
@@ -215,12 +199,14 @@ def log(connection: sa.Connection, job_id: str, *, after: int = 0) -> Iterator[F
 
 def newest(connection: sa.Connection, job_id: str, last: int) -> list[Found]:
     """The ``last`` newest trials of a job, in order of number."""
-    return _found(connection.execute(_NEWEST, {"job": job_id, "last": last}))[::-1]
+    newest_first = sa.select(_T).where(_T.c.job_id == job_id).order_by(_T.c.number.desc())
+    return _found(connection.execute(newest_first.limit(last)))[::-1]
 
 
 def of_run(connection: sa.Connection, dag_id: str, run_id: str) -> list[Found]:
     """Trials of one DAG run, in order of job and number."""
-    return _found(connection.execute(_RUN, {"dag": dag_id, "run": run_id}))
+    of_run = sa.select(_T).where(_T.c.dag_id == dag_id, _T.c.run_id == run_id)
+    return _found(connection.execute(of_run.order_by(_T.c.job_id, _T.c.number)))
 
 
 def of_runs(connection: sa.Connection, dag_id: str, job_id: str, last: int, skip: int) -> list[Found]:
@@ -262,40 +248,79 @@ def left_a_model(
 ) -> list[Trial]:
     """The newest ``most`` trials that left a model, or kept an earlier one, newest first: ``run.previous`` reads them.
 
-    Of the same map index, of one of these run types, and not of the run itself, which may have been cleared.
-
-    The newest :data:`SEARCHED` trials are searched.
+    Of the same map index, of one of these run types, and not of the run itself, which may have been cleared, nor of a
+    later one, whose model has seen the data after its own. A run that was cleared keeps its place: that of its first
+    trial. The newest :data:`SEARCHED` trials are searched.
     """
     run = {"job": job_id, "dag": origin.dag_id, "run": origin.run_id}
-    before = (connection.scalar(_RUN_BEGAN, run) if origin.run_id else None) or math.inf
+    before = _began(connection, run) or math.inf
     values = {"index": origin.map_index, "types": list(run_types), "after": newest_number - SEARCHED}
     rows = connection.execute(_LEFT_A_MODEL, run | values, execution_options={"yield_per": most + 1}).mappings()
-    read = ((row["began"], read_row(row)) for row in rows)
-    found = newest_runs(((began, trial) for began, trial in read if isinstance(trial, Trial)), before, most)
+    kept: list[tuple[int, int, Trial]] = []
+    for began, trial in ((row["began"], read_row(row)) for row in rows):
+        if isinstance(trial, Unreadable) or not isinstance(began, int):
+            continue
+        if len(kept) == most and trial.number < kept[-1][0]:
+            break  # its run began before those, and so did all that follow
+        if began < before:
+            kept = sorted([*kept, (began, trial.number, trial)], key=lambda each: each[:2], reverse=True)[:most]
     rows.close()
-    return found
+    return [trial for _, _, trial in kept]
+
+
+def _began(connection: sa.Connection, run: Mapping[str, str]) -> int | None:
+    """The number of a run's first trial; None where it has none that can be read."""
+    number = connection.scalar(_RUN_BEGAN, run) if run["run"] else None
+    return number if isinstance(number, int) else None
+
+
+def runs_between(connection: sa.Connection, origin: Origin, run_types: Sequence[str], trained: Trial) -> int:
+    """How many runs of a job, of these types and the same map index, began after a trial and before a run."""
+    run = {"job": trained.job_id, "dag": origin.dag_id, "run": origin.run_id}
+    before = _began(connection, run) or MOST_NUMBER
+    values = {"after": trained.number, "before": before, "index": origin.map_index, "types": list(run_types)}
+    return connection.scalar(_RUNS_BETWEEN, {"job": trained.job_id, **values}) or 0
 
 
 def spent(
     connection: sa.Connection, job_id: str, begin_s: float, source: str | None, newest_number: int
 ) -> tuple[float | None, float]:
     """Energy [J] and time of all devices [s] of a job's trials since a time, of the newest :data:`SEARCHED`."""
-    values = {"job": job_id, "after": newest_number - SEARCHED, "begin": begin_s, "source": source or ""}
-    energy_j, gpu_s = connection.execute(_SPENT, values).one()
+    device_s = _T.c.time_s * sa.func.coalesce(_T.c.device_count, 1)
+    sums = sa.select(sa.func.sum(_T.c.energy_j), sa.func.sum(device_s)).where(
+        *_searched(job_id, source, newest_number),
+        _T.c.opened_at >= begin_s,
+        countable(_T.c.energy_j, _T.c.time_s, _T.c.device_count),
+    )
+    energy_j, gpu_s = connection.execute(sums).one()
     return energy_j, gpu_s or 0.0
 
 
 def measured(connection: sa.Connection, job_id: str, source: str | None, most: int, newest_number: int) -> list[Trial]:
     """The newest ``most`` ended trainings of an energy source that have a time, by number; of :data:`SEARCHED`."""
-    values = {"job": job_id, "after": newest_number - SEARCHED, "source": source or "", "last": most}
-    return only_trials(_found(connection.execute(_MEASURED, values)))[::-1]
+    worked = sa.select(_T).where(
+        *_searched(job_id, source, newest_number),
+        _T.c.state.in_([state.value for state in State if state.worked]),
+        _T.c.time_s.is_not(None),
+    )
+    found = _found(connection.execute(worked.order_by(_T.c.number.desc()).limit(most)))
+    return only_trials(found)[::-1]
+
+
+def _searched(job_id: str, source: str | None, newest_number: int) -> tuple[sa.ColumnElement[bool], ...]:
+    """The newest :data:`SEARCHED` trials of a job, those of one energy source."""
+    of_source = sa.func.coalesce(_T.c.energy_source, "") == (source or "")
+    return _T.c.job_id == job_id, _T.c.number > newest_number - SEARCHED, of_source
 
 
 def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[str, tuple[float, float]]:
     """GPU uuid -> (power limit found, last set) [W], where the newest trial has not restored it."""
     found = connection.execute(_LIMITS, {"job": job_id, "after": newest_number - RECENT})
-    rows = [r for r in found if isinstance(r.state, str)]  # others are damaged
-    return limits_left((r.gpu_uuid, member(State, r.state), r.limit_found_w, r.power_limit_w) for r in rows)
+    newest = {r.gpu_uuid: r for r in found if isinstance(r.state, str)}  # others are damaged
+    set_by = (
+        (uuid, r.limit_found_w, r.power_limit_w) for uuid, r in newest.items() if member(State, r.state).awaits_result
+    )
+    return {uuid: (found_w, left_w) for uuid, found_w, left_w in set_by if left_w is not None and found_w != left_w}
 
 
 def insert(connection: sa.Connection, trial: Trial) -> None:

@@ -61,7 +61,7 @@ def watch_all(engine: sa.Engine) -> None:
     sa.event.listen(engine, "connect", _begin, insert=True)  # before SQLAlchemy uses the new connection
     sa.event.listen(engine, "close", _end)
     for name in ("begin", "commit", "rollback", "before_cursor_execute", "after_cursor_execute"):
-        sa.event.listen(engine, name, _alive)
+        sa.event.listen(engine, name, lambda connection, *_: alive(connection))
     sa.event.listen(engine, "handle_error", _explain)
 
 
@@ -88,10 +88,6 @@ def _begin(connection: Any, record: Any) -> None:
 def _end(_connection: Any, record: Any) -> None:
     if _WATCH in record.info:
         record.info.pop(_WATCH).end()
-
-
-def _alive(connection: sa.Connection, *_: Any) -> None:
-    alive(connection)
 
 
 def _explain(context: Any) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, ClassVar, Self
 
 from airflow_provider_zeus.model.size_bounds import newest_samples, thinned
-from airflow_provider_zeus.model.trial import ProfileSample, Trial, Where, summed_with_marks
+from airflow_provider_zeus.model.trial import ProfileSample, Trial, summed_with_marks
 from airflow_provider_zeus.model.wire import Count, Name, decode, encode, parse
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import Report
@@ -85,7 +85,7 @@ class LogDocument:
     forgotten: int  # older trials that are no longer here
     specs: Sequence[Any]  # of the jobs that trials refer to by position
     trials: Sequence[Any]  # see packed()
-    samples: Sequence[Any]  # see DeviceSamples
+    samples: Sequence[Any]  # the values of DeviceSamples
     points: Sequence[Any]  # [trial number, power points as lists]
     checkpoint: Sequence[Any] = ()  # tag, number, told_seq and belief of the newest one
 
@@ -159,29 +159,3 @@ class DeviceSamples:
     energy_source: str | None
     samples: tuple[ProfileSample, ...]
     job_version: str
-
-    @property
-    def where(self) -> Where:
-        """Model, count and energy source."""
-        return self.device_model, self.device_count, self.energy_source
-
-    @classmethod
-    def of(cls, device: Where, version: str, samples: Iterable[ProfileSample]) -> Self:
-        """The samples of a device."""
-        model, count, source = device
-        return cls(
-            device_model=model,
-            device_count=count,
-            energy_source=source,
-            samples=tuple(samples),
-            job_version=version,
-        )
-
-    @classmethod
-    def from_list(cls, values: Sequence[Any]) -> Self:
-        """Read what :meth:`to_list` wrote. Raises TypeError or ValueError."""
-        return decode(cls, dict(zip(cls.__slots__, values, strict=False)))  # a newer version may add values
-
-    def to_list(self) -> list[Any]:
-        """Plain JSON."""
-        return list(encode(self).values())

@@ -12,13 +12,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_provider_zeus.errors import DamagedLogError, StoreError
+from airflow_provider_zeus.model.job_checks import OF_TASK
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.store import moving, rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, VariablePort
@@ -34,6 +35,8 @@ from airflow_provider_zeus.store.variables.document import Beat, LogDocument
 log = logging.getLogger(__name__)
 
 JOBS = "zeus-jobs"  # names of the jobs: a task on Airflow 3.2 cannot list Variables
+
+WRITTEN_S = 1.0  # longest time between a call's reading of a log and its writing
 
 T = TypeVar("T")
 
@@ -78,16 +81,24 @@ class VariableStore(Store):
 
     def ask(self, request: AskRequest) -> AskAnswer:
         """Open the next trial of a recurrence. Raises StoreError where another recurrence may be running."""
-        if self._overlap_possible is not False:
+        decides = request.job.chooses_size  # from what the log holds; other runs may overlap
+        if self._overlap_possible is not False and decides:
             raise StoreError(
                 f"The Variable store refuses: recurrences of {request.job_id!r} could overlap. {self._remedy}"
             )
+        family = request.job.family
+        if request.family is not None and family != OF_TASK and request.pinned_by is None:
+            raise StoreError(
+                f"The Variable store refuses: ZeusJob.family = {family!r}, and its jobs cannot read each other. Let "
+                "the Connection name a PostgreSQL or SQLite database, or set family=None."
+            )
+        request = replace(request, family=None)
         settings, fresh = self._settings_for(request)
         with self._open_log(request.job_id) as log:
             open_trials = log.open_trials()
             closing = [t.key for t, _ in rules.stale(open_trials, request, log.now)]
             for trial in open_trials:
-                if trial.key.ti_id != request.ti_id and trial.key not in closing:
+                if decides and trial.key.ti_id != request.ti_id and trial.key not in closing:
                     raise StoreError(
                         f"The Variable store refuses: trial {trial.number} of {request.job_id!r} is still running in "
                         f"run {trial.origin.run_id!r}. {self._remedy}"
@@ -103,6 +114,17 @@ class VariableStore(Store):
             self._write(_beat_key(key.ti_id), beat.with_news(news, self._now(), lease_s).to_json())
             return None
         return super().heartbeat(key, report, lease_s=lease_s)  # closed, or the beat belongs to another attempt
+
+    def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
+        """Close a trial. One that overlaps with others is looked at once more, when what they had read is written.
+
+        So a row that another run has written over is found, and written again.
+        """
+        told = super().tell(key, state, report, reason=reason)
+        if self._overlap_possible and told.batch_size is None:
+            time.sleep(WRITTEN_S)
+            told = super().tell(key, state, report, reason=reason)
+        return told
 
     def reap(self, job_id: str) -> list[Trial]:
         """Close the trials of a job whose lease expired; none while a trial runs, whose heartbeat could be lost."""

@@ -16,6 +16,7 @@ from sqlalchemy.dialects import sqlite
 
 from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.model.wire import decode, encode
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.reported_figures import usable
 from airflow_provider_zeus.store.rows import DAMAGE, points_from_lists, points_to_lists, read_row
@@ -32,7 +33,6 @@ _J, _T, _P, _C = schema.job, schema.trial, schema.power, schema.checkpoint
 _COLUMNS = tuple(c.name for c in _T.c)
 _JSON = {c.name for c in _T.c if isinstance(c.type, sa.JSON)}
 _NEEDED = [c.name for c in _T.c if not c.nullable and c.name not in ("id", "job_id")]
-_MOVED = {"number": int, "dag_id": str, "task_id": str}  # what a rename changes in a trial
 _NOTES = """  -- which rows change; an index takes longer to fill with 500 rows than it saves
     CREATE TABLE changed (id INTEGER PRIMARY KEY);
     DROP INDEX ix_zeus_trial_state;
@@ -42,10 +42,6 @@ _NOTES = """  -- which rows change; an index takes longer to fill with 500 rows 
     CREATE TRIGGER note AFTER UPDATE ON zeus_trial BEGIN INSERT OR IGNORE INTO changed VALUES (new.id); END;
 """
 _ADD = str(sa.insert(_T).compile(dialect=sqlite.dialect(), column_keys=_COLUMNS))
-_job: sa.BindParameter[Any] = sa.bindparam("job")
-_old = (_T.c.job_id == _job, _T.c.number <= sa.bindparam("old"))
-_FORGET_POINTS = sa.delete(_P).where(_P.c.trial_id.in_(sa.select(_T.c.id).where(*_old)))
-_FORGET_EPOCHS = sa.update(_T).where(*_old, _T.c.epoch_metrics.is_not(None)).values(epoch_metrics=sa.null())
 _FORGET_RETURNED = sa.text(  # runs in the order in which they began; outside of Airflow each trial is a run
     """
     WITH runs AS (
@@ -58,19 +54,6 @@ _FORGET_RETURNED = sa.text(  # runs in the order in which they began; outside of
     UPDATE zeus_trial SET returned = NULL WHERE id IN (SELECT id FROM kept WHERE nth > :returned)
     """
 ).bindparams(sa.bindparam("left", [state.value for state in State if state.left_model], expanding=True))
-_first_too_many = sa.select(_T.c.number).where(_T.c.job_id == _job).order_by(_T.c.number.desc()).limit(1)
-_FORGET_TRIALS = sa.delete(_T).where(
-    _T.c.job_id == _job, _T.c.number <= _first_too_many.offset(sa.bindparam("kept")).scalar_subquery()
-)
-_IDS = sa.select(_T.c.id).where(_T.c.job_id == _job).order_by(_T.c.number)
-_ANEW = sa.select(_T).where(_T.c.id.in_(sa.bindparam("ids", expanding=True)))
-_POINTS = sa.select(_T.c.number, _P.c.points).join(_P).where(_T.c.job_id == _job).order_by(_T.c.number)
-_CHECKPOINT = (
-    sa.select(_C.c.tag, _C.c.number, _C.c.told_seq, _C.c.belief)
-    .where(_C.c.job_id == _job)
-    .order_by(_C.c.number.desc())
-    .limit(1)
-)
 
 Rows = dict[int, tuple[Any, Any]]  # id of a row -> the packed trial that it was made of, and its job's spec
 
@@ -182,9 +165,11 @@ def _counts(*numbers: Any) -> bool:
 def _load_measurements(connection: sa.Connection, job_id: str, document: LogDocument, ids: Mapping[Any, int]) -> None:
     for values in document.samples:
         with suppress(*DAMAGE):
-            found = DeviceSamples.from_list(values)
+            named = dict(zip(DeviceSamples.__slots__, values, strict=False))  # a newer version may add values
+            found = decode(DeviceSamples, named)
+            where = found.device_model, found.device_count, found.energy_source
             samples = [s for s in found.samples if usable(s)]
-            measurements.add_profile(connection, job_id, found.where, found.job_version, samples)
+            measurements.add_profile(connection, job_id, where, found.job_version, samples)
     curves = {}
     for values in document.points:
         with suppress(*DAMAGE):
@@ -201,7 +186,6 @@ def dump(connection: sa.Connection, job_id: str, rows: Rows, forgotten: int) -> 
     :param rows: what :func:`load` returned, of all jobs that were loaded.
     :param forgotten: trials that are no longer in the log.
     """
-    of_job = {"job": job_id}
     seq, newest = connection.execute(sa.select(_J.c.told_seq, _J.c.last_number).where(_J.c.job_id == job_id)).one()
     more = _forget(connection, job_id, newest)
     if more and not forgotten:
@@ -212,9 +196,10 @@ def dump(connection: sa.Connection, job_id: str, rows: Rows, forgotten: int) -> 
             KEPT_TRIALS,
         )
     trials, specs = _trials(connection, job_id, rows)
-    profiles = [(where, version, kept) for where, version, kept in measurements.profiles(connection, job_id) if kept]
-    curves = [(number, points) for number, points in connection.execute(_POINTS, of_job)]
-    checkpoint = connection.execute(_CHECKPOINT, of_job).one_or_none()
+    profiles = measurements.profiles(connection, job_id)
+    curves = sa.select(_T.c.number, _P.c.points).join(_P).where(_T.c.job_id == job_id).order_by(_T.c.number)
+    beliefs = sa.select(_C.c.tag, _C.c.number, _C.c.told_seq, _C.c.belief).where(_C.c.job_id == job_id)
+    checkpoint = connection.execute(beliefs.order_by(_C.c.number.desc()).limit(1)).one_or_none()
     return LogDocument(
         job_id=job_id,
         seq=seq,
@@ -222,18 +207,21 @@ def dump(connection: sa.Connection, job_id: str, rows: Rows, forgotten: int) -> 
         forgotten=forgotten + more,
         specs=specs,
         trials=trials,
-        samples=[DeviceSamples.of(where, version, kept).to_list() for where, version, kept in profiles],
-        points=[[number, _few(points)] for number, points in curves],
+        samples=[[*where, encode(kept), version] for where, version, kept in profiles if kept],
+        points=[[number, _few(points)] for number, points in connection.execute(curves)],
         checkpoint=tuple(checkpoint or ()),
     )
 
 
 def _forget(connection: sa.Connection, job_id: str, newest: int) -> int:
     """Delete what is too much for a Variable; return how many trials that are."""
-    for statement in (_FORGET_POINTS, _FORGET_EPOCHS):
-        connection.execute(statement, {"job": job_id, "old": newest - POINTED})
+    old = (_T.c.job_id == job_id, _T.c.number <= newest - POINTED)
+    connection.execute(sa.delete(_P).where(_P.c.trial_id.in_(sa.select(_T.c.id).where(*old))))
+    connection.execute(sa.update(_T).where(*old, _T.c.epoch_metrics.is_not(None)).values(epoch_metrics=sa.null()))
     connection.execute(_FORGET_RETURNED, {"job": job_id, "returned": RETURNED})
-    more = connection.execute(_FORGET_TRIALS, {"job": job_id, "kept": KEPT_TRIALS}).rowcount
+    newest_first = sa.select(_T.c.number).where(_T.c.job_id == job_id).order_by(_T.c.number.desc())
+    too_many = newest_first.offset(KEPT_TRIALS).limit(1).scalar_subquery()
+    more = connection.execute(sa.delete(_T).where(_T.c.job_id == job_id, _T.c.number <= too_many)).rowcount
     if more:  # a belief is one of the trials that are here
         connection.execute(sa.delete(_C).where(_C.c.job_id == job_id))
     return more
@@ -242,9 +230,9 @@ def _forget(connection: sa.Connection, job_id: str, newest: int) -> int:
 def _trials(connection: sa.Connection, job_id: str, rows: Rows) -> tuple[list[Any], list[Any]]:
     """The packed trials in order of number, and the specs that they refer to. Damaged ones stay as they were."""
     changed = {*connection.exec_driver_sql("SELECT id FROM changed").scalars()}
-    ids = list(connection.scalars(_IDS, {"job": job_id}))
-    anew = {"ids": [row_id for row_id in ids if row_id in changed or row_id not in rows]}
-    found = connection.execute(_ANEW, anew).mappings()
+    ids = list(connection.scalars(sa.select(_T.c.id).where(_T.c.job_id == job_id).order_by(_T.c.number)))
+    anew = [row_id for row_id in ids if row_id in changed or row_id not in rows]
+    found = connection.execute(sa.select(_T).where(_T.c.id.in_(anew))).mappings()
     read: dict[int, tuple[Mapping[Any, Any], object]] = {row["id"]: (row, read_row(row)) for row in found}
     trials: list[Any] = []
     specs: list[Any] = []
@@ -255,7 +243,8 @@ def _trials(connection: sa.Connection, job_id: str, rows: Rows) -> tuple[list[An
             continue
         data, spec = rows[row_id]
         if isinstance(data, dict):
-            moved = {n: row[n] for n, kind in _MOVED.items() if type(data.get(n)) is type(row.get(n)) is kind}
+            renamed = {"number": int, "dag_id": str, "task_id": str}  # what a rename changes in a trial
+            moved = {n: row[n] for n, kind in renamed.items() if type(data.get(n)) is type(row.get(n)) is kind}
             data = {**data, **moved} if spec is None else {**data, **moved, "spec": position(spec, specs)}
         trials.append(data)
     return trials, specs

@@ -17,8 +17,6 @@ from airflow_provider_zeus.training.process import supervisor
 from airflow_provider_zeus.training.protocol.events import MOST_LINE_BYTES, SCHEMA, ResultLine
 from airflow_provider_zeus.untrusted_files import open_plain
 
-GRACE_S = 3.0  # between SIGTERM and SIGKILL; Airflow kills the task, which has to store the cost, after 5 s
-
 log = logging.getLogger(__name__)
 
 
@@ -26,7 +24,8 @@ class Child:
     """A command, started with ``environ`` in ``cwd``. It ends when this process ends, even by SIGKILL.
 
     :param on_line: gets each line of output, stdout and stderr together.
-    :param grace_s: between SIGTERM and SIGKILL when the command is stopped [s].
+    :param grace_s: between SIGTERM and SIGKILL when the command is stopped [s]; Airflow kills the task after 5 s, which
+        has to store the cost before.
 
     Raises OSError where no process can be started. A command that does not exist ends with status 127, as in a shell.
     """
@@ -38,7 +37,7 @@ class Child:
         on_line: Callable[[str], None],
         *,
         cwd: str | None = None,
-        grace_s: float = GRACE_S,
+        grace_s: float = 3.0,
     ) -> None:
         self.last_line = ""  # of the output, the last one that is not empty
         self._on_line = on_line

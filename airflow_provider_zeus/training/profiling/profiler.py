@@ -13,6 +13,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, since_mark
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.signals.follow import weighed
+from airflow_provider_zeus.training.profiling.cap import BOUND, never_binds
 from airflow_provider_zeus.training.profiling.search import LimitMeasurement, Search, by_limit
 
 
@@ -90,7 +91,7 @@ def _saved(ratio: float, doubt: float) -> Estimate:
 def _text(saved: Estimate, amount: str) -> str:
     value, low, high = (100 * (v or 0.0) for v in (saved.value, saved.low, saved.high))
     text = f"{amount} ({value:+.1f} %, 90 % interval {low:+.1f} to {high:+.1f} %)"
-    return f"an undecided {text}" if low < 0 < high else text
+    return f"about {text}, not clear yet" if low < 0 < high else text
 
 
 class Conditions(NamedTuple):
@@ -98,21 +99,6 @@ class Conditions(NamedTuple):
 
     ratio: float = 1.0  # on the energy term of Eq. 7: of a followed signal's present value to its mean
     slowdown: float | None = None  # times as long as at the highest limit that the rest of the attempt may take
-
-
-def limits_to_measure(job: ZeusJob, limits: LimitControl | None, weights: Weights) -> Sequence[float]:
-    """Limits to profile [W], highest first. Where only time counts, the highest alone: no lower limit is faster.
-
-    Raises JobSpecError: one of the job's limits is out of the device's range.
-    """
-    if limits is None or weights.time_alone or job.mode not in ("optimize", "observe"):
-        return ()
-    grid_w = limits.grid_w(job.power_limits_w)
-    if weights.fastest or weights.slowdown == 1:
-        return grid_w[:1]
-    if job.mode == "observe" and limits.found_w is not None:  # training goes on at this limit: its rates are needed
-        return sorted({*grid_w, limits.found_w}, reverse=True)
-    return grid_w
 
 
 class Profiler:
@@ -141,6 +127,10 @@ class Profiler:
         self.window_samples = min_steps * (1 if of_steps else batch_size)  # of one window, at least
         self.min_s, self.min_steps = min_s, min_steps
         self.limits_w = tuple(limits_w)
+        self.capped: float | None = None  # share of the time at the highest limit in which it bound
+        self.locked = ""  # why the clock seems to be locked
+        self.waits = ""  # why windows tell nothing: the training waits for its batches
+        self.why_none = ""  # why no limit can save anything, so that none is set
         self._search = Search(self.limits_w, weights, min_s, min_steps)
         self._measured = by_limit(
             s for s in since_mark(known) if s.batch_size == batch_size and s.limit_w in self.limits_w
@@ -150,6 +140,16 @@ class Profiler:
     def add(self, sample: ProfileSample) -> None:
         """Add a measured sample."""
         self._measured.setdefault(sample.limit_w, LimitMeasurement()).add(sample)
+        self._decide()
+
+    def know_cap(self, capped: float | None, locked: str) -> None:
+        """What holds the clock back at the highest limit: the cap for a share of the time, or a lock."""
+        self.capped, self.locked = capped, locked
+        self._decide()
+
+    def know_waits(self, why: str) -> None:
+        """Windows tell nothing about limits, for this reason: none is chosen by them."""
+        self.waits = why
         self._decide()
 
     def reset(self) -> ProfileSample:
@@ -166,6 +166,8 @@ class Profiler:
     @property
     def best_w(self) -> float | None:
         """The best limit of those measured so far [W]; None before the first sample."""
+        if self.why_none:
+            return max(self._measured, default=None)
         return self._search.best_w(self._measured)
 
     def best_w_at(self, now: Conditions, before_w: float | None = None) -> float | None:
@@ -214,5 +216,41 @@ class Profiler:
         return MissedSaving.of(self._search, self._measured, found_w)
 
     def _decide(self) -> None:
-        self._next = self._search.next_limit(self._measured) if self.limits_w else None
+        draw_w = self._search.unbound_w(self._measured) if (self.capped or 0.0) <= BOUND else None
+        self.why_none = self.waits or self.locked if self._search.whole(self._measured) else ""
+        if draw_w is not None:
+            self.why_none = never_binds(draw_w, min(self.limits_w))
+        decides = self.limits_w and not self.why_none
+        self._next = self._search.next_limit(self._measured) if decides else None
         self.next_limit_w = self._next.limit_w if self._next else None  # to measure now; None: the profile is complete
+
+
+def profiler_of(
+    job: ZeusJob,
+    limits: LimitControl | None,
+    weights: Weights,
+    known: Iterable[ProfileSample],
+    batch_size: int,
+    *,
+    of_steps: bool = False,
+) -> Profiler:
+    """The profiler of a job's training. Where only time counts it measures the highest limit: no lower one is faster.
+
+    Raises JobSpecError: one of the job's limits is out of the device's range.
+    """
+    limits_w: Sequence[float] = ()
+    if limits is not None and not weights.time_alone and job.tries_limits:
+        limits_w = limits.grid_w(job.power_limits_w)
+        if weights.fastest or weights.slowdown == 1:
+            limits_w = limits_w[:1]
+        elif job.mode == "observe" and limits.found_w is not None:  # training goes on at it: its rates are needed
+            limits_w = sorted({*limits_w, limits.found_w}, reverse=True)
+    return Profiler(
+        limits_w,
+        known,
+        batch_size=batch_size,
+        weights=weights,
+        min_s=job.profile_s,
+        min_steps=job.profile_steps,
+        of_steps=of_steps,
+    )

@@ -22,6 +22,7 @@ DOUBT = 1.65  # standard deviations by which a limit may be better than measured
 ENOUGH = 0.003  # relative difference that is too little to matter
 MOST = 30  # windows of one limit, at most
 NOISE = 0.003  # least relative standard deviation of a window, however small its scatter is
+UNBOUND = 0.9  # share of the lowest limit: a mean draw below it leaves room for what boards average
 TICK_S = 0.1  # longest time between two refreshes of an energy counter (NVML: every 20 to 100 ms)
 
 
@@ -53,11 +54,8 @@ class LimitMeasurement:
             return
         t, rate_j, rate_s = piece.time_s, piece.energy_j / piece.samples, piece.time_s / piece.samples
         self.samples, self.steps, self.pieces = self.samples + piece.samples, self.steps + piece.steps, self.pieces + 1
-        self.energy_j, self.time_s, self.inverse_s = (
-            self.energy_j + piece.energy_j,
-            self.time_s + t,
-            self.inverse_s + 1 / t,
-        )
+        self.energy_j, self.time_s = self.energy_j + piece.energy_j, self.time_s + t
+        self.inverse_s += 1 / t
         self.j, self.jj = self.j + t * rate_j, self.jj + t * rate_j**2
         self.s, self.ss = self.s + t * rate_s, self.ss + t * rate_s**2
 
@@ -127,6 +125,17 @@ class Search:
             return NextLimit(beside)
         again = self._least_measured(whole, rivals, MOST)
         return None if again is None else NextLimit(again, confirming=True)
+
+    def unbound_w(self, measured: Mapping[float, LimitMeasurement]) -> float | None:
+        """Mean draw [W] of a training that no limit holds back, by its first window; None where one may.
+
+        Only the highest limit is measured then: what differs below it would be noise.
+        """
+        if len(self.limits_w) < 2 or list(whole := self.whole(measured)) != [max(self.limits_w)]:
+            return None
+        (one,) = whole.values()
+        draw_w = one.energy_j / one.time_s
+        return draw_w if draw_w < UNBOUND * min(self.limits_w) else None
 
     def whole(self, measured: Mapping[float, LimitMeasurement]) -> dict[float, LimitMeasurement]:
         """Limits with at least one whole window, highest first."""

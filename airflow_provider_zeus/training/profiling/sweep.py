@@ -13,6 +13,7 @@ from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.limits.sidecar_server import same_w
 from airflow_provider_zeus.power.meter import Reading, Span
+from airflow_provider_zeus.training.profiling.cap import CapWatch
 from airflow_provider_zeus.training.profiling.measurement_windows import (
     MAX_DIFFERENCE,
     DriftDetector,
@@ -52,6 +53,8 @@ class Sweep:
         self.windows = MeasurementWindows(profiler.batch_size, profiler.min_s, profiler.min_steps)
         self.spent, self._spent_samples = Span(), 0  # all of profiling, settling included
         self._since_samples = 0  # samples trained when the open part of ``_spent`` began
+        self.cap = CapWatch(device)
+        self._why_said = False
         self._drift = DriftDetector(profiler.min_s, profiler.window_samples)
         self._detects_drift = bool(profiler.limits_w) and not profiler.weights.fastest
 
@@ -71,6 +74,7 @@ class Sweep:
         """
         if self.active:
             self.windows.pause(reading, samples)
+            self.cap.close(self.windows.limit_w, reading.time_s)
             self._stop_profiling(reading, samples)
         elif bare:
             self._drift.pause()
@@ -90,15 +94,19 @@ class Sweep:
         windows, was_open = self.windows, self.windows.is_open
         if was_open:
             windows.close(reading, samples)
+            self.cap.close(windows.limit_w, reading.time_s)
         if not was_open or not windows.counter_moved:
-            windows.open(reading, samples)
+            self._open(reading, samples)
             return False
         before_w = windows.limit_w
+        if before_w == (top_w := max(self.profiler.limits_w, default=0.0)):
+            # what was seen of the cap at the highest limit, before the next limit is decided
+            self.profiler.know_cap(self.cap.share(top_w), self.cap.why_locked(top_w, self._device.busy()))
         self.keep(at_end=False)
         next_w = self.profiler.next_limit_w
         if self._may_set and next_w is not None:
             if next_w == before_w and self._in_force(next_w):
-                windows.open(reading, samples)
+                self._open(reading, samples)
             else:
                 self._set_next(reading, samples)
             return False
@@ -120,7 +128,7 @@ class Sweep:
         """
         self._follow()
         chosen_w = self._chosen_w
-        rates = self.profiler.rates_at(chosen_w)
+        rates = self.profiler.rates_at(self.profiler.best_w if self.profiler.why_none else chosen_w)
         if self.active or not self._detects_drift or rates is None or not self._in_force(chosen_w):
             return
         if not self._drift.drifted(reading, samples, rates[0], pauses=pauses):
@@ -164,6 +172,13 @@ class Sweep:
         spent_j = self.spent.energy_j
         return None if spent_j is None else spent_j - profiled * rates[0], self.spent.time_s - profiled * rates[1]
 
+    @property
+    def cap_notes(self) -> dict[str, float]:
+        """By name: how much of the time the highest limit bound, and the mean clock [MHz], where they are known."""
+        top_w = max(self.profiler.limits_w, default=0.0)
+        found = {"capped": self.cap.share(top_w), "sm_clock_mhz": self.cap.clock_mhz(top_w)}
+        return {name: value for name, value in found.items() if value is not None}
+
     def cost_per_sample(self) -> float | None:
         """Cost of a sample at the chosen limit [J]; None until every limit that had to be is measured."""
         return self.profiler.cost_at(self._usual_w) if self.profiler.walked and self._may_set else None
@@ -187,6 +202,8 @@ class Sweep:
     @property
     def _chosen_w(self) -> float | None:
         """The limit to train at now, where nothing is profiled."""
+        if self.profiler.why_none and self._limits:
+            return self._limits.found_w
         if self._observe or self._conditions == Conditions():
             return self._usual_w
         return self.profiler.best_w_at(self._conditions, self._before_w)
@@ -207,6 +224,10 @@ class Sweep:
     def _in_force(self, limit_w: float | None) -> bool:
         present_w = self._device.limit_w()
         return limit_w is not None and present_w is not None and same_w(limit_w, present_w)
+
+    def _open(self, reading: Reading, samples: int) -> None:
+        self.windows.open(reading, samples)
+        self.cap.open(reading.time_s)
 
     def _start_profiling(self, reading: Reading, samples: int) -> None:
         self.active = True
@@ -236,6 +257,9 @@ class Sweep:
         self._conditions = self._read_conditions()
         if self._limits is None:
             return
+        if (why := self.profiler.why_none) and not self._why_said:
+            self._why_said = True
+            log.info("Zeus: %s. No power limit is chosen.", why)
         if self.windows.failures >= _MAX_FAILURES:
             if self._limits.can_set and self._limits.found_w is not None:
                 self._limits.set_w(self._limits.found_w)
@@ -250,6 +274,8 @@ class Sweep:
         profiler = self.profiler
         if self.windows.failures >= _MAX_FAILURES:
             log.warning("Zeus gives up profiling: the energy counter of this device does not move or cannot be read.")
+            return
+        if profiler.why_none:
             return
         best_w, first_w = profiler.best_w, profiler.limits_w[0]
         best, first = profiler.rates_at(best_w), profiler.rates_at(first_w)

@@ -6,6 +6,7 @@
 - ``ZEUS_XCOM``: where the result is written as one JSON document for the task's XCom when the training ends; by
   default ``/airflow/xcom/return.json`` where that folder exists, as in a pod whose XCom Airflow collects.
 - ``ZEUS_BATCH_SIZE``: batch size of the plan's first attempt, for a process that does not import this package.
+- ``ZEUS_START``: start of that attempt, ``cold``, ``shrunk`` or ``warm``, where the job chooses starts.
 - ``ZEUS_TRY``: number of the task's try that started the process.
 - ``ZEUS_ATTEMPT_ROOT``: ``[zeus] attempt_root`` of the host that trains, if it differs from the plan's.
 - ``ZEUS_POWER_SOCKET``: ``[zeus] power_socket`` of the host that trains, if it differs from the plan's.
@@ -35,8 +36,8 @@ from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.untrusted_files import opened_folder, read_plain, write_whole
 
 PLAN, RESULT, XCOM, TRY = "ZEUS_PLAN", "ZEUS_RESULT", "ZEUS_XCOM", "ZEUS_TRY"
-BATCH_SIZE, POWER_SOCKET = "ZEUS_BATCH_SIZE", "ZEUS_POWER_SOCKET"
-ATTEMPT_ROOT = "ZEUS_ATTEMPT_ROOT"
+BATCH_SIZE, START = "ZEUS_BATCH_SIZE", "ZEUS_START"
+POWER_SOCKET, ATTEMPT_ROOT = "ZEUS_POWER_SOCKET", "ZEUS_ATTEMPT_ROOT"
 
 _POD_XCOM = Path("/airflow/xcom/return.json")
 
@@ -60,22 +61,14 @@ def device_of_plan(plan: Plan, state_dir: str | os.PathLike[str], ranks: Ranks) 
     """Open the device that a plan's job measures. Raises JobSpecError for an unknown one."""
     if not ranks.measures:
         return NoneDevice(plan.job.max_power_w, why="the first process of this host measures it for all")
-    return device_of(
-        plan.job,
-        state_dir,
-        cpu_watts=plan.cpu_watts,
-        read_only=plan.power_read_only,
-        power_socket=os.environ.get(POWER_SOCKET, plan.power_socket),
-        gpu_lock_wait_s=plan.gpu_lock_wait_s,
-        gpus_held=plan.gpus_held,
-        processes=ranks.local_size,
-        hosts=ranks.hosts,
-    )
+    host = replace(plan, power_socket=os.environ.get(POWER_SOCKET, plan.power_socket))
+    shared = {"processes": ranks.local_size, "hosts": ranks.hosts}
+    return device_of(plan.job, state_dir, host, gpus_held=plan.gpus_held, **shared)
 
 
 def limits_of_plan(plan: Plan, state_dir: str, device: Device, ranks: Ranks) -> LimitControl | None:
     """The control of that device's power limits, not yet entered; None where this process sets no limits."""
-    if plan.job.mode not in ("optimize", "observe") or ranks.rank or device.limit_range() is None:
+    if not plan.job.tries_limits or ranks.rank or device.limit_range() is None:
         return None
     if ranks.hosts > 1:
         log.warning("Zeus sets no power limits: this training runs on %d hosts; they are measured.", ranks.hosts)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self
@@ -45,14 +48,10 @@ class ResultLine:
 
     def __post_init__(self) -> None:
         seen = self.observation
-        small = {
-            "reason": None if self.reason is None else truncated(self.reason),
-            "observation": None if seen is None else truncated_observation(seen),
-            "profile": newest_samples(self.profile),
-            "points": bounded_points(self.points),
-        }
-        for name, value in small.items():
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "reason", self.reason and truncated(self.reason))
+        object.__setattr__(self, "observation", None if seen is None else truncated_observation(seen))
+        object.__setattr__(self, "profile", newest_samples(self.profile))
+        object.__setattr__(self, "points", bounded_points(self.points))
 
     def to_json(self) -> str:
         """One line of JSON, without the line feed."""
@@ -92,39 +91,61 @@ class ResultWriter:
     """Appends lines to a result file, without a buffer: written lines survive the death of the process.
 
     First removes an incomplete last line of an earlier process. Appends to an existing file only where this user or the
-    owner of the folder owns it, and it is no link. Raises OSError, ValueError.
+    owner of the folder owns it, and it is no link. Several processes may write to one file, a line at a time.
+    Raises OSError, ValueError.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._file = self._opened()
-        descriptor = self._file.fileno()
-        size = os.fstat(descriptor).st_size
-        begin = max(size - MOST_LINE_BYTES, 0)
-        whole = os.pread(descriptor, size - begin, begin).rfind(b"\n") + 1  # where the last complete line ends
-        if begin and not whole:
-            raise ValueError("the file exists and is no result")
-        self._file.truncate(begin + whole)
+        with self._alone():
+            descriptor = self._file.fileno()
+            size = os.fstat(descriptor).st_size
+            begin = max(size - MOST_LINE_BYTES, 0)
+            whole = os.pread(descriptor, size - begin, begin).rfind(b"\n") + 1  # where the last complete line ends
+            if begin and not whole:
+                raise ValueError("the file exists and is no result")
+            self._file.truncate(begin + whole)
 
     def __call__(self, line: ResultLine) -> None:
         """Write one line. Raises OSError when it does not fit, and then leaves no part of it and no empty file."""
         if self._file.closed:
             self._file = self._opened()
-        data, before = line.to_json().encode() + b"\n", os.fstat(self._file.fileno()).st_size
-        try:
-            while data:
-                data = data[self._file.write(data) :]
-        except BaseException:
-            self._file.truncate(before)
-            if not before:
-                self._file.close()
-                self._path.unlink(missing_ok=True)
-            raise
+        with self._alone():
+            data, before = line.to_json().encode() + b"\n", os.fstat(self._file.fileno()).st_size
+            try:
+                while data:
+                    data = data[self._file.write(data) :]
+            except BaseException:
+                self._file.truncate(before)
+                if not before:
+                    self._file.close()
+                    self._path.unlink(missing_ok=True)
+                raise
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes of the same command from writing meanwhile; where that hangs, go on after a second."""
+        descriptor = os.dup(self._file.fileno())  # the file may be closed in between
+        try:
+            for _ in range(20):
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(0.05)
+                except OSError:  # a file system without locks
+                    break
+            yield
+        finally:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
 
     def _opened(self) -> io.FileIO:
         owners = {os.geteuid(), self._path.parent.stat().st_uid}

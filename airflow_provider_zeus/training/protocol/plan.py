@@ -14,6 +14,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PlannedAttempt, Previous, ProfileSample
 from airflow_provider_zeus.model.wire import AnyNumber, Name, decode, encode, parse
+from airflow_provider_zeus.power.factory import HostSettings
 from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.untrusted_files import read_plain, write_whole
 
@@ -54,6 +55,8 @@ class RehearsalResult:
     unlearned: int = 0  # steps told in passes of run.data_loader() in which torch made no optimizer step
     dropping: tuple[int, int] | None = None  # (samples, batch size) of the smallest loader that drops its last batch
     fixed: int | None = None  # samples that the model is given at another batch size as well
+    started: bool = False  # it called run.start() or run.started()
+    sharded: bool = False  # with a model of which each process holds a part
     open_runs: tuple[str, ...] = ()  # trackers of log_to in which the training had a run open
 
     def write(self, path: Path) -> None:
@@ -71,7 +74,7 @@ class RehearsalResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(HostSettings):
     """The attempts of one decision, and what the job's earlier runs measured about power."""
 
     job_id: Name
@@ -91,10 +94,6 @@ class Plan:
     state_dir: str | None = None
     restarts: bool = False  # the parent process starts a new process for each attempt
     attempt_root: str | None = None  # of ``run.attempt_dir``; None: the folder for temporary files
-    cpu_watts: float | None = None  # of one busy CPU core [W], for an estimate where nothing measures
-    power_read_only: bool = False  # never set a limit on a real GPU
-    power_socket: str = ""  # of the helper that sets limits of real GPUs; empty: the training sets them
-    gpu_lock_wait_s: float = 3600.0  # how long to wait for GPUs that another training uses
     gpus_held: tuple[str, ...] = ()  # UUIDs of GPUs that the parent process has locked
     rehearsal: Rehearsal | None = None  # two steps alone, for airflow zeus check
 
@@ -128,8 +127,11 @@ class Plan:
             plan = decode(cls, parse(text, SCHEMA))
             if not plan.attempts:
                 raise ValueError("no attempts")
-            if plan.heartbeat_s <= 0 or any(attempt.batch_size < 1 for attempt in plan.in_order):
+            sizes = [attempt.batch_size for attempt in plan.in_order]
+            if plan.heartbeat_s <= 0 or any(size is not None and size < 1 for size in sizes):
                 raise ValueError("a heartbeat or a batch size below 1")
+            if None in sizes and plan.job.chooses_size:
+                raise ValueError("an attempt without a batch size")
             return plan
         except (ValueError, TypeError, RecursionError) as error:
             raise JobSpecError.of(

@@ -49,7 +49,7 @@ def zeus_levers() -> None:
     """Retrain only where the earlier model has grown old, at the cleanest minute, in time, within a budget."""
 
     @task.zeus(JOB, retries=1, retry_delay=timedelta(seconds=5))
-    def train(run: Any = None, dag_run: Any = None) -> str:
+    def train(run: Any, dag_run: Any) -> str:
         """Return the path of the model that serves."""
         import torch
         from weather import forecast

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from functools import partial
 from pathlib import Path
 
@@ -126,6 +127,27 @@ def test_costs_of_the_first_runs_by_hand() -> None:
     found = replays([1.5, 2.0])
     assert choosing.costs(found, 2) == [3.0, 4.0]
     assert choosing.costs(found, 10) == [4.5, 6.0], "a job of three runs"
+
+
+def test_what_telling_the_number_of_runs_costs_is_said_too() -> None:
+    """As in the page: of its table's figures."""
+
+    def of(mean: float, worst: float) -> dict[str, dict[str, list[float]]]:
+        return {"vs_default": {"mean": [mean] * 3, "worst": [worst] * 3}}
+
+    said = choosing.expecting_said(
+        {"ten recurrences alone": of(0.8, 1.08), "ten recurrences, and the job expects ten": of(0.93, 1.02)}
+    )
+    assert "from +8.0 % [+8.0, +8.0] to +2.0 % [+2.0, +2.0] on the worst pair" in said
+    assert "from -20.0 % [-20.0, -20.0] to -7.0 % [-7.0, -7.0] in the mean" in said
+
+
+def test_the_page_says_of_expected_runs_what_its_table_does() -> None:
+    text = PAGE.read_text()
+    rows = [re.split(r" *\| *", line) for line in text.splitlines() if line.startswith("| ten recurrences")]
+    said = next(line for line in text.splitlines() if "`expected_runs=10`" in line)
+    assert len(rows) == 2
+    assert all(row[3] in said and row[4].strip("*").partition("**")[0] in said for row in rows)
 
 
 def test_what_is_surely_dearer_is_among_the_losses() -> None:

@@ -143,12 +143,13 @@ def test_load_and_sizes() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_benchmark_with_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path)
     path, out = tmp_path / "groups.csv", tmp_path / "out"
     many = tuple(Submission(10.0 * t, 10.0 * t + 24.0, 1.0) for t in range(30))
     write_groups(path, [Group("a", "squad", many), Group("b", "squad", many[:3])])
-    arguments = ["--traces", str(tmp_path), "--groups", str(path), "--out", str(out), "--processes", "1"]
+    arguments = ["--traces", str(tmp_path), "--trace", str(path), "--out", str(out), "--processes", "1"]
     assert benchmark.main([*arguments, "--policies", "zeus", "default", "--loads", "0.9", "1.2"]) == 0
     cluster = json.loads((out / "report.json").read_text())["cluster"]
     assert set(cluster) == {"0.9", "1.2"}

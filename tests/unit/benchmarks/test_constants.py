@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import math
 import re
 from pathlib import Path
 
@@ -11,19 +12,34 @@ import numpy as np
 import pytest
 
 from airflow_provider_zeus import optimizer
-from airflow_provider_zeus.optimizer import drift, learn
 from airflow_provider_zeus.optimizer.knowledge_gradient import (
     acquisition,
     epoch_cost,
+    epochs,
     gp,
     policy,
     slice_filter,
 )
 from benchmarks import constants
-from benchmarks.constants import CONSTANTS, DECIDING, DERIVED, WORDS, Constant, Outcome, Variant, outcome_of, patched
+from benchmarks.constants import (
+    CONSTANTS,
+    DECIDING,
+    DERIVED,
+    OFF,
+    RULES,
+    WORDS,
+    Constant,
+    Outcome,
+    Variant,
+    outcome_of,
+    patched,
+    row_of,
+    variants_of,
+)
+from benchmarks.quality.case_set import Cases
 from tests.unit.simulation.tiny import write
 
-HEAD = "slice,batch_size,seed,epochs,s_per_epoch"
+CAUTION = ("knowledge_gradient.acquisition", "CAUTION")
 
 
 def constant(module: str, name: str) -> Constant:
@@ -67,22 +83,22 @@ def test_a_patch_reaches_the_modules_that_import_the_constant_and_is_undone() ->
     with patched(constant("knowledge_gradient.gp", "TREND_SD"), 1.0):
         assert (gp.TREND_SD, epoch_cost.TREND_SD) == (1.0, 0.05), "another constant of the same name"
     with patched(constant("knowledge_gradient.epoch_cost", "LEVEL_SD"), 1.0):
-        assert (epoch_cost.LEVEL_SD, gp.LEVEL_SD, slice_filter.LEVEL_SD) == (1.0, 3.0, 3.0), "the same value, too"
+        assert (epoch_cost.LEVEL_SD, gp.LEVEL_SD, epochs.LEVEL_SD) == (1.0, 3.0, 3.0), "the same value, too"
 
 
 def test_a_patch_reaches_what_is_computed_at_import() -> None:
     before, noise = slice_filter.DIFFICULTY.copy(), constant("knowledge_gradient.slice_filter", "NOISE_SDS")
     with patched(noise, noise.scaled(2.0)):
-        assert slice_filter.NOISE.max() == pytest.approx(0.8**2)
+        assert slice_filter.NOISE.max() == pytest.approx(0.66**2)
         assert (before == slice_filter.DIFFICULTY).all()
-    assert slice_filter.NOISE.max() == pytest.approx(0.4**2)
-    assert str(noise) == "4 points, 0.1 to 0.4"
+    assert slice_filter.NOISE.max() == pytest.approx(0.33**2)
+    assert str(noise) == "4 points, 0.12 to 0.33"
 
 
 def test_a_patch_is_undone_after_an_error() -> None:
-    with pytest.raises(ZeroDivisionError), patched(constant("drift", "SURPRISES"), 16):
-        assert 1 / (learn.SURPRISES - 16)
-    assert (drift.SURPRISES, learn.SURPRISES) == (8, 8)
+    with pytest.raises(ZeroDivisionError), patched(constant("knowledge_gradient.slice_filter", "KEPT"), 24):
+        assert 1 / (epochs.KEPT - 24)
+    assert (slice_filter.KEPT, epochs.KEPT) == (12, 12)
 
 
 def test_a_patch_leaves_no_cached_figure_behind() -> None:
@@ -118,43 +134,50 @@ def test_a_scaled_grid_has_its_own_probabilities() -> None:
     assert str(constant("knowledge_gradient.epoch_cost", "_R_GRID")) == "33 points, -4 to 4"
 
 
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pairs alone."""
+    of_all = constants.recurring
+    monkeypatch.setattr(constants, "recurring", lambda cases: {"pairs": of_all(cases)["pairs"]})
+
+
+@pytest.mark.usefixtures("few")
 def test_replays_with_present_values_are_equal_after_scaled_ones(tmp_path: Path) -> None:
-    write(tmp_path)
-    base = Variant(tmp_path, (), (), None, 2, "knowledge_gradient")
+    base = Variant(Cases(write(tmp_path), seeds=1, every=1000), "knowledge_gradient")
     before = outcome_of(base)
-    horizon = outcome_of(base._replace(constant=constant("knowledge_gradient.acquisition", "HORIZON"), factor=0.05))
-    hard = outcome_of(base._replace(constant=constant("knowledge_gradient.policy", "HARD"), factor=2.0))
+    horizon = outcome_of(base._replace(constant=constant("knowledge_gradient.acquisition", "HORIZON"), value=0.05))
+    hard = outcome_of(base._replace(constant=constant("knowledge_gradient.policy", "HARD"), value=2.0))
     assert horizon.decisions != before.decisions
     assert hard == before, "sentences alone"
     assert outcome_of(base) == before
 
 
+@pytest.mark.usefixtures("few")
+def test_a_rule_that_is_off_is_on_again_afterwards(tmp_path: Path) -> None:
+    base = Variant(Cases(write(tmp_path), seeds=1, every=1000), "knowledge_gradient")
+    before = outcome_of(base)
+    rules = [getattr(rule.owner, rule.name) for rule in RULES]
+    found = {rule.name: outcome_of(base._replace(constant=rule, value=OFF)).decisions for rule in RULES}
+    assert found["loads"] != before.decisions
+    assert [getattr(rule.owner, rule.name) for rule in RULES] == rules
+    assert outcome_of(base) == before
+
+
+def test_each_constant_is_halved_and_doubled_and_off_where_that_means_something(tmp_path: Path) -> None:
+    """What it is now comes first, since the rows are told against it."""
+    found = variants_of(Cases(tmp_path), [*RULES, constant("thompson", "ROUNDS"), constant(*CAUTION)])
+    assert [(v.policy, v.value) for v in found[:2]] == [("knowledge_gradient", 1.0), ("zeus", 1.0)]
+    assert [v.value for v in found[2:]] == [OFF] * (len(RULES) + 1) + [0.5, 2.0] * 2
+
+
 def test_cells_by_hand() -> None:
-    outcomes: dict[tuple[Constant | str, float], Outcome] = {
-        (policy, 1.0): Outcome([1.0, 2.0], [3.0, 4.0], [0.0, 0.0], "now") for policy in ("zeus", "knowledge_gradient")
-    }
-    for c in CONSTANTS:
-        outcomes[c, 0.5] = outcomes[c.policy, 1.0]
-        outcomes[c, 2.0] = Outcome([1.5, 2.5], [2.0, 4.0], [np.log(1.1)] * 2, "then")
-    first = constants.rows_of(DECIDING, outcomes, series=True)[0]
-    assert first[:3] == ["`SLOPE`", "`gp`", "0.3"]
-    assert first[5:] == ["=", "=", "=", "+0.50 ± 0.00", "-0.50 ± 0.98", "+10.0 ± 0.0 %", "halved"]
-    first = constants.rows_of(DECIDING, outcomes, series=False)[0]
-    assert first[5:] == ["=", "=", "+0.50 ± 0.00", "-0.50 ± 0.98", "halved"]
-
-
-@pytest.mark.nightly
-def test_the_command_prints_one_row_per_constant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path)
-    series = tmp_path / "series"
-    series.mkdir()
-    (series / "toy.csv").write_text("\n".join([HEAD, "0,16,0,2,1.0", "0,32,0,,0.5", "1,16,0,3,1.0", "1,32,0,3,0.5"]))
-    arguments = ["--traces", str(tmp_path), "--series", str(series), "--seeds", "1", "--jobs", "1"]
-    assert constants.main(arguments) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "1 pairs and 2 series" in lines[0]
-    assert len([line for line in lines if line.startswith("| `")]) == len(CONSTANTS)
-    assert {line.count(" | ") for line in lines if line.startswith("| `")} == {11}
+    now = Outcome({"a": [1.0, 2.0], "b": [5.0]}, 3, "now")
+    then = Outcome({"a": [1.0, 2.0 * math.exp(0.1)], "b": [5.0]}, 1, "then")
+    variant = Variant(Cases(Path()), "knowledge_gradient", constant(*CAUTION), OFF)
+    row = row_of(variant, now, then)
+    assert (row[0], row[2]) == (f"`CAUTION` {constant(*CAUTION)}", "off")
+    assert row[3:] == ["+5.00 ± 63.53 (+10)", "+0.00 ± 0.00 (+0)", "-2"]
+    assert row_of(variant, now, now)[3:] == ["=", "=", "="]
 
 
 def test_what_cannot_be_replayed_is_one_line(

@@ -26,8 +26,8 @@ PAIR = Pair(
 )
 
 
-def play(factor: float, who: str, pair: Pair = PAIR) -> dict[str, float]:
-    return deadlines.play((pair, 1.0, factor, who, 20, 0))
+def play(factor: float, who: str, pair: Pair = PAIR, pace: float = 1.0) -> dict[str, float]:
+    return deadlines.play((pair, 1.0, factor, who, 20, 0, pace))
 
 
 def test_the_fastest_training_is_the_measure() -> None:
@@ -49,6 +49,17 @@ def test_a_deadline_that_does_not_trains_at_full_power() -> None:
     assert play(1.12, deadlines.FREE)["late_settled"] > found["late_settled"]
 
 
+def test_a_machine_that_is_slower_than_its_profile_is_in_time_from_the_third_run_on() -> None:
+    found = play(1.35, deadlines.OURS, pace=1.3)
+    assert found["late_first"] == 0.0
+    assert found["late"] > 0.0, "at first nobody knows"
+
+
+def test_a_slowdown_ends_at_the_cheapest_size_and_limit_within_it() -> None:
+    found = play(1.25, deadlines.SLOWDOWN)
+    assert (found["end_time"], found["end_energy"]) == (pytest.approx(1.2), pytest.approx(1.0))
+
+
 def test_a_bounded_attempt_ends_at_its_bound() -> None:
     host = deadlines.Host(Scenario(PAIR, 1.0), 0)
     tried = PlannedAttempt(batch_size=64, phase="explore", why="", bound_epochs=3.0)  # type: ignore[arg-type]
@@ -68,7 +79,9 @@ def test_it_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     (traces / "summary_power_v100.csv").write_text("\n".join([head, *rows]) + "\n")
     options = ["--traces", str(traces), "--out", str(out), "--seeds", "1", "--recurrences", "12", "--jobs", "1"]
     assert deadlines.main([*options, "--factors", "1.5"]) == 0
-    table = (out / "deadlines.md").read_text()
-    assert capsys.readouterr().out.startswith(table)
-    assert [line.split(" | ")[1] for line in table.splitlines()[2:]] == list(deadlines.WHO)
+    tables = (out / "deadlines.md").read_text()
+    assert capsys.readouterr().out.startswith(tables)
+    late, slow = ([line.split(" | ")[1] for line in table.splitlines()[2:]] for table in tables.split("\n\n"))
+    assert late == [who for who in deadlines.WHO if who != deadlines.SLOWDOWN]
+    assert slow == ["without", "with it"]
     assert deadlines.main(["--traces", str(tmp_path / "none"), "--out", str(out)]) == 2

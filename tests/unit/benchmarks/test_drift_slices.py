@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks import drift_slices
-from benchmarks.drift_slices import Slice, moves
+from benchmarks.drift_slices import Slice, more_often, moves, paths_said, spikes_said
 from benchmarks.quality.slice_tables import COLUMNS
 from benchmarks.quality.weather_measure import example_job
 
@@ -22,10 +23,36 @@ def test_a_spike_by_hand() -> None:
     costs = [10.0] * 10
     costs[6] = 13.0
     found = moves(slices([32] * 7 + [64] * 3), costs, settled=5)
-    assert found == {True: [True], False: [False] * 3}
-    assert moves(slices([32] * 10), costs, settled=5)[True] == [False]
-    assert moves(slices([32] * 10), [10.0] * 10, settled=5)[True] == []
-    assert moves(slices([32] * 10), [10.0] * 6 + [11.9] + [10.0] * 3, settled=5)[True] == [], "a fifth above is none"
+    assert found == {True: {6: True}, False: {5: False, 7: False, 8: False}}
+    assert moves(slices([32] * 10), costs, settled=5)[True] == {6: False}
+    assert moves(slices([32] * 10), [10.0] * 10, settled=5)[True] == {}
+    assert moves(slices([32] * 10), [10.0] * 6 + [11.9] + [10.0] * 3, settled=5)[True] == {}, "a fifth above is none"
+
+
+def test_how_much_more_often_after_a_spike_is_over_slices_not_seeds() -> None:
+    """Two slices of eight are spikes, the same for every seed: more seeds make nothing surer."""
+    one = {True: {1: True, 5: False}, False: {0: False, 2: True, 3: False, 4: False, 6: False, 7: True}}
+    found = more_often([one])
+    assert found is not None
+    assert found[0] == pytest.approx(1 / 2 - 2 / 6)
+    assert found[1] < 0 < found[2]
+    assert more_often([one] * 40) == found
+    assert more_often([{True: {}, False: {0: True}}]) is None
+
+
+def test_the_sentences_follow_the_figures() -> None:
+    def report(more: list[float] | None) -> dict[str, Any]:
+        figures = {"other_size": {"of_the_slice": {"more": more}}}
+        return {"series": {"bike": {"variants": {"zeus": figures}}}}
+
+    assert spikes_said(report([0.05, -0.05, 0.14])).endswith("bike +5 [-5, +14]. Above 0 as a whole: none.")
+    assert spikes_said(report([0.2, 0.01, 0.4])).endswith("bike +20 [+1, +40]. Above 0 as a whole: bike.")
+    assert "no spike" in spikes_said(report(None))
+    path = [*slices([32, 32, 32, 64]), slices([64])[0]._replace(attempts=3), slices([64])[0]]
+    assert paths_said({"zeus": path}) == (
+        "In the last 3 slices of the picture `zeus` keeps 64 in 3, and gives up 2 tries of other sizes."
+    )
+    assert "keeps 32 in 2, 1 other sizes in the rest" in paths_said({"zeus": slices([1, 1, 1, 64, 32, 32])})
 
 
 def test_the_window_is_two_runs_for_each_batch_size() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from benchmarks.group_shape import (
     read_shape,
     write_groups,
 )
-from benchmarks.quality import overlap
+from benchmarks.quality import groups_page, overlap
 from benchmarks.quality.overlap import Default, Going, GridSearch, Ledger, Zeus, play
 from tests.strategies import REPRODUCIBLE
 from tests.unit.simulation.tiny import scenarios, tiny, write
@@ -243,7 +244,7 @@ def test_the_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     path, out = tmp_path / "groups.csv", tmp_path / "out"
     write_groups(path, [Group("a", "squad", tuple(AT_ONCE)), Group("b", "squad", tuple(APART))])
     arguments = ["--traces", str(tmp_path), "--out", str(out), "--processes", "2"]
-    assert benchmark.main([*arguments, "--groups", str(path), "--policies", *benchmark.NAMES]) == 0
+    assert benchmark.main([*arguments, "--trace", str(path), "--policies", *benchmark.NAMES]) == 0
     report = json.loads((out / "report.json").read_text())
     assert report["submissions"] == 44
     figures = report["workloads"]["bert_qa"]
@@ -256,6 +257,65 @@ def test_the_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert set(report["workloads"]) == {"bert_qa"}
     assert benchmark.main([*arguments, "--jobs", "300"]) == 0
     assert json.loads((out / "report.json").read_text())["submissions"] == 300
+
+
+def test_the_file_of_the_papers_authors_is_read(tmp_path: Path) -> None:
+    """``alibaba_groups.csv.xz``: packed, its columns as their README has them."""
+    write(tmp_path)
+    rows = ["0001086788b7de0f13804d22a12a27db,1427642.0,1446915.0,squad,1.1779405764729405"] * 3
+    with lzma.open(tmp_path / "alibaba_groups.csv.xz", "wt") as file:
+        file.write("\n".join(["group,start_time,end_time,dataset,runtime_ratio", *rows]))
+    arguments = ["--traces", str(tmp_path), "--out", str(tmp_path / "out"), "--processes", "1"]
+    assert benchmark.main([*arguments, "--trace", str(tmp_path / "alibaba_groups.csv.xz")]) == 0
+    default = json.loads((tmp_path / "out" / "report.json").read_text())["workloads"]["bert_qa"]["default"]
+    assert (default["submissions"], default["concurrent"]) == (3, 2)
+    assert default["default_time_s"] == pytest.approx(3 * 24 * 1.1779405764729405)
+
+
+PAGE_OF = ["--policies", "zeus", "knowledge_gradient", "grid_search", "default", "--draws", "2", "--jobs", "40"]
+
+
+def test_the_page_is_made_of_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "docs" / "groups.md"
+    arguments = ["--traces", str(write(tmp_path)), "--processes", "1", *PAGE_OF, "--page", str(page)]
+    assert benchmark.main([*arguments, "--loads", "0.8"]) == 0
+    text = page.read_text()
+    assert "${" not in text
+    assert "mean over 2 draws of 40 jobs" in text
+    assert re.search(r"^\| 80 % \| [\d.]+ \| zeus \| ", text, re.M)
+    assert re.search(r"^\| BERT \(QA\) \| 2 \| 40 \| ", text, re.M)
+    assert "shorter one in" in text
+    assert (tmp_path / "docs" / "images" / "groups.png").stat().st_size > 5_000
+    assert benchmark.main(arguments) == 2, "a page without a cluster"
+    assert "cannot be made of these options" in capsys.readouterr().err
+
+
+def test_the_page_in_the_tree_is_of_twenty_draws_or_more() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "groups.md").read_text(encoding="utf-8")
+    draws, jobs = re.findall(r"mean over (\d+) draws of ([\d,]+) jobs", text)[0]
+    assert int(draws) >= 20
+    assert f"--jobs {jobs.replace(',', '')} --draws {draws}" in text, "as its command says"
+    assert re.search(r"`zeus` at \d+ % load: energy -[\d.]+ % \[", text), "with its interval"
+
+
+def test_what_the_page_says_follows_its_figures() -> None:
+    def draw(wait_h: float, small: float) -> dict[str, Any]:
+        zeus = {"energy": 0.8, "time": 1.0, "mean_wait_h": wait_h, "energy_by_size": {"1 to 4": small, "20 to 99": 0.6}}
+        default = {"energy": 1.0, "time": 1.0, "mean_wait_h": 2.0}
+        return {"cluster": {"0.9": {"zeus": zeus, "knowledge_gradient": zeus, "default": default}}}
+
+    said = groups_page.queue_said([draw(1.0, 0.8), draw(3.0, 0.8)])[0]
+    assert "energy -20.0 % [-20.0, -20.0], GPU time +0.0 % [+0.0, +0.0], mean wait +0.00 [-12.71, +12.71] hours" in said
+    assert said.endswith("shorter one in 1 of 2 draws.")
+    assert "energy -20.0 [-20.0, -20.0] points" in groups_page.by_size_said([draw(1.0, 0.8), draw(3.0, 0.8)])[0]
+
+    def shape(energy: float, wait_h: float) -> dict[str, Any]:
+        return {"zeus": {"energy": energy, "time": 1.0, "mean_wait_h": 1.0}, "default": {"mean_wait_h": wait_h}}
+
+    changed = {groups_page.NOTHING: [shape(0.8, 1.0), shape(0.8, 1.0)], "gap": [shape(0.7, 5.0), shape(0.7, 1.0)]}
+    energy, _, wait, _ = groups_page.changes_said(changed)
+    assert energy.endswith("at most -10.0 [-10.0, -10.0], with gap.")
+    assert wait.endswith("with gap, which may be chance.")
 
 
 @pytest.mark.nightly
@@ -283,7 +343,7 @@ def test_a_seed_is_the_luck_of_the_runs_too(tmp_path: Path) -> None:
 
 def test_the_report_by_hand() -> None:
     """A total where there are several workloads; a run below target is said."""
-    half, third = Ledger(2, 5.0, 8.0, 10.0, 4.0, attempts=3), Ledger(1, 10.0, 1.0, 30.0, 4.0, attempts=1)
+    half, third = Ledger(2, 5.0, 8.0, 10.0, 4.0, 7.0, 14.0, attempts=3), Ledger(1, 10.0, 1.0, 30.0, 4.0, 1.0, 2.0, 1)
     report = benchmark.report_of({"a": {"zeus": half}, "b": {"zeus": third}}, {"zeus": 1.5})
     energy_time = {name: (row["zeus"]["energy"], row["zeus"]["time"]) for name, row in report["workloads"].items()}
     assert energy_time == {"a": (0.5, 2.0), "b": (pytest.approx(1 / 3), 0.25), "all": (15 / 40, 9 / 8)}
@@ -298,7 +358,7 @@ def test_what_the_benchmark_cannot_run_is_one_line(tmp_path: Path, capsys: pytes
     write(tmp_path)
     path = tmp_path / "groups.csv"
     write_groups(path, [Group("a", "imagenet", tuple(AT_ONCE))])
-    assert benchmark.main(["--traces", str(tmp_path), "--groups", str(path)]) == 2
+    assert benchmark.main(["--traces", str(tmp_path), "--trace", str(path)]) == 2
     error = capsys.readouterr().err
     assert error.startswith("dataset = 'imagenet': ")
     assert error.count("\n") == 1

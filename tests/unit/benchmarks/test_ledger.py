@@ -10,6 +10,7 @@ import pytest
 from airflow_provider_zeus.model.estimate import Estimate
 from benchmarks import ledger
 from benchmarks.ledger import Judged, figures
+from benchmarks.quality.made_series import MADE, SIZES, made
 from benchmarks.quality.slice_tables import weather
 from tests.unit.benchmarks.test_scenarios import WHOLE
 
@@ -25,6 +26,7 @@ def test_an_interval_against_the_truth_by_hand() -> None:
     assert said(70, 90, 120) == WRONG
     assert said(110, 130, 105) == (False, False, False)
     assert said(90, 130, 120) == OPEN
+    assert said(101, 130, 99.5) == (False, False, False), "within 1 % of what was spent nothing has a sign"
     assert said(120, 120, 120.01) == COVERED, "measured, to a thousandth"
 
 
@@ -35,6 +37,24 @@ def test_figures_by_hand() -> None:
     assert found["sums"] == {"covered": 1.0, "wrong_sign": 0.0, "undecided": 0.5}
     assert found["runs"] == {"covered": 0.75, "wrong_sign": 0.25, "undecided": 0.5}
     assert figures([Judged(5, 0.0, *COVERED, ())])["runs"]["covered"] is None
+    silent = figures([Judged(5, None, *OPEN, ()), Judged(5, 0.1, *COVERED, ())])
+    assert (silent["open"], silent["sums"]["undecided"], silent["bias"]) == (0.5, 0.0, 0.1)
+    assert figures([Judged(5, None, *OPEN, ())])["bias"] is None
+
+
+def test_a_made_series_is_its_kind_and_seed() -> None:
+    """Series of one name are equal, and regimes change which size needs the fewest epochs."""
+    assert made("regimes", 3) == made("regimes", 3) != made("regimes", 4)
+    for kind in MADE:
+        series = made(kind, 0)
+        assert (len(series.weeks), len(series.batch_sizes)) == (40, 6)
+        assert ledger.judged(ledger.Part(kind, series, "small", "knowledge_gradient", 0.02, 0))[-1].runs == 40
+
+    def best(seed: int) -> list[int]:
+        sums = [{b: sum(e) for b, e in week.epochs.items()} for week in made("regimes", seed).weeks]
+        return [min(SIZES, key=lambda b: sum(s[b] for s in sums[i : i + 8])) for i in (0, 32)]
+
+    assert sum(first != last for first, last in map(best, range(10))) >= 5
 
 
 def test_the_weather_series_from_the_command_line(
@@ -75,9 +95,9 @@ def test_what_cannot_be_measured_is_refused_before_anything_is(
 
 def test_a_log_whose_default_never_reached_its_target_is_not_judged() -> None:
     log = ledger._of_series(weather(), ledger.Part(ledger.REAL, weather(), "small", "knowledge_gradient", 0.02, 0))
-    assert ledger._after(log, 5) is not None
+    assert ledger._after(log, 5).error is not None
     missed = [t for t in log.trials if t.batch_size != log.job.default_batch_size]
-    assert ledger._after(log._replace(trials=missed), 5) is None
+    assert ledger._after(log._replace(trials=missed), 5).error is None
 
 
 def test_the_truth_of_a_measured_pair_is_its_own_run_or_a_measured_one() -> None:

@@ -14,13 +14,13 @@ from benchmarks import paper, upstream
 from benchmarks.command import on_all_cores, progress
 from benchmarks.epoch_cost import Miss, known_sets, row_of
 from benchmarks.replays import NAMES, Replays
-from benchmarks.report import geomean, mean_ci
+from benchmarks.report import geomean, mean_ci, student
 from tests.unit.simulation.tiny import TRAIN_HEAD, tiny, train_rows, write
 
 FIGURES = ("regret_10", "regret_20", "regret_50", "regret_end", "eta_last5", "tta_last5", "cum_energy")
 COUNTS = ("runs_without_model", "runs_below_target", "attempts")
-PICTURES = ["ablation", "beta", "bounds", "choices", "envelope", "gpus", "potential"]
-PER_GPU = ["batch-size", "eta", "pareto", "power-limit", "regret", "savings", "search"]
+PICTURES = ["ablation", "batch-size", "beta", "bounds", "choices", "envelope", "gpus", "potential"]
+PER_GPU = ["eta", "pareto", "power-limit", "regret", "savings", "search"]
 
 
 def check_form(folder: Path, pairs: set[str], policies: set[str]) -> None:
@@ -147,7 +147,9 @@ def test_speeds_by_hand() -> None:
 
 
 def test_means_by_hand() -> None:
-    assert mean_ci([1.0, 3.0]) == [2.0, pytest.approx(1.96)]
+    assert mean_ci([1.0, 3.0]) == [2.0, pytest.approx(12.706)], "two values: Student's t of one degree of freedom"
+    assert mean_ci([1.0, 2.0, 3.0])[1] == pytest.approx(4.303 / 3**0.5)
+    assert [student(n) for n in (9, 10, 39, 10**6)] == pytest.approx([2.262, 2.2281, 2.0227, 1.96], abs=5e-4)
     assert mean_ci([5.0]) == [5.0, 0.0]
     assert geomean([1.0, 4.0]) == pytest.approx(2.0)
     whole = Replays(seconds=1.0, recurrences=10, regret=[[1.0]], attempts=2)

@@ -7,6 +7,7 @@ import math
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from airflow_provider_zeus.simulation.environment import Environment
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import WORKLOADS, Traces
 from benchmarks import pollux as benchmark
+from benchmarks.quality import goodput, pollux_page
 from benchmarks.quality.goodput import (
     NoiseScales,
     Variant,
@@ -157,6 +159,40 @@ def test_the_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert (out / "pollux.png").stat().st_size > 5_000
 
 
+def report_of_four(energy: float, time: float) -> dict[str, Any]:
+    """Of one pair, on which every figure is the same."""
+    values = {"energy": energy, "time": time, "energy of all": energy, "cost of all": (energy + time) / 2}
+    of = {p: {name: [x, x - 0.01, x + 0.01] for name, x in values.items()} for p in pollux_page.POLICIES}
+    pair = "deepspeech2/4xa40"
+    choice = {"default": 128, "best": 128, "pollux": {"pollux": [32, 64], "pollux_from_default": [128]}}
+    return {
+        "seeds": 2,
+        "pairs": {pair: of},
+        "geomean": {"4xa40": of},
+        "variants": {"4xa40": dict.fromkeys(goodput.POLLUX, of)},
+        "eta": {"4xa40": dict.fromkeys(("0", "1"), of)},
+        "choices": {pair: choice},
+    }
+
+
+def test_the_page_says_the_direction_that_its_figures_have() -> None:
+    page = pollux_page.page_of(report_of_four(0.79, 0.92))
+    assert "${" not in page
+    assert (
+        "`zeus` energy -21.0 % (published -21 %, within our interval), time -8.0 % (published +12 %: the other" in page
+    )
+    assert "4 × A40, an epoch gets as far as Pollux's own model says | zeus" in page
+    assert "NeuMF: same network and kind of data (MovieLens)" in page
+    assert "from the first epoch on: the difference is that of the power limit alone" in page
+    assert "higher for no pair" in page
+    dearer = pollux_page.page_of(report_of_four(0.95, 1.15))
+    assert "time +15.0 % (published +12 %: the same direction, outside our interval)" in dearer
+    assert "higher for DeepSpeech2 on 4 × A40 with `" in dearer
+    assert "no change for sure" in pollux_page.page_of(report_of_four(1.005, 1.12))
+    with pytest.raises(JobSpecError, match="has no replay of deepspeech2"):
+        pollux_page.page_of({**report_of_four(1, 1), "variants": {}})
+
+
 def test_what_cannot_be_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = WHAT.format(16).replace("squad", "mine")
     write(tmp_path, power=[POWER_HEAD, f"{row},100,1,1"])
@@ -179,3 +215,14 @@ def test_on_the_papers_traces_pollux_saves_time_and_spends_energy() -> None:
         assert arm.epoch.energy_j * epochs < 0.8 * sum(log.energy_j) / 40
         assert (arm.epoch.time_s * epochs > sum(log.time_s) / 40) == slower
         assert log.runs_below_target == 0
+
+
+def test_the_page_in_the_tree_agrees_with_itself() -> None:
+    """Its sentences name the figures of its table."""
+    text = (Path(__file__).parents[3] / "docs" / "pollux.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| 4 × A40, ") and " | zeus | " in line]
+    assert len(rows) == len(pollux_page.SHOWN)
+    for _, _, energy, time, *_ in rows:
+        said = f"`zeus` energy {energy.partition(' [')[0]} (published -21 %"
+        assert said in text
+        assert f"time {time.partition(' [')[0]} (published +12 %" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,15 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks import reproduction
 from benchmarks.paper import report_of
-from benchmarks.parts.profiler_overhead import papers_way
+from benchmarks.parts.profiler_overhead import Extra, papers_way
 from benchmarks.quality import claims, reproduction_tables
 from benchmarks.quality import reproduction_figures as figures
+from benchmarks.quality import reproduction_said as sentences
 from benchmarks.quality.claims import Claim, Measured
 from benchmarks.quality.landscapes import choices
 from benchmarks.quality.reproduction_page import page_of
 from benchmarks.quality.tradeoff import potentials
-from benchmarks.replays import UPSTREAM, Task, run_tasks
+from benchmarks.replays import UPSTREAM, Replays, Task, run_tasks
 from benchmarks.report import plus_minus
 from tests.unit.simulation.tiny import tiny, write
 
@@ -145,6 +147,85 @@ def test_figures_of_a_scenario_by_hand(tmp_path: Path) -> None:
     assert time == 0
     assert beyond == pytest.approx(0), "1560 J at 200 W is the best of 32: 12 s at 100 W cost 1740 J"
     assert figures.unimodal(scenario)
+    assert figures.energies(scenario) == pytest.approx({16: 4000, 32: 4560, 64: 6840})
+    assert figures.convex(scenario), "560 J, then 2280 J for each doubling"
+
+
+def test_a_curve_that_falls_then_rises_need_not_be_convex(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    scenario = tiny(tmp_path)
+    monkeypatch.setattr(figures, "energies", lambda _: {8: 9.0, 16: 1.0, 32: 5.0, 64: 6.0})
+    assert figures.unimodal(scenario)
+    assert not figures.convex(scenario)
+    monkeypatch.setattr(figures, "energies", lambda _: {8: 4.0, 12: 2.9, 32: 1.0})
+    assert figures.convex(scenario), "over log2: 1.88 J, then 1.34 J less for each doubling"
+
+
+def test_where_a_mean_regret_is_flat() -> None:
+    assert figures.plateau([[0.0, 1.0, 1.0, 1.0]]) == 2
+    assert figures.plateau([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]) == 3
+    assert figures.plateau([[0.0, 9.9, 5.0, 10.0]]) == 4, "it stays there"
+
+
+# ---------------------------------------------------------------------- sentences that follow the figures
+def test_whose_regret_is_lower_from_the_first_recurrence_on(found: reproduction.Results) -> None:
+    zeus, grid = Replays(expected_regret=[[2.0, 3.0, 3.0]]), Replays(expected_regret=[[1.0, 4.0, 9.0]])
+    task = partial(Task, "bert_qa", "toy", seeds=(0,))
+    replays = {task(UPSTREAM): zeus, task("grid_search"): grid}
+    said = sentences.early(found._replace(replays=replays))
+    assert "first recurrence on 0 of 1 pairs, after ten on 1." in said
+    assert said.endswith("the earlier one on 1. On TOY, the paper's GPU, it is 0, 1 and 1 of 1.")
+
+
+def test_gpus_of_the_paper_that_are_not_there_are_named(found: reproduction.Results) -> None:
+    words = sentences.papers_gpus(found)
+    assert words["gpus_here"] == "TOY"
+    assert words["gpus_missing"].startswith(" V100, A40, RTX6000, P100: no power trace in the folder")
+    assert sentences.gpus_said(found).endswith("(TOY), surely below 1 on all but TOY.")
+    assert words["hardware"].count("not replayed") == 4
+
+
+def test_workloads_on_which_zeus_is_not_better_than_both_baselines_are_named(found: reproduction.Results) -> None:
+    def row(zeus: float, grid: float) -> dict[str, dict[str, list[float]]]:
+        return {
+            policy: {name: [x, 0.01] for name in ("energy", "cost")}
+            for policy, x in (("zeus", zeus), ("grid_search", grid))
+        }
+
+    clusters = {"bert_qa": row(0.88, 0.86), "bert_sa": row(0.9, 1.4), "neumf": row(0.995, 40.0), "all": row(0.9, 3.0)}
+    said = sentences.against_baselines(found._replace(clusters=clusters))
+    assert "less energy than both baselines on BERT (SA), in the mean alone on NeuMF, not on BERT (QA); less" in said
+    assert "less cumulative regret than grid search on BERT (SA), NeuMF, not on BERT (QA)." in said
+
+
+def test_the_part_that_slows_down_most_and_whether_surely(found: reproduction.Results) -> None:
+    def by(stop: float, prune: float) -> dict[str, dict[str, list[float]]]:
+        pairs = {"neumf/v100": stop, "bert_qa/v100": 1.0, "all": stop**0.5}
+        return {
+            "no_early_stopping": {pair: [x, x - 0.05, x + 0.05] for pair, x in pairs.items()},
+            "no_pruning": {pair: [prune, prune - 0.05, prune + 0.05] for pair in pairs},
+        }
+
+    def said(stop: float, prune: float) -> str:
+        sweeps = {**found.report["sweeps"], "parts": {UPSTREAM: {"time": by(stop, prune)}}}
+        return sentences.parts_said(found._replace(report={**found.report, "sweeps": sweeps}))
+
+    assert "no early stopping slows down most, 2.00 [1.95, 2.05] on TOY; then no pruning 1.20 [1.1" in said(4, 1.2)
+    assert "the greatest on 1 of 2 pairs, and without NeuMF, which it slows down most, 1.00, less" in said(4, 1.2)
+    assert said(4, 1.2).endswith("less than no pruning 1.20: NeuMF alone carries it.")
+    assert said(4, 0.9).endswith("without NeuMF, which it slows down most, 1.00.")
+    assert "overlap" not in said(4, 1.2)
+    assert "no pruning 1.95 [1.90, 2.00]: the intervals overlap" in said(4, 1.95)
+
+
+def test_what_profiling_costs_is_said_of_the_figures() -> None:
+    theirs = Extra((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+    ours = Extra((-0.014, -0.04, 0.01), (0.01, -0.01, 0.03), (0.002, -0.001, 0.005), astray=1)
+    said = sentences.profiling_said({"deepspeech2": (theirs, theirs, ours), "neumf": (theirs, theirs, theirs)})
+    assert "our search −1.400 % [−4.000, +1.000] / +1.000 % [−1.000, +3.000]." in said
+    assert "our search takes most on DeepSpeech2: +0.200 % [−0.100, +0.500]." in said
+    assert "at another limit than the best, for the whole training, in 1 of 40 on DeepSpeech2." in said
+    calm = sentences.profiling_said({"neumf": (theirs, theirs, theirs)})
+    assert "another limit" not in calm
 
 
 def test_the_papers_way_of_profiling_by_hand(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_a_tilt_takes_half_of_the_sizes_from_the_target(kind: str, left: list[in
 
 def test_recurrences_below_target_are_counted_from_the_shift_on() -> None:
     found = Replays(below_target=[[3, 50, 51, 54], []], batch_sizes=[[64] * 60, [64] * 60])
-    assert below_after(found, SHIFT) == {"below": [1.5, pytest.approx(2.94)], "again": [0.5, pytest.approx(0.98)]}
+    assert below_after(found, SHIFT) == {"below": [1.5, pytest.approx(19.059)], "again": [0.5, pytest.approx(6.353)]}
     never = Replays(below_target=[list(range(SHIFT, 60))], batch_sizes=[[64] * 60])
     assert below_after(never, SHIFT) == {"below": [10, 0], "again": [0, 0]}
 
@@ -251,12 +251,12 @@ def test_the_interval_holds_the_ratio_and_narrows_with_seeds(pairs: list[tuple[f
 def test_an_interval_by_hand() -> None:
     ratio = ratio_of([1.0, 3.0], [2.0, 2.0])
     error = math.sqrt(0.5) / math.sqrt(2)  # of 1/2 and 3/2
-    assert ratio.to_json() == pytest.approx([1.0, math.exp(-1.96 * error), math.exp(1.96 * error)])
+    assert ratio.to_json() == pytest.approx([1.0, math.exp(-12.706 * error), math.exp(12.706 * error)])
     assert ratio_of([1.0, 3.0], [2.0, 6.0]).to_json() == pytest.approx([0.5] * 3), "lucky in the same seeds"
     assert ratio_of([0.1, 0.1], [3.0, 3.0], FLOOR).value == pytest.approx(0.1)
     assert ratio_of([3.0, 3.0], [0.0, 0.2], FLOOR).to_json() == pytest.approx([10] * 3)
     assert ratio_of([4.0], [2.0]).to_json() == [2, 2, 2]
-    assert str(ratio) == "1 [0.375, 2.66]"
+    assert str(ratio) == "1 [0.00174, 574]"
 
 
 def test_an_arithmetic_mean_of_ratios_by_hand() -> None:
@@ -319,6 +319,7 @@ def _tables(text: str) -> list[list[str]]:
     return [block for block in blocks if block and block[0].startswith("|")]
 
 
+@pytest.mark.slow
 def test_a_part_alone_without_pictures(tmp_path: Path) -> None:
     write(tmp_path)
     out = tmp_path / "out"

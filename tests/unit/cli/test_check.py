@@ -113,6 +113,7 @@ def test_a_training_that_hangs(zeus: Zeus, home: Path) -> None:
     assert (found.status, "within 1 s" in found.finding) == ("undecided", True)
 
 
+@pytest.mark.slow
 def test_commands(zeus: Zeus, home: Path) -> None:
     found = checked(zeus, "commands")
     assert {f.status for name, f in found.items() if name.startswith("right: ")} <= {"ok", "undecided"}

@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from torch.utils.data import DataLoader
 
 from airflow_provider_zeus import ZeusJob
+from airflow_provider_zeus.cli import checks_host
 from airflow_provider_zeus.cli.checks_training import batch_size, metric, steps
 from airflow_provider_zeus.cli.rehearsal import Ended, Outcome, Stage
+from airflow_provider_zeus.errors import ConnectionLookupError
 from airflow_provider_zeus.training.protocol.plan import RehearsalResult
+from airflow_provider_zeus.training.run import ZeusRun
 
 JOB = ZeusJob(batch_sizes=[16, 32, 64], default_batch_size=32, target="loss <= 0.1", max_epochs=3)
 
@@ -77,3 +82,59 @@ def test_what_a_training_left_instead_is_ignored(tmp_path: Path, text: str) -> N
     seen = RehearsalResult(told=(16, 16), optimizer_steps=2, sizes=((16, 16), ()), cut=True, metric=0.5)
     seen.write(path)
     assert RehearsalResult.read(path) == seen
+
+
+@pytest.mark.parametrize(
+    ("least", "before", "error"), [(48, True, None), (48, False, None), (49, True, "AssertionError")]
+)
+def test_a_training_that_counts_its_batches_is_called_for_a_whole_epoch(
+    least: int, before: bool, error: str | None
+) -> None:
+    def train(run: ZeusRun) -> None:
+        model = torch.nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in run.epochs():
+            batches = 0
+            for x in DataLoader(torch.zeros(16 * 48, 1), batch_size=run.batch_size):  # type: ignore[arg-type]
+                model(x).mean().backward()
+                optimizer.step()
+                batches += 1
+            if not before:
+                run.report(loss=0.5)
+            assert batches >= least
+            if before:
+                run.report(loss=0.5)
+
+    ended = Stage().function(JOB, train).ended
+    assert ended is not None
+    assert (ended.error or "").partition(":")[0] == (error or "")
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_report_that_comes_late_in_the_epoch_is_found(both: bool) -> None:
+    def train(run: ZeusRun) -> None:
+        model = torch.nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for epoch in run.epochs():
+            for i, x in enumerate(DataLoader(torch.zeros(16 * 48, 1), batch_size=run.batch_size)):  # type: ignore[arg-type]
+                model(x).mean().backward()
+                optimizer.step()
+                if both and i == 20:
+                    run.report(loss=0.6)
+            if epoch % 2:
+                run.report(loss=0.5)
+            else:
+                run.report(loss=0.4)
+
+    found = Stage().function(JOB, train, train)
+    assert found.seen is not None
+    assert found.seen.after == ("step" if both else "")
+
+
+def test_a_signal_that_cannot_be_looked_up_is_one_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(conn_id: str) -> None:
+        raise ConnectionLookupError("no database")
+
+    monkeypatch.setattr("airflow_provider_zeus.store.open.find_connection", find)
+    found = checks_host.signal("price")
+    assert (found.status, found.check, found.finding) == ("error", "Connection zeus_price", "no database")

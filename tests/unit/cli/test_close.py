@@ -47,7 +47,7 @@ def test_what_cannot_be_closed_is_named(zeus: Zeus, store: Store) -> None:
         (("d.trian", "1"), "JOB = 'd.trian': no such job"),
         (("d.train", "2"), "TRIAL = 2: d.train has no such trial that can be read. Its newest one is 1"),
         (("d.train", "0"), "TRIAL = 0: d.train has no such trial"),
-        (("d.train", "1"), "TRIAL = 1: it is closed already (converged)"),
+        (("d.train", "1"), "TRIAL = 1: it is closed already (reached target)"),
     ):
         done = zeus("close", *arguments, "--yes")
         assert (done.status, done.out) == (1, "")

@@ -34,7 +34,8 @@ def test_what_there_is() -> None:
     jobs = [("zeus", "jobs", name) for name in ("list", "pin", "unpin", "pause", "resume", "reset", "rename")]
     assert list(COMMANDS) == [
         ("zeus", "demo"),
-        ("zeus", "doctor"), ("zeus", "check"), *jobs, ("zeus", "trials"), ("zeus", "plan"), ("zeus", "export"),
+        ("zeus", "doctor"), ("zeus", "check"), *jobs, ("zeus", "trials"), ("zeus", "plan"),
+        ("zeus", "worth"), ("zeus", "export"),
         ("zeus", "import"), ("zeus", "report"), ("zeus", "simulate"), ("zeus", "close"), ("zeus", "reap"),
         ("zeus", "prune"), ("zeus", "db", "upgrade"), ("zeus", "uninstall"),
     ]  # fmt: skip

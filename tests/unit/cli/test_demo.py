@@ -25,6 +25,12 @@ from tests.unit.store.store_kit import report, request
 BUNDLE = "zeus-demo-test"
 
 
+@pytest.fixture(autouse=True)
+def _nobody_at_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The api-server's port is one at which nothing answers, whatever runs on this host."""
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "http://127.0.0.1:9")
+
+
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> None:
     """All servers run, as far as their heartbeats tell."""
@@ -147,7 +153,7 @@ def test_runs_are_triggered_once_and_followed(zeus: Zeus, store: Store, monkeypa
     assert lines[1].startswith("The page: http://127.0.0.1:")
     assert lines[1].endswith("/dags/zeus_demo/plugin/zeus-cost")
     ended = [line.split()[:3] for line in lines if "/10 " in line]
-    assert ended[0] == ["1/10", "zeus-demo-01", "converged"]
+    assert ended[0] == ["1/10", "zeus-demo-01", "reached"]
     assert ended[1:] == [[f"{n}/10", f"zeus-demo-{n:02}", "success"] for n in range(2, 11)], "they left no trial"
     with create_session() as session:
         assert session.get(DagModel, DAG_ID).is_paused is False  # type: ignore[union-attr]

@@ -109,7 +109,7 @@ def test_an_imported_trial_says_so_and_a_second_import_adds_nothing(
     assert "d.train: 0 trials imported, 3 in the log already" in zeus("import", path, "--conn-id", "other").out
     assert [t.observation.imported is not None for t in other.trials("d.train")] == [True] * 3
     assert str(other.trials("d.train")[0].observation.imported).startswith("log.json, by ")
-    assert "converged (imported)" in zeus("trials", "d.train", "--conn-id", "other").out
+    assert "reached target (imported)" in zeus("trials", "d.train", "--conn-id", "other").out
     onward = zeus("export", "--conn-id", "other", "--format", "json", "--output", path)  # and from there again
     assert onward.status == 0
     assert "3 in the log already" in zeus("import", path).out

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.plugin.api import reading
 from airflow_provider_zeus.store.live_settings import CHANGED, variable_key
@@ -39,8 +40,8 @@ def test_the_list_says_where_each_job_stands(zeus: Zeus, store: Store) -> None:
     head, _, first, second = done.out.rstrip().split("\n")
     cells = [[cell.strip() for cell in line.split("|")] for line in (head, first, second)]
     assert cells[0] == ["job", "trials", "recurrences", "last state", "batch size", "cost", "source", "settings"]
-    assert cells[1] == ["d.train", "3", "2", "converged", "64", "2.07 kJ", "simulated", "eta=0.9"]
-    assert cells[2][:5] == ["other [red]", "1", "1", "converged", "32"]
+    assert cells[1] == ["d.train", "3", "2", "reached target", "64", "0.575 Wh", "simulated", "eta=0.9"]
+    assert cells[2][:5] == ["other [red]", "1", "1", "reached target", "32"]
     assert done.status == 0
 
 
@@ -121,6 +122,13 @@ def test_pinning_and_pausing_change_the_next_decision_and_keep_what_else_is_set(
     assert open_store().ask(request(3)).trial.planned.why.startswith("Exploration is paused")
     assert zeus("jobs", "resume", "d.train").status == 0
     assert settings() == {"eta": 0.9, "of a newer version": 1}
+
+
+def test_a_job_without_batch_sizes_has_nothing_to_pause(zeus: Zeus, store: Store) -> None:
+    store.ask(request(1, job=ZeusJob(eta=0.5), device=None))
+    done = zeus("jobs", "pause", "d.train")
+    assert (done.status, settings()) == (1, None)
+    assert 'nothing to pause. To set no power limit, give its task mode="measure".' in done.err
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_lines_for_people(zeus: Zeus, store: Store) -> None:
     lines = dict(line.split(None, 1) for line in zeus("plan", "d.train").out.splitlines() if line)
     assert lines["job"] == "d.train"
     assert lines["starts"].startswith("not known: DAG d has no schedule")
-    assert lines["phase"] == "incumbent"
+    assert lines["phase"] == "best known"
     assert "paused" in lines["why"]
     assert "Wh" in lines["expected"]
     assert "of a run of 16" in lines["expected"]
@@ -57,7 +57,7 @@ def test_a_script_that_reports_no_metric_is_told_with_the_remedy(zeus: Zeus, sto
         assert "No metric reported: whether trial 2 reached its target is not known" in said, command
         assert "JSON on the last line of its output" in said, command
         assert "not seen to use batch size 32" in said, command
-    assert "no_metric (batch size not seen)" in zeus("trials", "d.train").out
+    assert "no metric reported (batch size not seen)" in zeus("trials", "d.train").out
     assert len(json.loads(zeus("plan", "d.train", "-o", "json").out)["remarks"]) == 2
     assert ",no_metric,the command did not report its metric," in zeus("export").out
 
@@ -191,3 +191,14 @@ def test_a_wait_knows_how_long_a_run_takes_behind_many_that_trained_nothing(
     wait = may_wait(job, STARTS, store, "d.train", now_s=0.0)
     assert wait is not None
     assert wait.until == datetime(2031, 5, 1, 5, tzinfo=UTC), "as the run itself reads it"
+
+
+def test_a_job_that_chooses_its_start_has_it_in_its_plan(zeus: Zeus, store: Store) -> None:
+    job = replace(request(1).job, policy="knowledge_gradient", starts=["cold", "warm"])
+    asked = store.ask(request(1, job=job))
+    store.tell(asked.trial.key, State.CONVERGED, report(32, returned='"m"', start="cold"))
+    found = json.loads(zeus("plan", "d.train", "-o", "json").out)
+    assert "warm" in zeus("plan", "d.train").out
+    again = store.ask(request(2, job=job)).trial.decision
+    assert [a["start"] for a in found["attempts"]] == [a.start for a in again.attempts]
+    assert "warm" in [a["start"] for a in found["attempts"]], "it is worth a try"

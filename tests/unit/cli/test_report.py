@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import csv
+import json
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from airflow_provider_zeus.hooks.zeus import about_dags
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.reports.month_report import COLUMNS, as_html, as_record, as_records, month_report
+from airflow_provider_zeus.reports.month_report import (
+    COLUMNS,
+    as_html,
+    as_record,
+    as_records,
+    groups_csv,
+    month_report,
+)
+from airflow_provider_zeus.reports.month_spent import GONE, NONE, DagAbout
 from airflow_provider_zeus.reports.months import PeriodSum, SavedDraws
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.sql.store import Store
@@ -25,8 +36,11 @@ KWH_J = 3.6e6
 def of(
     job: str, period: int = 1, source: str | None = "nvml_counter", kwh: float | None = 2.0, **more: Any
 ) -> PeriodSum:
-    known = {"dag_id": "d", "job_id": job, "source": source, "period": period, "runs": 3, "unknown": 0}
+    known: dict[str, Any] = {"dag_id": "d", "job_id": job, "source": source, "period": period, "runs": 3, "unknown": 0}
     known |= {"energy_j": None if kwh is None else kwh * KWH_J, "time_s": 7200.0, "gpu_s": 14400.0}
+    known |= dict.fromkeys(("paid", "paid_j", "g_co2e", "g_co2e_j", "start_saved", "start_saved_g")) | {
+        "currencies": ()
+    }
     return PeriodSum(**{**known, **more})
 
 
@@ -38,9 +52,9 @@ def draws(kind: str, kwh: float, sd_kwh: float) -> SavedDraws:
 
 def test_the_hours_price_of_each_job_counts() -> None:
     hours = {"paid": 1.0, "paid_j": 2 * KWH_J, "currencies": ("EUR",)}
-    found = month_report("2026-11", [of("a", **hours), of("b")], {}, PRICES)
+    found = month_report("2026-11", [of("a", **hours), of("b")], {}, PRICES, {})
     assert [as_record(row, found)["money"] for row in found.rows] == [pytest.approx(1.5), pytest.approx(1.5)]
-    mixed = month_report("2026-11", [of("a", **{**hours, "currencies": ("USD",)}), of("b")], {}, PRICES)
+    mixed = month_report("2026-11", [of("a", **{**hours, "currencies": ("USD",)}), of("b")], {}, PRICES, {})
     assert [as_record(row, mixed)["currency"] for row in mixed.rows] == ["USD", "EUR"]
     assert " EUR" not in as_html(mixed).partition("<table>")[0], "two currencies are not added"
 
@@ -50,7 +64,7 @@ PRICES = Prices(price_per_kwh=0.5, pue=1.5, g_co2e_per_kwh=400.0, currency="EUR"
 
 def test_each_job_by_kind_with_what_it_saved() -> None:
     sums = [of("a"), of("b", source="simulated", unknown=2), of("a", period=0, kwh=1.0)]
-    found = month_report("2026-11", sums, {("d", "a"): draws("measured", 1.0, 0.1), ("d", "b"): "no run"}, PRICES)
+    found = month_report("2026-11", sums, {("d", "a"): draws("measured", 1.0, 0.1), ("d", "b"): "no run"}, PRICES, {})
     a, b = (as_record(row, found) for row in found.rows)
     assert (a["job_id"], a["kind"], a["runs"], a["energy_kwh"], a["time_h"], a["gpu_h"]) == (
         "a",
@@ -71,18 +85,18 @@ def test_each_job_by_kind_with_what_it_saved() -> None:
     assert "not known (no run)" in page
 
 
-def test_a_loss_and_what_is_undecided_are_said() -> None:
+def test_a_loss_and_what_is_not_clear_are_said() -> None:
     sums = [of("loses"), of("open")]
     saved = {("d", "loses"): draws("measured", -1.0, 0.1), ("d", "open"): draws("measured", 0.1, 1.0)}
-    page = as_html(month_report("2026-11", sums, saved, Prices()))
+    page = as_html(month_report("2026-11", sums, saved, Prices(), {}))
     assert " kWh lost (" in page
-    assert "undecided (" in page
+    assert "not clear yet (" in page
     assert "EUR" not in page
     assert "CO₂e, in" not in page
 
 
 def test_what_was_saved_is_in_money_and_carbon_too() -> None:
-    found = month_report("2026-11", [of("a")], {("d", "a"): draws("measured", 1.0, 0.1)}, PRICES)
+    found = month_report("2026-11", [of("a")], {("d", "a"): draws("measured", 1.0, 0.1)}, PRICES, {})
     (record,) = as_records(found)
     assert record["saved_money"] == pytest.approx(0.75, rel=0.02)
     assert record["saved_low_money"] < record["saved_money"] < record["saved_high_money"]
@@ -92,13 +106,13 @@ def test_what_was_saved_is_in_money_and_carbon_too() -> None:
     assert " of time, 0.75 EUR (" in totals
     assert " g CO₂e (" in totals
     assert "0.75 EUR (" in table
-    unpriced = month_report("2026-11", [of("a")], {("d", "a"): draws("measured", 1.0, 0.1)}, Prices())
+    unpriced = month_report("2026-11", [of("a")], {("d", "a"): draws("measured", 1.0, 0.1)}, Prices(), {})
     assert (as_records(unpriced)[0]["saved_money"], as_records(unpriced)[0]["saved_co2e_kg"]) == (None, None)
 
 
 def test_attempts_that_reported_nothing_are_in_both_files() -> None:
     dead = of("b", source=None, kwh=None, time_s=None, gpu_s=None, unknown=9)
-    found = month_report("2026-11", [of("a"), dead], {}, PRICES)
+    found = month_report("2026-11", [of("a"), dead], {}, PRICES, {})
     assert "In no figure: 9 attempts of 1 job that reported nothing." in as_html(found)
     assert as_records(found)[1] == {
         "month": "2026-11",
@@ -106,19 +120,19 @@ def test_attempts_that_reported_nothing_are_in_both_files() -> None:
         "job_id": "b",
         "attempts_without_figures": 9,
     }
-    assert "No run began" not in as_html(month_report("2026-11", [dead], {}, PRICES))
+    assert "No run began" not in as_html(month_report("2026-11", [dead], {}, PRICES, {}))
 
 
 def test_names_are_escaped_and_nothing_comes_from_elsewhere() -> None:
-    page = as_html(month_report("2026-11", [of("<script>alert(1)</script>\x1b[31m")], {}, Prices(currency="<b>")))
+    page = as_html(month_report("2026-11", [of("<script>alert(1)</script>\x1b[31m")], {}, Prices(currency="<b>"), {}))
     assert "<script>" not in page
     assert "\x1b" not in page
     assert "http" not in page
-    assert "No run began" in as_html(month_report("2026-11", [], {}, Prices()))
+    assert "No run began" in as_html(month_report("2026-11", [], {}, Prices(), {}))
 
 
 def test_energy_that_nothing_measured_has_no_price() -> None:
-    found = month_report("2026-11", [of("a", source=None, kwh=None)], {}, PRICES)
+    found = month_report("2026-11", [of("a", source=None, kwh=None)], {}, PRICES, {})
     (record,) = (as_record(row, found) for row in found.rows)
     assert (record["kind"], record["energy_kwh"], record["money"], record["co2e_kg"]) == (
         "time alone",
@@ -135,8 +149,8 @@ def test_the_files_of_a_real_log(zeus: Zeus, store: Store, tmp_path: Path) -> No
     month = f"{datetime.now(UTC):%Y-%m}"
     done = zeus("report", "--out", str(tmp_path / "reports"))
     assert done.status == 0, done.err
-    page, table = (tmp_path / "reports" / f"zeus-{month}.{ending}" for ending in ("html", "csv"))
-    assert done.out.split() == [str(page), str(table)]
+    page, table, groups = (tmp_path / "reports" / f"zeus-{month}{end}" for end in (".html", ".csv", "-groups.csv"))
+    assert done.out.split() == [str(page), str(table), str(groups)]
     (row,) = csv.DictReader(table.read_text().splitlines())
     assert (row["job_id"], row["kind"], row["runs"], row["money"]) == ("d.train", "simulated", "3", "")
     assert "in 3 runs of 1 job" in page.read_text()
@@ -150,7 +164,7 @@ def test_the_files_are_this_users_alone_and_follow_no_link(zeus: Zeus, store: St
     for _ in range(2):  # the second one writes over the first
         assert zeus(*asked).status == 0
         modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())]
-        assert modes == [0o700, 0o600, 0o600]
+        assert modes == [0o700, 0o600, 0o600, 0o600]
     kept = tmp_path / "kept"
     kept.write_text("mine")
     for ending in ("html", "csv"):
@@ -173,3 +187,102 @@ def test_the_files_are_this_users_alone_and_follow_no_link(zeus: Zeus, store: St
 def test_bad_input_is_named(zeus: Zeus, store: Store, arguments: tuple[str, str], said: str) -> None:
     done = zeus("report", *arguments)
     assert (done.status, said in done.err) == (1, True), done.err
+
+
+ABOUT = {"d": DagAbout(["gpu", "nightly"], ["ann"]), "e": DagAbout([], ["ann", "ben"])}
+
+
+def test_owners_and_tags_have_totals_by_kind_from_one_maker() -> None:
+    sums = [of("a"), of("b", dag_id="e"), of("c", source="simulated", dag_id="e"), of("old", dag_id="gone")]
+    found = month_report("2026-11", sums, {}, PRICES, ABOUT)
+    energy = {(g.by, g.kind, g.name): (g.spent.energy_j or 0.0) / KWH_J for g in found.groups}
+    assert energy == {
+        ("owner", "measured", "ann"): 4.0,
+        ("owner", "measured", "ben"): 2.0,
+        ("owner", "measured", GONE): 2.0,
+        ("owner", "simulated", "ann"): 2.0,
+        ("owner", "simulated", "ben"): 2.0,
+        ("tag", "measured", "gpu"): 2.0,
+        ("tag", "measured", "nightly"): 2.0,
+        ("tag", "measured", NONE): 2.0,
+        ("tag", "measured", GONE): 2.0,
+        ("tag", "simulated", NONE): 2.0,
+    }
+    line = next(csv.DictReader(groups_csv(found).splitlines()))
+    assert [line[name] for name in ("by", "kind", "name", "jobs", "money")] == ["owner", "measured", "ann", "2", "3.0"]
+    page = as_html(found)
+    assert page.count("<caption>By owner") == page.count("<h2>") == 2
+    assert "<td>ann</td><td class=n>2</td><td class=n>6</td><td class=n>4 kWh</td>" in page
+    assert "<caption>" not in as_html(month_report("2026-11", sums, {}, PRICES, {})), "nothing is known of any DAG"
+
+
+def test_energy_that_nothing_measured_is_empty_in_a_group_too() -> None:
+    found = month_report("2026-11", [of("a", source=None, kwh=None)], {}, PRICES, ABOUT)
+    line = next(csv.DictReader(groups_csv(found).splitlines()))
+    assert (line["energy_kwh"], line["money"], line["currency"], line["co2e_kg"], line["time_h"]) == (
+        "",
+        "",
+        "",
+        "",
+        "2.0",
+    )
+
+
+def test_the_command_shows_what_owners_spent(zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = store.ask(request(1))
+    store.tell(asked.trial.key, State.CONVERGED, report(asked.trial.batch_size))
+    monkeypatch.setattr("airflow_provider_zeus.hooks.zeus.about_dags", lambda _: ABOUT)
+    done = zeus("report", "--by", "owner", "-o", "json")
+    (row,) = json.loads(done.out)
+    (trial,) = store.trials("d.train")
+    assert (row["by"], row["name"], row["kind"], row["runs"], row["money"]) == ("owner", "ann", "simulated", 1, None)
+    assert row["energy_kwh"] == (trial.observation.energy_j or 0.0) / KWH_J
+    assert "nightly" in zeus("report", "--by", "tag").out
+
+
+def test_tags_and_owners_are_read_from_airflow(zeus: Zeus) -> None:
+    from airflow.models.dagbundle import DagBundleModel
+
+    from airflow_provider_zeus.airflow_compat import DagModel, DagTag, create_session
+
+    with create_session() as session:
+        session.merge(DagBundleModel(name="tests"))
+        session.flush()
+        session.merge(DagModel(dag_id="grouped", bundle_name="tests", owners="ann, ben"))
+        session.flush()
+        session.merge(DagTag(dag_id="grouped", name="gpu"))
+    try:
+        assert about_dags({"grouped", "never"}) == {"grouped": DagAbout(["gpu"], ["ann", "ben"])}
+    finally:
+        with create_session() as session:
+            session.delete(session.get(DagModel, "grouped"))
+
+
+def test_the_runs_as_focus_has_them(zeus: Zeus, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__ZEUS__PRICE_PER_KWH", "0.3")
+    monkeypatch.setenv("AIRFLOW__ZEUS__CURRENCY", "EUR")
+    for n in (1, 2):
+        asked = store.ask(request(n))
+        store.tell(asked.trial.key, State.CONVERGED, report(asked.trial.batch_size))
+    store.ask(request(3))
+    done = zeus("report", "--format", "focus", "--out", str(tmp_path))
+    file = tmp_path / f"zeus-{datetime.now(UTC):%Y-%m}-focus.csv"
+    assert done.out.split() == [str(file)]
+    given = list(csv.DictReader(file.read_text().splitlines()))
+    spent_j = sum(t.observation.energy_j or 0.0 for t in store.trials("d.train"))
+    assert len(given) == 2
+    assert sum(float(row["EffectiveCost"]) for row in given) == pytest.approx(spent_j / KWH_J * 0.3)
+    assert "1 run left out, since its cost is not known: it has not ended." in done.err
+
+
+def test_in_a_task_tags_and_owners_come_from_airflows_api(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk.exceptions import AirflowRuntimeError
+    from airflow.sdk.execution_time.comms import ErrorResponse
+
+    def get_dag(dag_id: str) -> Any:
+        if dag_id == "gone":
+            raise AirflowRuntimeError(ErrorResponse(detail={"status_code": 404}))
+        return SimpleNamespace(tags=["gpu"], owners="ann, ben")
+
+    monkeypatch.setattr("airflow.sdk.get_current_context", lambda: {"ti": SimpleNamespace(get_dag=get_dag)})
+    assert about_dags({"d", "gone"}) == {"d": DagAbout(["gpu"], ["ann", "ben"])}

@@ -30,7 +30,7 @@ def test_a_line_per_trial_with_units(zeus: Zeus, store: Store) -> None:
         "trial", "run", "slice", "batch size", "phase", "state", "epochs", "energy", "time", "cost", "limit", "source"
     ]  # fmt: skip
     assert first == [
-        "1", "run1", "s1", "32", "explore", "converged", "5", "0.311 Wh", "9 s", "1.91 kJ", "200 W", "simulated"
+        "1", "run1", "s1", "32", "exploring", "reached target", "5", "0.311 Wh", "9 s", "0.531 Wh", "200 W", "simulated"
     ]  # fmt: skip
     assert second[5:] == ["failed", "-", "-", "-", "-", "-", "none"]
 
@@ -38,7 +38,7 @@ def test_a_line_per_trial_with_units(zeus: Zeus, store: Store) -> None:
 def test_a_run_that_teaches_nothing_is_named(zeus: Zeus, store: Store) -> None:
     key = store.ask(request(1)).trial.key
     store.tell(key, State.CONVERGED, Report(observation=Observation(reasons={BATCH_SIZE: "no step was told"})))
-    assert cells(zeus("trials", "d.train").out)[1][5] == "converged (untaught)"
+    assert cells(zeus("trials", "d.train").out)[1][5] == "reached target (untaught)"
     assert json.loads(zeus("trials", "d.train", "-o", "json").out)[0]["missing"] == {BATCH_SIZE: "no step was told"}
 
 
@@ -92,7 +92,7 @@ def test_missing_figures_are_null_with_their_reason(zeus: Zeus, store: Store) ->
 
 def test_figures_have_the_units_of_the_cost_page(zeus: Zeus, store: Store) -> None:
     recur(store, 1, energy_j=720e3, time_s=2400.0)
-    assert cells(zeus("trials", "d.train").out)[1][7:10] == ["0.2 kWh", "40 min 00 s", "720 kJ"]
+    assert cells(zeus("trials", "d.train").out)[1][7:10] == ["0.2 kWh", "40 min 00 s", "0.2 kWh"]
 
 
 def test_where_time_alone_is_weighed_a_cost_is_seconds(zeus: Zeus, store: Store) -> None:

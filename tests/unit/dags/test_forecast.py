@@ -71,7 +71,7 @@ def test_every_slice_reaches_its_target_at_256(tmp_path: Path) -> None:
     assert missed == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_cost_is_u_shaped_over_the_batch_size(tmp_path: Path) -> None:
     keys = slices.all_keys()[::20]

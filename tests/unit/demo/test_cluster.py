@@ -74,7 +74,7 @@ def test_the_table_counts_attempts_by_state() -> None:
     assert (found.states[State.ABANDONED], found.energy_j) == (1, 4000.0)
     head, line = table([found])
     assert head.split()[:4] == ["job", "recurrences", "models", "attempts"]
-    assert line.split() == ["paper", "3", "3", "4", "3", "0", "0", "0", "1", "4.00", "kJ", "32", "s"]
+    assert line.split() == ["paper", "3", "3", "4", "3", "0", "0", "0", "1", "1.11", "Wh", "32", "s"]
 
 
 def test_all_of_it_stays_on_this_machine(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from demo.settings import HOME, TAB, WEEKS, DemoError, Options, airflow_env
 
 
 def test_defaults() -> None:
-    assert Options.read({}, terminal=True) == Options(slices=12, port=8080, stay=True)
+    assert Options.read({}, terminal=True) == Options(slices=20, port=8080, stay=True)
     assert len(slices.all_keys()) == WEEKS
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.model.trial import Phase
+from airflow_provider_zeus.model.trial import Phase, State
 from demo.verdict import break_even, verdict
 from tests.unit.demo.rows import row
 
@@ -56,14 +56,14 @@ FIGURE = re.compile(r"\d+(?:\.\d+)?")
 
 
 def test_a_saving_and_a_loss_read_alike() -> None:
-    assert total("cost", text(row(1000.0, 2000.0))) == ["1.0", "2.0", "50", "less"]
-    assert total("cost", text(row(3000.0, 2000.0))) == ["3.0", "2.0", "50", "MORE"]
+    assert total("cost", text(row(1000.0, 2000.0))) == ["0.3", "0.6", "50", "less"]
+    assert total("cost", text(row(3000.0, 2000.0))) == ["0.8", "0.6", "50", "MORE"]
 
 
 def test_totals_are_sums_of_all_runs() -> None:
     said = text(row(1000.0, 3000.0), row(2000.0, 3000.0, slice_key="2013-W14"))
     assert FIGURE.findall(said.splitlines()[0]) == ["2", "32"], "runs, and the baseline's batch size"
-    assert total("energy", said) == ["1.5", "3.0", "50", "less"]
+    assert total("energy", said) == ["0.4", "0.8", "50", "less"]
     assert total("time", said) == ["0.2", "0.4", "50", "less"]
     assert "Break-even: run 1 (2013-W13)" in said
 
@@ -77,8 +77,8 @@ def test_a_projection_uses_the_latest_runs_after_exploration_and_says_what_it_is
     tried = row(50_000.0, 2000.0, phase=Phase.EXPLORE)
     useful = [row(cost, 2000.0) for cost in (9000.0, 1000.0, 1000.0, 1000.0, 1000.0, 1000.0)]
     behind, saved = text(tried, *useful).splitlines()[-1].split(". ", 1)
-    assert FIGURE.findall(behind) == ["7", "50.0"], "runs, kJ above the baseline"
-    assert FIGURE.findall(saved) == ["5", "1.0", "50"], "latest runs, kJ saved by each, runs to go"
+    assert FIGURE.findall(behind) == ["7", "13.9"], "runs, Wh above the baseline"
+    assert FIGURE.findall(saved) == ["5", "0.278", "50"], "latest runs, Wh saved by each, runs to go"
     assert "not a promise" in saved
 
 
@@ -97,7 +97,7 @@ def test_runs_without_figures_are_left_out_aloud() -> None:
 
 def test_a_run_without_a_model_is_all_loss() -> None:
     said = text(row(1000.0, 5000.0), row(3000.0, 5000.0, kept=False))
-    assert total("cost", said) == ["4.0", "5.0", "20", "less"]
+    assert total("cost", said) == ["1.1", "1.4", "20", "less"]
     assert "1 run kept no model" in said
 
 
@@ -115,3 +115,12 @@ def test_the_wording() -> None:
     ]
     said = "\n\n".join(text(*rows) for rows in cases) + "\n"
     assert said == (Path(__file__).with_name("snapshots") / "verdict.txt").read_text(encoding="utf-8")
+
+
+def test_a_hard_week_is_explained_at_a_glance() -> None:
+    usual = [row(1000.0, 3000.0, slice_key=f"2013-W{week}") for week in (14, 15, 16)]
+    hard = row(9000.0, 9000.0, slice_key="2013-W22", attempts=((512, State.GIVEN_UP), (256, State.CONVERGED)))
+    said = text(*usual, hard).splitlines()[-1]
+    assert said.startswith("2013-W22 was dearest, 2.5 Wh: its data are hard at any size")
+    assert said.endswith("and 512 was tried and given up.")
+    assert "was dearest" not in text(*usual, row(9000.0, 3000.0, slice_key="2013-W22")), "dear by itself"

@@ -107,6 +107,21 @@ class TooLarge(Trainer):
         return super().training_step(*args, **kwargs)
 
 
+class Fixed(Trainer):
+    """Has a loader of its own, of another batch size than its arguments."""
+
+    own: dict[str, Any] = {"batch_size": 8}  # noqa: RUF012
+
+    def get_train_dataloader(self) -> Any:
+        return torch.utils.data.DataLoader(self.train_dataset, collate_fn=self.data_collator, **self.own)
+
+
+class Buckets(Fixed):
+    """Has batches of any size."""
+
+    own: dict[str, Any] = {"batch_sampler": [range(7), range(7, 30), range(30, 36)]}  # noqa: RUF012
+
+
 class Stream(torch.utils.data.IterableDataset):
     def __iter__(self) -> Iterator[Any]:
         return iter([Sentences()[i] for i in range(SAMPLES)])

@@ -80,6 +80,21 @@ class Images(Linear):
         return super().training_step((torch.cat(batch[0]),), index)
 
 
+class Manual(Linear):
+    """Accumulates the gradients of two batches by itself."""
+
+    def __init__(self, epochs: int) -> None:
+        super().__init__(epochs)
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, index: int) -> None:
+        optimizer: Any = self.optimizers()
+        self.manual_backward(super().training_step(batch, index))
+        if index % 2 or self.trainer.is_last_batch:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
 def trainer(run: ZeusRun, tmp: Path) -> Trainer:
     return Trainer(callbacks=[ZeusCallback(run)], default_root_dir=tmp, max_epochs=run.job.max_epochs, **QUIET)
 

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from packaging.version import Version
 
 from airflow_provider_zeus.cli.checks_training import of_training
 from airflow_provider_zeus.cli.rehearsal import Stage
@@ -125,6 +126,25 @@ def test_the_last_value_counts_for_an_epoch_without_one_and_that_is_said_once(
     assert caplog.text.count("not every epoch is evaluated") == 1
 
 
+@pytest.mark.parametrize("to_evaluate", [0, 10])
+def test_an_empty_slice_has_no_data_whatever_there_is_to_evaluate(
+    hf: ModuleType, kit: Kit, tmp_path: Path, to_evaluate: int
+) -> None:
+    import transformers
+    from torch.utils.data import DataLoader
+
+    if not to_evaluate and Version(transformers.__version__) < Version("5"):
+        pytest.skip("transformers 4 evaluates an empty set, and fails")
+
+    class Own(hf.Trainer):  # type: ignore[misc]
+        def get_train_dataloader(self) -> Any:  # transformers' own refuses an empty data set
+            return DataLoader(hf.Sentences(0), batch_size=16)
+
+    training = hf.Training(tmp_path, kind=Own, max_steps=1000, trainer={"eval_dataset": hf.Sentences(to_evaluate)})
+    kit.run(incumbent(16), **SIZES).train(training)
+    assert [end.state for end in kit.ends()] == [State.NO_DATA]
+
+
 @pytest.mark.parametrize("target", ["a_acc", "eval_b_acc", "c_acc", "c_loss"])
 def test_the_target_is_on_one_of_several_evaluation_sets(hf: ModuleType, kit: Kit, tmp_path: Path, target: str) -> None:
     sets = {name: hf.Sentences(10) for name in "abc"}
@@ -208,6 +228,40 @@ def test_a_stream(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:
     training = hf.Training(tmp_path, trainer={"train_dataset": hf.Stream()}, max_steps=30)
     kit.run(incumbent(16), **SIZES).train(training)
     assert (kit.ends()[-1].state, kit.last().epochs, training.counts[0].steps) == (State.CONVERGED, 3, 9)
+    assert kit.last().samples == 3 * SAMPLES, "its last batch is a short one"
+
+
+def test_a_trainers_own_loader_counts_by_its_batches(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    training = hf.Training(tmp_path, kind=hf.Buckets)
+    training.said = {"gradient_accumulation_steps": 2}
+    kit.run(incumbent(16), **SIZES).train(training)
+    assert (kit.last().samples, training.counts[0].steps) == (3 * SAMPLES, 3 * 2)
+    training = hf.Training(tmp_path, kind=hf.Fixed)
+    with pytest.raises(JobSpecError, match="batch size = 8: this attempt runs with 16"):
+        kit.run(incumbent(16), **SIZES).train(training)
+    assert training.counts[0].steps == 0
+
+
+@pytest.mark.parametrize("value", [{"accuracy": 0.5}, [0.5, 0.5], None, float("nan")], ids=str)
+def test_what_is_no_number_is_named_in_the_trainers_words(hf: ModuleType, kit: Kit, tmp_path: Path, value: Any) -> None:
+    training = hf.Training(tmp_path, trainer={"compute_metrics": lambda _: {"acc": value}})
+    with pytest.raises(ReportError, match=r"^compute_metrics\(acc="):
+        kit.run(incumbent(16), **SIZES).train(training)
+
+
+def test_a_trainer_needs_the_callback_and_no_other_loop(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    def train(run: ZeusRun) -> None:
+        for _ in run.epochs():
+            hf.Training(tmp_path)(run)
+
+    with pytest.raises(ReportError, match=r"Take the trainer out of `for _ in run.epochs\(\):`"):
+        kit.run(incumbent(16), **SIZES).train(train)
+    with pytest.raises(ReportError, match=r"one callback of a run alone"):
+        kit.run(incumbent(16), **SIZES).train(
+            lambda run: hf.Training(tmp_path, after=[hf.ZeusTrainerCallback(run)])(run)
+        )
+    with pytest.raises(ReportError, match=r"gets a callback instead: ZeusTrainerCallback\(run\)"):
+        kit.run(incumbent(16), **SIZES).train(lambda run: None)
 
 
 @pytest.mark.parametrize(
@@ -256,6 +310,7 @@ def test_another_metric_is_named_after_the_first_epoch(hf: ModuleType, kit: Kit,
         ({"eval_strategy": "no"}, {"eval_dataset": None}, 'eval_dataset = None: .*eval_strategy="epoch"'),
         ({"prediction_loss_only": True}, {}, "prediction_loss_only = True: .*leave it out, or name eval_loss"),
         ({}, {"compute_metrics": None}, "compute_metrics = None: .*compute_metrics that returns 'acc'"),
+        ({}, {"eval_dataset": []}, "eval_dataset = 'no sample': .*give it samples"),
         ({}, {"eval_dataset": {"a": [], "b": []}}, r"eval_dataset = \['a', 'b'\]: .*name a_acc or b_acc in the job"),
     ],
 )

@@ -17,7 +17,7 @@ from airflow_provider_zeus.cli.checks_training import of_training
 from airflow_provider_zeus.cli.rehearsal import Stage
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.model.trial import BATCH_SIZE, State
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.integrations.conftest import one_thread
 from tests.unit.training.conftest import Kit, explore, incumbent
@@ -99,6 +99,36 @@ def test_accumulated_gradients_are_one_step(pl: ModuleType, kit: Kit, tmp_path: 
     kit.run(incumbent(16), **SIZES).train(training)
     assert kit.last().samples == 3 * SAMPLES
     assert training.models[0].steps == 3 * 7
+
+
+def test_a_module_may_accumulate_gradients_by_itself(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    def train(run: ZeusRun) -> None:
+        data = TensorDataset(torch.randn(SAMPLES, 4))
+        pl.trainer(run, tmp_path).fit(pl.Manual(3), DataLoader(data, batch_size=8), DataLoader(data, batch_size=50))
+
+    kit.run(incumbent(16), **SIZES).train(train)
+    assert (kit.last().samples, kit.last().reasons.get(BATCH_SIZE)) == (3 * SAMPLES, None)
+
+
+def test_the_trainer_of_the_other_package(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    other = pytest.importorskip("pytorch_lightning")
+
+    class LogsLate(other.LightningModule):  # type: ignore[misc, name-defined]
+        training_step, configure_optimizers = pl.Linear.training_step, pl.Linear.configure_optimizers
+        epochs, validates, acc = 3, True, pl.Linear.acc
+        on_train_epoch_end = pl.LogsLate.on_train_epoch_end
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+    def train(run: ZeusRun) -> None:
+        callbacks, end = [pl.ZeusCallback(run)], run.job.max_epochs
+        trainer = other.Trainer(callbacks=callbacks, default_root_dir=tmp_path, max_epochs=end, **pl.QUIET)
+        trainer.fit(LogsLate(), DataLoader(TensorDataset(torch.randn(SAMPLES, 4)), batch_size=16))
+
+    kit.run(incumbent(16), **SIZES).train(train)
+    assert (kit.ends()[-1].state, kit.last().epochs) == (State.CONVERGED, 3)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["sized", "stream"])
@@ -251,6 +281,7 @@ def test_several_validation_loaders(pl: ModuleType, kit: Kit, tmp_path: Path, sa
         ({"max_steps": 5}, "max_steps = 5: the run may need 10 .* after 0.714.*leave max_steps out"),
         ({"max_steps": 60}, "max_steps = 60: the run may need 10"),
         ({"fast_dev_run": True}, "fast_dev_run = True: .*leave it out"),
+        ({"barebones": True}, "barebones = True: .*leave it out"),
         ({"min_epochs": 2}, "min_epochs = 2: .*train on after the run's end"),
         ({"min_steps": 8}, "min_steps = 8: .*train on after the run's end"),
         ({"max_time": {"seconds": 0}}, "ended before its first step.*max_time"),
@@ -306,11 +337,28 @@ def test_the_loop_alone_outside_of_train(pl: ModuleType, kit: Kit, tmp_path: Pat
     assert [end.state for end in kit.ends()] == [State.CONVERGED]
 
 
-def test_a_second_fit_after_the_end_is_an_error(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
-    training = pl.Training(tmp_path)
-    with pytest.raises(ReportError, match="one run trains one model"):
-        kit.run(incumbent(16), **SIZES).train(lambda run: [training(run) for _ in range(2)])
-    assert training.models[1].steps == 0
+@pytest.mark.parametrize("same", [False, True], ids=["another trainer", "the same one"])
+@pytest.mark.parametrize("ends", [True, False], ids=["after the end", "after early stopping"])
+def test_a_second_fit(pl: ModuleType, kit: Kit, tmp_path: Path, same: bool, ends: bool) -> None:
+    """As in two stages of a fine-tuning: it goes on with the epochs of the first, unless these have ended the run."""
+    modules = [pl.Linear(2 if ends else 99), pl.Linear(4)]
+
+    def train(run: ZeusRun) -> None:
+        data = DataLoader(TensorDataset(torch.randn(SAMPLES, 4)), batch_size=16)
+        first = pl.trainer(run, tmp_path)
+        first.callbacks.append(stop := pl.EarlyStopping("acc", mode="max", patience=1))
+        first.fit(modules[0], data, data)
+        first.callbacks.remove(stop)
+        first.should_stop = False
+        (first if same else pl.trainer(run, tmp_path)).fit(modules[1], data, data)
+
+    if ends:
+        with pytest.raises(ReportError, match="one run trains one model"):
+            kit.run(incumbent(16), **SIZES).train(train)
+        assert modules[1].steps == 0
+    else:
+        kit.run(incumbent(16), **SIZES).train(train)
+        assert (kit.ends()[-1].state, kit.last().epochs) == (State.CONVERGED, 4 if same else 6)
 
 
 def test_a_metric_that_is_not_there(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_only_rank_0_writes(kit: Kit) -> None:
     for rank, names in ((0, ["mlflow"]), (1, [])):
         run = ZeusRun.from_plan(plan, sink=kit.lines.append, ranks=Ranks(rank, 2, rank, 2))
         kit.runs.append(run)
-        assert list(run._progress.trackers._trackers) == names
+        assert list(run.progress.trackers._trackers) == names
 
 
 @pytest.mark.slow  # MLflow makes its tables

@@ -42,6 +42,29 @@ def test_a_time_that_summer_time_leaves_out_is_that_of_the_old_clock() -> None:
     assert late.timestamp() == datetime(2027, 3, 28, 1, 30, tzinfo=UTC).timestamp()
 
 
+@pytest.mark.parametrize(
+    ("text", "run_after", "found"),
+    [
+        ("02:30", "2027-10-31T02:45+02:00", "2027-10-31T02:30:00+01:00"),  # 45 minutes later, by the second 02:30
+        ("02:30", "2027-10-31T02:15+02:00", "2027-10-31T02:30:00+02:00"),
+        ("02:30", "2027-10-31T02:15+01:00", "2027-10-31T02:30:00+01:00"),
+        ("02:30", "2027-10-31T02:30+01:00", "2027-11-01T02:30:00+01:00"),
+        ("03:30", "2027-10-31T02:45+02:00", "2027-10-31T03:30:00+01:00"),
+        ("02:30", "2027-03-28T01:59+01:00", "2027-03-28T03:30:00+02:00"),
+        ("02:30", "2027-03-28T03:30+02:00", "2027-03-29T02:30:00+02:00"),
+    ],
+)
+def test_a_time_that_the_clock_shows_twice_is_the_next_of_the_two(text: str, run_after: str, found: str) -> None:
+    assert deadline_of(text, datetime.fromisoformat(run_after), BERLIN).timestamp() == (
+        datetime.fromisoformat(found).timestamp()
+    )
+
+
+def test_a_length_is_of_time_that_passes() -> None:
+    before = datetime(2027, 10, 31, 2, 45, tzinfo=BERLIN)
+    assert deadline_of("1 h", before, BERLIN).timestamp() - before.timestamp() == 3600
+
+
 def test_a_date_has_the_zone_of_the_dag_unless_it_names_one() -> None:
     assert at("2027-03-01 06:00", "2027-01-01T00:00+00:00") == "2027-03-01T06:00:00+01:00"
     assert at("2027-03-01T06:00:00+00:00", "2027-01-01T00:00+00:00") == "2027-03-01T07:00:00+01:00"

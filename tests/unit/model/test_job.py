@@ -69,6 +69,8 @@ BAD = [
     ("beta", 0.5),
     ("beta", float("inf")),
     ("beta", None),
+    ("ran_with", 16),
+    ("ran_with", 0),
     ("window", 5),
     ("window", 0),
     ("expected_runs", 0),
@@ -124,6 +126,10 @@ BAD = [
     ("require_target", "yes"),
     ("strict", 1),
     ("seed", -1),
+    ("starts", ["warm"]),
+    ("starts", "warm"),
+    ("start_tolerance", 2),
+    ("cold_every", 0),
 ]
 
 
@@ -214,6 +220,7 @@ RENDERED = {
     "default_batch_size": "32",
     "target": "accuracy >= 0.84",
     "max_epochs": "30",
+    "ran_with": "32",
     "eta": "0.25",
     "beta": "3",
     "window": "40",
@@ -246,6 +253,7 @@ def test_rendered_text_becomes_what_the_field_holds() -> None:
             **GOOD,
             "eta": 0.25,
             "beta": 3.0,
+            "ran_with": 32,
             "window": 40,
             "audit": 0.05,
             "expected_runs": 12,

@@ -92,7 +92,7 @@ def test_what_is_not_one_number_has_nothing_to_do_with_the_training(value: Any) 
     assert "learning rate" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [np.float32(0.9), torch.tensor(0.9), torch.tensor(0.9).item(), 0.9])
+@pytest.mark.parametrize("value", [np.float32(0.9), np.array([0.9]), torch.tensor(0.9), torch.tensor(0.9).item(), 0.9])
 def test_single_precision_reaches_what_it_is_meant_to_reach(value: Any) -> None:
     target = Target.parse("acc >= 0.9")
     assert target.pick({"acc": value}) == 0.9

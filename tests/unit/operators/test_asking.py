@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators import asking
-from airflow_provider_zeus.operators.asking import AskThread, log_remarks
+from airflow_provider_zeus.operators.asking import answered, log_remarks
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from tests.unit.plugin.kit import trial
@@ -48,7 +48,7 @@ def cut_once(store: SqlStore, database: str, event: str) -> None:
 @pytest.mark.parametrize("event", ["before_cursor_execute", "commit"])
 def test_one_connection_that_is_cut_costs_no_decision(store: SqlStore, database: str, event: str) -> None:
     cut_once(store, database, event)
-    _, asked = AskThread(request(1), lambda: store).answer()
+    _, asked = answered(request(1), lambda: store, threading.Event())
     assert [t.decision for t in store.trials("d.train")] == [asked.trial.decision]
 
 
@@ -68,7 +68,7 @@ class LosesAnswers:
 
 def test_a_question_that_was_answered_in_vain_is_asked_again_for_the_same_trial(store: SqlStore) -> None:
     loses: Any = LosesAnswers(store, 2)
-    _, asked = AskThread(request(1), lambda: loses).answer()
+    _, asked = answered(request(1), lambda: loses, threading.Event())
     assert [t.key for t in store.trials("d.train")] == [asked.trial.key]
 
 
@@ -81,26 +81,25 @@ def test_what_does_not_pass_is_an_error_at_once(strict: bool) -> None:
         raise StoreError("has no tables of ours yet; run 'airflow zeus db upgrade' once")
 
     with pytest.raises(StoreError, match="no tables of ours"):
-        AskThread(request(1, job=replace(JOB, strict=strict)), opened).answer()
+        answered(request(1, job=replace(JOB, strict=strict)), opened, threading.Event())
     assert calls == [1]
 
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_store_that_never_answers_is_given_up_and_a_late_answer_closed(store: SqlStore, again: bool) -> None:
-    over = threading.Event()
+    over, answers = threading.Event(), threading.Event()
     if again:
         store.ask(request(1))  # as by a try of the question whose answer was lost
 
     def opened() -> Store:
-        over.wait()
+        answers.wait()
         return store
 
-    question = AskThread(request(1), opened)
     with pytest.raises(StoreError, match=r"has not answered for 0\.2 s"):
-        question.answer(0.2)
-    assert not question.is_over, "so no row may be written in its place"
-    over.set()
-    assert question._over.wait(60)
+        answered(request(1), opened, over, 0.2)
+    assert not over.is_set(), "so no row may be written in its place"
+    answers.set()
+    assert over.wait(60)
     assert [t.state for t in store.trials("d.train")] == [State.ABANDONED]
 
 
@@ -109,7 +108,7 @@ def test_an_answer_that_is_tried_for_too_long_is_given_up_with_its_error() -> No
         raise StoreError("connection refused", passing=True)
 
     with pytest.raises(StoreError, match=r"refused|not answered"):
-        AskThread(request(1), opened).answer(0.5)
+        answered(request(1), opened, threading.Event(), 0.5)
 
 
 def test_costs_that_cannot_be_looked_for_hold_no_question(store: SqlStore, tmp_path: Path) -> None:

@@ -253,7 +253,7 @@ def test_what_a_later_try_kept_is_the_run_in_log_and_page(store: SqlStore) -> No
     report_all([[begun(try_number=2), line("attempt"), line("end"), line("final")]], reporter, plan, starts_seen=2)
     log = store.trials(first.job_id)
     assert [(t.state, t.reason) for t in log] == [(State.CONVERGED, None), (State.FAILED, LOST)]
-    assert closing(reporter.ended).startswith("converged after")
+    assert closing(reporter.ended).startswith("reached its target after")
     (row,), (part,) = rows_of(log, JOB), parts_of(log).values()
     assert (row.state, [t.state for t in row.attempts]) == ("converged", ["failed", "converged"])
     assert [t.state for t in part] == [State.FAILED, State.CONVERGED]

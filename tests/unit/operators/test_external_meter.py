@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import PLAIN, UNSEEN, Observation, State
+from airflow_provider_zeus.model.trial import PLAIN, UNSEEN, Observation, Phase, PlannedAttempt, State
+from airflow_provider_zeus.operators import external_meter
 from airflow_provider_zeus.operators.external_meter import ExternalMeter, outcome_of, seen_to_use
 from airflow_provider_zeus.power.cpu import EstimateDevice
 from airflow_provider_zeus.power.device import NoneDevice
@@ -19,6 +21,7 @@ from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 JOB = ZeusJob(batch_sizes=[32], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10)
 LOSS = ZeusJob(batch_sizes=[32], default_batch_size=32, target="rmse <= 1.5", max_epochs=10)
 RUNTIME = ZeusJob(batch_sizes=[32], default_batch_size=32, target="rmse <= runtime", max_epochs=10)
+PLANNED = PlannedAttempt(batch_size=32, phase=Phase.INCUMBENT, why="")
 NOT_REPORTED = "measured from outside"
 SEEN = Observation(energy_j=50.0, time_s=9.0, reasons={"epochs": NOT_REPORTED, "samples": NOT_REPORTED})
 
@@ -75,6 +78,18 @@ class TestLastLine:
         assert " accuracy: " in reason
         assert reason.endswith('{"accuracy": 0.9, "epochs": 12}'), "the remedy is an example"
         assert seen == SEEN, "no epochs are learnt from it"
+
+    @pytest.mark.parametrize(
+        ("line", "did"),
+        [
+            ("kept 32", "did not report its accuracy: "),
+            ('{"acc": 0.9, "epochs": 12, "a secret": 1}', "reported acc, epochs, and not its accuracy: "),
+            ('{"accuracy": NaN, "epochs": 12}', "reported no finite number as its accuracy: "),
+            ('{"accuracy": "0.9"}', "reported no finite number as its accuracy: "),
+        ],
+    )
+    def test_what_came_in_its_place_is_named(self, line: str, did: str) -> None:
+        assert f"the command {did}" in str(outcome_of(JOB, line, SEEN)[1])
 
     @pytest.mark.parametrize("epochs", ["0", "-1", "true", '"3"', "NaN", "1e999", "null", "1" + "0" * 400])
     def test_epochs_that_cannot_be_are_one(self, epochs: str) -> None:
@@ -183,7 +198,12 @@ def _busy(for_s: float) -> None:
         (["bash", "run.sh"], True),
         (["bash", "-c", "cd . && ./run.sh 2>&1"], True),
         (["python", "imports.py"], True),
+        (["bash", "-c", "cd deep && python train.py"], True),
+        (["bash", "-c", "DIR=deep; python $DIR/train.py"], True),
+        (["bash", "-c", "python $(pwd)/reads.py"], True),
+        (["bash", "deep.sh"], True),
         (["python", "ignores.py"], False),
+        (["bash", "-c", "cd deep && python ignores.py"], False),
         (["python", "-m", "package.ignores"], False),
         (["python", "-c", "print('done')"], False),
         (["./gone.py", "\0", "x" * 5000], False),
@@ -197,9 +217,24 @@ def test_a_command_is_seen_to_use_its_batch_size_by_its_words_and_the_scripts_th
         (folder / "reads.py").write_text("import os\nsize = int(os.environ['ZEUS_BATCH_SIZE'])\n")
         (folder / "ignores.py").write_text("size = 64\n")
         (folder / "imports.py").write_text("from .reads import size\nimport torch.nn\nimport imports\n")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "train.py").write_text("size = int(os.environ['ZEUS_BATCH_SIZE'])\n")
+    (tmp_path / "deep.sh").write_text("cd deep && python train.py\n")
     (tmp_path / "run.sh").write_text("module load cuda\nsrun python -m package.imports\n")
-    found = seen_to_use(SEEN, 32, command, str(tmp_path)).reasons
+    found = seen_to_use(SEEN, PLANNED, command, str(tmp_path)).reasons
     assert PLAIN in found, "nothing stops it"
     assert (UNSEEN not in found) == seen
     if not seen:
         assert found[UNSEEN].startswith("the command is not seen to use batch size 32")
+
+
+def test_files_that_do_not_answer_hold_no_task_and_nothing_is_said_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(external_meter, "LOOK_S", 0.05)
+    monkeypatch.setattr(external_meter, "names", lambda *_: answered.wait(60))
+    found = seen_to_use(SEEN, PLANNED, ["./train.sh"], str(tmp_path)).reasons
+    answered.set()
+    assert PLAIN in found
+    assert UNSEEN not in found

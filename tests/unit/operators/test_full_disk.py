@@ -48,7 +48,7 @@ def train(run):
         for _ in range(200):
             run.step(32)
         run.report(accuracy=0.9)
-    print(run._progress.live.snapshot.energy_j)
+    print(run.progress.live.snapshot.energy_j)
     return {"model": "kept"}
 
 assert ZeusRun.from_plan(plan, sink=sink).train(train) == {"model": "kept"}

@@ -77,7 +77,7 @@ def tell_and_go_on(store: Store, found: list[Start], tmp: Path) -> None:
     number = next(numbers)
     asked = store.ask(question(number))
     job_id = asked.trial.job_id
-    plan, port = plan_of(asked, CONFIG, state_dir=None), DictPort()
+    plan, port = plan_of(asked, CONFIG), DictPort()
     reporter = ResultReporter(store, port, asked.trial, lease_s=90.0, state_dir=tmp)
     report_all(found, reporter, plan, starts_seen=newest_start(found))
     assert port.data == {}, "a cost that no store will ever take"

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.operators.result_reporter import RUN_S, STOPPED_S, ResultReporter, stops_the_task
 from airflow_provider_zeus.operators.result_writer import QueuedLine
@@ -24,6 +25,7 @@ from airflow_provider_zeus.training.protocol.events import ResultLine
 from tests.unit.operators.test_result_reporter import JOB_ID, settled, two_attempts
 from tests.unit.store.store_kit import JOB, DictPort, began_alone, request, run, seen
 
+MEASURED = ZeusJob(mode="measure")
 ROOM_S = 15.0  # for a busy host, where a promise is a time
 
 
@@ -84,7 +86,7 @@ def reporter_of(
 
 def beat(first: Trial, n: int, **fields: Any) -> ResultLine:
     """The n-th beat of the first attempt, with a profile sample and a power point."""
-    size = first.decision.attempts[0].batch_size
+    size = first.decision.attempts[0].batch_size or 32
     sample = ProfileSample(batch_size=size, limit_w=200.0, samples=10, energy_j=1.0, time_s=1.0)
     point = PowerPoint(t_s=float(n), power_w=100.0, limit_w=200.0, phase="profile")
     observation = seen(size, energy_j=100.0 * n, epochs=float(n))
@@ -138,6 +140,59 @@ def test_an_end_waits_for_half_of_what_is_left_then_it_is_remembered(
     settled(reporter)  # now the store has it too
     assert drain(store, port, JOB_ID) == 1
     assert (store.trials(JOB_ID)[-1].state, profiled(store, first)) == (State.CONVERGED, (20, [1.0, 2.0]))
+
+
+class Away:
+    """A store that cannot be reached until a moment of a clock that the test drives; pauses advance it."""
+
+    def __init__(self, store: Store, until_s: float) -> None:
+        self.store, self.until_s = store, until_s
+        self.now_s, self.asked = 0.0, 0
+
+    def sleep(self, pause_s: float) -> None:
+        self.now_s += pause_s
+
+    def tell(self, *args: Any, **options: Any) -> Trial:
+        self.asked += 1
+        if self.now_s < self.until_s:
+            raise StoreError("It cannot be reached.", passing=True)
+        return self.store.tell(*args, **options)
+
+
+@pytest.mark.parametrize(
+    ("job", "away_s", "left_s"), [(MEASURED, 22.0, RUN_S), (MEASURED, 6.0, 14.0), (JOB, 12.0, RUN_S)]
+)
+def test_an_end_is_tried_again_while_the_store_is_away(
+    store: SqlStore, tmp_path: Path, job: ZeusJob, away_s: float, left_s: float
+) -> None:
+    first, port, away = store.ask(request(1, job=job)).trial, DictPort(), Away(store, away_s)
+    options: dict[str, Any] = {"left_s": left_s, "clock": lambda: away.now_s, "sleep": away.sleep}
+    reporter = reporter_of(cast(Any, away), first, tmp_path, port, **options)
+    reporter(end(first))
+    assert (store.trials(JOB_ID)[-1].state, port.data) == (State.CONVERGED, {})
+    assert away_s <= away.now_s <= left_s - reporter._left_s + 1e-6
+
+
+def test_a_store_that_stays_away_costs_a_measured_task_its_budget_and_the_end_is_kept(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    first, port, away = store.ask(request(1, job=MEASURED)).trial, DictPort(), Away(store, 1e9)
+    reporter = reporter_of(cast(Any, away), first, tmp_path, port, clock=lambda: away.now_s, sleep=away.sleep)
+    reporter(end(first))
+    assert away.now_s <= RUN_S
+    assert away.asked > 10
+    assert list(port.data) == [f"zeus-untold:{first.key.ti_id}:1"]
+
+
+def test_an_error_that_does_not_pass_is_not_tried_again(store: SqlStore, tmp_path: Path) -> None:
+    class Refuses(Away):
+        def tell(self, *args: Any, **options: Any) -> Trial:
+            self.asked += 1
+            raise StoreError("Another schema.")
+
+    first, port, away = store.ask(request(1, job=MEASURED)).trial, DictPort(), Refuses(store, 0.0)
+    reporter_of(cast(Any, away), first, tmp_path, port, clock=lambda: away.now_s, sleep=away.sleep)(end(first))
+    assert (away.asked, away.now_s, len(port.data)) == (1, 0.0, 1)
 
 
 def test_all_ends_of_a_run_wait_no_longer_than_its_budget(hangs: Hangs, first: Trial, tmp_path: Path) -> None:

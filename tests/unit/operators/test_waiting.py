@@ -246,7 +246,7 @@ def fired(monkeypatch: pytest.MonkeyPatch, plans: Any, start_s: float, latest_s:
 def test_the_trigger_fires_at_the_start_and_looks_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     at_s, event, clock = fired(monkeypatch, lambda _: NOW_S + 7200.0, NOW_S + 7200.0, NOW_S + 9000.0)
     assert (at_s, event) == (7200.0, {"start_s": NOW_S + 7200.0})
-    assert max(clock.slept) == start_trigger.REPLAN_S
+    assert max(clock.slept) == start_trigger.ZeusStartTrigger.replan_s
 
 
 def test_a_forecast_that_changes_moves_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +260,7 @@ def test_it_never_fires_after_the_latest_start_nor_within_the_first_minute(monke
     latest, _, _ = fired(monkeypatch, lambda _: NOW_S + 1e6, NOW_S + 7200.0, NOW_S + 9000.0)
     assert latest == 9000.0
     at_once, _, _ = fired(monkeypatch, lambda now_s: now_s, NOW_S + 7200.0, NOW_S + 9000.0)
-    assert at_once == start_trigger.FIRST_S
+    assert at_once == start_trigger.ZeusStartTrigger.first_s
 
 
 def test_a_trigger_that_is_taken_over_after_its_first_start_asks_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_a_trigger_that_is_taken_over_after_its_first_start_asks_anew(monkeypatc
     assert later == 3600.0
     latest, _, _ = fired(monkeypatch, lambda _: NOW_S + 3600.0, NOW_S - 60.0, NOW_S - 1.0)
     failing, _, _ = fired(monkeypatch, lambda _: SignalError.of("carbon", "no answer"), NOW_S - 60.0, NOW_S + 9000.0)
-    assert (latest, failing) == (start_trigger.FIRST_S, start_trigger.FIRST_S)
+    assert (latest, failing) == (start_trigger.ZeusStartTrigger.first_s, start_trigger.ZeusStartTrigger.first_s)
 
 
 def test_a_signal_that_fails_leaves_the_start_as_planned(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,4 +51,4 @@ def ran(store: Store, n: int, dag_id: str = "d", job_id: str = "d.train", **chan
 
 def charts(trials: Sequence[Trial], known: JobAnalysis) -> Any:
     """The slow blocks of a DAG's tab, each by its name."""
-    return SimpleNamespace(**pages.content("dag", JobLog(trials, known, Factors()), slow=True))
+    return SimpleNamespace(**pages.content("dag", JobLog(trials, known, Factors(), {}, more=False), slow=True))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase
 from airflow_provider_zeus.plugin.api.action_routes import EVENT
 from airflow_provider_zeus.plugin.views import overview_state, overview_view
@@ -40,6 +41,13 @@ def test_pause_and_pin_and_back(admin: Any, job: Store) -> None:
     both = {"job_id": "d.train", "pause_exploration": False, "unpin": True}
     assert admin.post(ADDRESS, json=both, headers=OURS).status_code == 200
     assert job.settings("d.train") == {}
+
+
+def test_a_job_without_batch_sizes_has_nothing_to_pause(admin: Any, job: Store) -> None:
+    asked = job.ask(request(1, job_id="d.alone", job=ZeusJob(eta=0.5), device=None))
+    answer = admin.post(ADDRESS, json={**PAUSE, "job_id": asked.trial.job_id}, headers=OURS)
+    assert (answer.status_code, job.settings("d.alone")) == (409, {})
+    assert 'mode="measure" in its task' in answer.json()["detail"]
 
 
 def test_who_and_when_is_written_down_and_shown(admin: Any, viewer: Any) -> None:

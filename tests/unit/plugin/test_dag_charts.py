@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +11,14 @@ import pytest
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.api.reading import BeliefCache
-from airflow_provider_zeus.plugin.charts.dag_belief import BELIEVED, INTERVAL, OBSERVED, STANDINGS, belief_chart
+from airflow_provider_zeus.plugin.charts.chart_parts import INTERVAL, number
+from airflow_provider_zeus.plugin.charts.dag_belief import BELIEVED, OBSERVED, STANDINGS, belief_chart
 from airflow_provider_zeus.plugin.charts.dag_front import CHOSEN, FRONT, PROFILED, RAN, front_chart
-from airflow_provider_zeus.plugin.charts.dag_saved import BAND, EXPLORED, SUM, saved_chart
-from airflow_provider_zeus.plugin.text import saved_text
+from airflow_provider_zeus.plugin.charts.dag_saved import EXPLORED, SUM, saved_chart
+from airflow_provider_zeus.plugin.text import headline, saved_text
 from airflow_provider_zeus.plugin.views import costs, dag_view, dag_what_if
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
+from airflow_provider_zeus.plugin.views.dag_view import JobLog
 from airflow_provider_zeus.plugin.views.dag_what_if import Wish
 from airflow_provider_zeus.plugin.views.models import Chart
 from airflow_provider_zeus.plugin.views.prices import Factors
@@ -47,8 +48,8 @@ def values(one: dict[str, Any]) -> list[Any]:
 
 
 def saved(*trials: Trial) -> tuple[Savings, Chart]:
-    found = saving(trials, JOB, rng=random.Random(0))
-    return found, saved_chart(found, costs.rows_of(trials, JOB))
+    found = saving(trials, JOB)
+    return found, saved_chart(found, costs.rows_of(trials, JOB), "weighted cost")
 
 
 def known(*trials: Trial, job: ZeusJob = JOB) -> JobAnalysis:
@@ -63,7 +64,7 @@ def test_the_sum_saved_runs_by_run_with_exploration_and_break_even() -> None:
     found, chart = saved(run(1, 32, 4.0), run(2, 16, 5.0, phase=Phase.EXPLORE), run(3, 64, 1.6), run(4, 64, 1.6))
     drawn = series(chart)
     sums = [step.saved.value or 0.0 for step in found.steps]
-    assert values(drawn[SUM]) == [[n, pytest.approx(total / 1000, abs=1e-4)] for n, total in enumerate(sums)]
+    assert values(drawn[SUM]) == [[n, pytest.approx(total / 3600, abs=1e-4)] for n, total in enumerate(sums)]
     assert sums[0] == 0
     assert sums[1] < -500 < 1000 < sums[3]
     assert values(drawn[EXPLORED]) == [[0, 0], [1, 0], [2, 0], [3, 0]], "each of them left a model"
@@ -71,7 +72,7 @@ def test_the_sum_saved_runs_by_run_with_exploration_and_break_even() -> None:
     assert chart.option is not None
     (mark,) = [s["markLine"]["data"] for s in chart.option["series"] if "markLine" in s]
     assert mark == [{"xAxis": found.break_even_run - 1, "label": {"formatter": "break-even"}}]
-    assert f"saved {cost_text(sums[3], 'J')}, exploration 0 J" in chart.text
+    assert f"saved {cost_text(sums[3], 'J')}, exploration 0 Wh" in chart.text
     assert chart.table is not None
     signs = [row[1][0] for row in chart.table.rows]
     assert (signs[2], signs[3]) == ("−", "0"), "newest first, a loss with its sign"
@@ -80,15 +81,15 @@ def test_the_sum_saved_runs_by_run_with_exploration_and_break_even() -> None:
 def test_attempts_given_up_are_what_exploration_cost() -> None:
     given_up = replace(run(2, 16, 3.0, State.GIVEN_UP), origin=run(3, 32, 4.0).origin)
     _, chart = saved(run(1, 32, 4.0), given_up, run(3, 32, 4.0))
-    assert values(series(chart)[EXPLORED])[-1] == [1, 3]
-    assert values(series(chart)[SUM])[-1] == [1, -3]
+    assert values(series(chart)[EXPLORED])[-1] == [1, number(3000 / 3600)]
+    assert values(series(chart)[SUM])[-1] == [1, number(-3000 / 3600)]
 
 
 def test_the_interval_is_a_band_where_there_is_one() -> None:
     _, chart = saved(run(1, 32, 4.0), run(2, 64, 2.0))
-    assert BAND in series(chart)
+    assert INTERVAL in series(chart)
     _, chart = saved(run(1, 32, 4.0), run(2, 32, 8.0))
-    assert BAND not in series(chart), "the default itself ran: nothing is estimated"
+    assert INTERVAL not in series(chart), "the default itself ran: nothing is estimated"
 
 
 def test_a_sum_with_a_gap_is_not_drawn() -> None:
@@ -105,24 +106,20 @@ def test_what_saved_it_is_split_by_batch_size_and_limit_and_adds_up() -> None:
     table = charts(found.log.trials, found).levers
     assert table is not None
     assert [row[0] for row in table.rows] == ["Batch size", "Power limit", "Together"]
-    (batch_size, limit), total = found.levers["cost"], found.saving.cost.saved
+    (batch_size, limit), total = found.levers_by(found.weights), found.saving.cost.saved
     assert limit.saved.value == 0, "all ran at full power"
     assert batch_size.saved.value == pytest.approx(total.value)
     assert (table.rows[0][3], table.rows[1][3]) == (table.rows[2][3], "0")
     assert charts(found.log.trials[:1], known(run(1, 32, 4.0))).levers is None
 
 
-def test_tiles_of_a_loss_and_of_what_is_not_known() -> None:
-    source = known(run(1, 32, 4.0)).source
-    lost = saving([run(1, 32, 4.0), replace(run(2, 64, 4.0, State.FAILED))], JOB, rng=random.Random(0))
-    assert saved_text.job_verdict(lost).kind == "lost"
-    tiles = {t.name: t for t in saved_text.job_tiles(lost, source)}
-    assert (tiles["Lost: cost"].figure.text, tiles["Lost: cost"].kind) == ("4 kJ", "bad")
-    assert tiles["Lost: cost"].figure.value == pytest.approx(-4000)
-    unknown = saving([run(1, 64, 4.0)], JOB, rng=random.Random(0))
-    assert saved_text.job_verdict(unknown).kind == "unknown"
-    figures = {t.name: t.figure.value for t in saved_text.job_tiles(unknown, source)}
-    assert {name for name, value in figures.items() if value is not None} == {"Spent on exploration"}
+def test_a_loss_and_what_is_not_known() -> None:
+    lost = saving([run(1, 32, 4.0), run(2, 32, 4.0), replace(run(3, 64, 4.0, State.FAILED))], JOB)
+    assert saved_text.job_word(lost) == ("Lost", "bad")
+    assert lost.cost.saved.value == pytest.approx(-4000)
+    unknown = saving([run(1, 64, 4.0)], JOB)
+    assert saved_text.job_word(unknown) == ("Not known", "")
+    assert saved_text.paid_off(unknown) == ""
 
 
 # --- belief
@@ -131,9 +128,9 @@ def test_tiles_of_a_loss_and_of_what_is_not_known() -> None:
 def test_belief_stands_beside_what_was_observed() -> None:
     job = replace(JOB, policy="knowledge_gradient")
     beliefs = belief_table([run(1, 32, 4.0), run(2, 32, 5.0), run(3, 64, 2.0)], job)
-    chart = belief_chart(beliefs)
+    chart = belief_chart(beliefs, "weighted cost")
     drawn = series(chart)
-    assert values(drawn[OBSERVED]) == [[1, 4], [1, 5], [2, 2]]
+    assert values(drawn[OBSERVED]) == [[i, number(kj / 3.6)] for i, kj in ((1, 4), (1, 5), (2, 2))]
     assert {x for x, _ in values(drawn[BELIEVED])} == {0, 1, 2}, "16 is believed by its neighbours"
     whiskers = values(drawn[INTERVAL])
     assert len(whiskers) == 9
@@ -189,9 +186,9 @@ def test_runs_are_stated_on_a_typical_slice_though_the_default_never_reached_its
     typical = {p.batch_size: p.eta_j for p in found.front().points}
     assert typical[128] > typical[64], "as they ran it looked like half of it"
     answer = charts(log, found)
-    assert found.best is not None
+    assert found.saving.best is not None
     assert answer.front is not None
-    assert f"runs batch size {found.best.batch_size}," in answer.front.text
+    assert f"runs batch size {found.saving.best.batch_size}," in answer.front.text
 
 
 @pytest.mark.parametrize(("mode", "limit_w"), [("optimize", 150.0), ("observe", None)])
@@ -201,7 +198,7 @@ def test_the_line_of_what_runs_has_a_limit_that_the_mode_sets(mode: str, limit_w
         ProfileSample(batch_size=32, limit_w=w, samples=100, energy_j=j, time_s=1.0)
         for w, j in ((300.0, 300.0), (150.0, 100.0))
     ]
-    best = JobAnalysis.of(log, BeliefCache().with_belief("log", as_dataset(log, job)), profiles).best
+    best = JobAnalysis.of(log, BeliefCache().with_belief("log", as_dataset(log, job)), profiles).saving.best
     assert best is not None
     assert best.limit_w == limit_w
 
@@ -226,16 +223,14 @@ def test_runs_that_do_not_teach_are_no_nothing(policy: str) -> None:
     assert standings == {"16": "not tried", "32": untaught, "64": untaught}
     assert all("that teaches" in row[7] for row in answer.belief.table.rows)
     assert "that teaches" in answer.belief.text
-    assert answer.verdict is not None
-    assert answer.verdict.kind == "even", "they are compared as any runs: the policy alone learns nothing from them"
+    assert "not clear yet" in answer.sentence.text, "they are compared: the policy alone learns nothing from them"
     asked = dag_what_if.answered(found, Wish(), Factors())
     assert "that teaches" in asked.text
     assert "unknown amount" not in asked.text
     taught = replace(job, learn_from=("backfill",))
     answer = charts(backfills(), known(*backfills(), job=taught))
     assert answer.gaps == []
-    assert answer.verdict is not None
-    assert answer.verdict.kind != "unknown"
+    assert "not known" not in answer.sentence.text
 
 
 def test_map_indexes_that_share_a_job_are_named() -> None:
@@ -249,14 +244,14 @@ def test_every_standing_has_words() -> None:
 
 
 def test_nothing_is_believed_of_nothing() -> None:
-    chart = belief_chart(belief_table([], JOB))
+    chart = belief_chart(belief_table([], JOB), "time")
     assert chart.option is None
     assert chart.note.startswith("Nothing is believed yet")
 
 
 def test_costs_far_apart_get_a_logarithmic_axis() -> None:
-    near = belief_chart(belief_table([run(1, 32, 4.0), run(2, 64, 5.0)], JOB)).option
-    far = belief_chart(belief_table([run(1, 32, 4.0), run(2, 64, 400.0)], JOB)).option
+    near = belief_chart(belief_table([run(1, 32, 4.0), run(2, 64, 5.0)], JOB), "time").option
+    far = belief_chart(belief_table([run(1, 32, 4.0), run(2, 64, 400.0)], JOB), "time").option
     assert near is not None
     assert far is not None
     assert (near["yAxis"]["type"], far["yAxis"]["type"]) == ("value", "log")
@@ -281,7 +276,7 @@ def test_the_line_of_equal_cost_touches_the_cheapest(eta: float, cheapest: list[
     assert weights.max_power_w == 300.0
     drawn = series(front_chart(front(*POINTS), weights))
     assert values(drawn[CHOSEN]) == [cheapest]
-    (x1, y1), (x2, y2) = values(drawn[f"eta {eta:g}"])
+    (x1, y1), (x2, y2) = values(drawn[f"equal cost at eta {eta:g}"])
     best = weights.cost(3600 * cheapest[1], cheapest[0])
     assert [weights.cost(3600 * y, x) for x, y in ((x1, y1), (x2, y2))] == pytest.approx([best, best], rel=1e-4)
     assert (x1, y1) != (x2, y2)
@@ -391,7 +386,26 @@ def test_prices_are_conversions_and_change_no_choice() -> None:
 def test_where_time_alone_counts_eta_changes_nothing_and_that_is_said() -> None:
     log = [run(n, 32, 4.0, energy_j=None, energy_source=None) for n in (1, 2)]
     text = dag_what_if.answered(known(*log), Wish(eta=1.0), Factors()).text
-    assert text.startswith("Nothing measures energy there, so that time alone counts and eta changes nothing: batch")
+    assert text.startswith(
+        "Nothing measures energy where these runs trained, so time alone counts and eta changes nothing: batch"
+    )
+
+
+def test_energy_and_what_is_weighed_stand_in_one_unit_wherever_they_stand_side_by_side() -> None:
+    """69.4 Wh of energy, and above 100 Wh with the time."""
+    log = [run(n, b, 0.0, energy_j=250_000.0, time_s=2000.0) for n, b in enumerate((32, 64, 64), 1)]
+    found = known(*log)
+    shown = charts(log, found)
+    told = [tile.figure.text for card in shown.headline for tile in card.figures if tile.name != "Time"]
+    (cost, *_) = shown.headline
+    assert [tile.figure.text for tile in cost.figures][::2] == ["0.208 kWh", "0.354 kWh"]
+    assert told
+    table = dag_what_if.answered(found, Wish(), Factors()).table
+    for rows in (table, shown.cost.table):
+        assert rows is not None
+        assert "kWh" not in json.dumps(rows.rows)
+    assert shown.saved.table is not None
+    assert "118 Wh" in json.dumps(shown.cost.table.rows)
 
 
 # --- history breaks, comparison curves, cached beliefs
@@ -419,13 +433,28 @@ def test_a_change_of_the_data_is_marked_where_it_began() -> None:
     assert mark.label == "data changed"
     assert int(mark.run[0].removeprefix("run")) in range(20, 24)
     assert "older runs" in mark.text
+    other = replace(job, default_batch_size=16)
+    found = known(*log, job=job)
+    assert found.saving.base.old_since is None
+    before = [replace(t, planned=replace(t.planned, batch_size=16)) for t in log[:3]]
+    found = known(*before, *log[3:], job=other)
+    after = 30 - (found.saving.base.old_since or 0) + 1
+    assert after in range(7, 12)
+    assert saved_text.outdated(found.saving) == after
+    state = headline.odd_state(found.saving, found.next_run, found.source)
+    assert state.startswith(
+        f"The data changed {after} runs ago, and the default, 16, has not run since: what these runs"
+    )
+    card = next(a for a in JobLog(log, found, Factors(), {}, more=False).headline if "against" in a.about)
+    assert card.about == "against always 16 at full power (old data)"
+    assert "in none since the data changed" in saved_text.intervals(found.saving)
 
 
 def test_lines_of_the_default_and_of_the_best_fixed() -> None:
     log = (run(1, 32, 4.0), run(2, 64, 2.0), run(3, 64, 2.0, energy_source="rapl"))
     there = known(*log[:2])
     default, best = dag_view.lines(there, costs.rows_of(log[:2], JOB))
-    assert (default.name, best.name) == ("default 32, full power", "always 64")
+    assert (default.name, best.name) == ("always 32 at full power", "always 64")
     measured, estimated = default.values.values()
     assert [measured.value, measured.low, measured.high] == pytest.approx([4000] * 3)
     assert (estimated.low or 0) < (estimated.value or 0) < (estimated.high or 0)
@@ -452,7 +481,7 @@ def test_a_choice_that_may_lose_is_not_recommended_and_one_size_is_called_what_r
     names = [row[0] for row in answer.table.rows]
     assert names.count("… observed") == 3
     weights = found.weights
-    best = found.best
+    best = found.saving.best
     assert best is not None
     drawn = series(front_chart(found.front(), weights, best.batch_size))
     at = values(drawn[CHOSEN])[0]

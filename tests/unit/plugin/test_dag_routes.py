@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import random
 import urllib.request
 from dataclasses import replace
 from datetime import datetime
@@ -21,6 +20,7 @@ from airflow_provider_zeus.cli.read_file import document_of
 from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.plugin.api import reading
+from airflow_provider_zeus.plugin.text import headline
 from airflow_provider_zeus.plugin.views import dag_view
 from airflow_provider_zeus.reports import budget_figures
 from airflow_provider_zeus.reports.dataset import as_dataset
@@ -65,14 +65,11 @@ def test_the_charts_are_there_with_tables_and_a_badge(viewer: Any, store: Store)
         assert found[name]["option"], name
         assert found[name]["table"]["rows"], name
         assert found[name]["text"], name
-        assert found[name]["source"]["text"] == "simulated", name
-    assert found["whose"]["source"]["kind"] == "simulated"
-    assert found["whose"]["text"] == "V100"
-    assert {t["name"] for t in found["tiles"]} >= {"Spent on exploration", "Break-even"}
-    assert all(
-        t["source"]["kind"] == "simulated" for t in found["tiles"] if t["figure"]["value"] and t["source"]["text"]
-    )
-    assert found["verdict"]["kind"] in ("saved", "lost", "even")
+    assert found["sentence"]["source"]["kind"] == "simulated"
+    assert json.dumps(found).count('"simulated", "kind"') == 1, "one badge for all figures"
+    assert found["whose"] == "V100"
+    assert found["paid"].startswith("Exploration cost ")
+    assert found["sentence"]["text"].startswith("5 runs took ")
 
 
 def test_figures_of_another_source_are_not_added(viewer: Any, store: Store) -> None:
@@ -81,7 +78,7 @@ def test_figures_of_another_source_are_not_added(viewer: Any, store: Store) -> N
     before = answer(viewer, "charts")["saved"]["table"]["rows"]
     at_full_power(store, 3, energy_source="nvml_counter")
     found = answer(viewer, "charts")
-    assert found["whose"]["source"]["kind"] == "source"
+    assert found["sentence"]["source"]["kind"] == "source"
     assert any("another energy source" in text for text in found["gaps"])
     assert len(found["saved"]["table"]["rows"] if found["saved"]["table"] else []) < len(before) + 1
 
@@ -90,13 +87,13 @@ def test_money_and_carbon_only_where_they_are_set(viewer: Any, store: Store, mon
     for n in (1, 2, 3):
         at_full_power(store, n)
     plain = answer(viewer, "charts")["headline"]
-    assert [a["question"] for a in plain] == ["Cost", "Saved", "Next run"]
+    assert [a["question"] for a in plain] == ["Cost", "Saved or lost", "Next run"]
     assert not [t for a in plain for t in a["figures"] if t["name"] in ("Money", "CO₂e")]
     monkeypatch.setenv("AIRFLOW__ZEUS__PRICE_PER_KWH", "0.3")
     monkeypatch.setenv("AIRFLOW__ZEUS__CURRENCY", "EUR")
     monkeypatch.setenv("AIRFLOW__ZEUS__G_CO2E_PER_KWH", "400")
     names = [[t["name"] for t in a["figures"]] for a in answer(viewer, "charts")["headline"]]
-    assert names[0] == names[2] == ["Energy", "Time", "Money", "CO₂e"]
+    assert names[0] == names[2] == ["Energy", "Time", "Weighted cost", "Money", "CO₂e"]
 
 
 def test_another_hour_of_the_day_is_named_where_a_tariff_is_set(
@@ -150,9 +147,9 @@ def test_the_next_run_is_that_of_zeus_switched_off(viewer: Any, store: Store, mo
     for n in (1, 2):
         at_full_power(store, n)
     monkeypatch.setenv("AIRFLOW__ZEUS__ENABLED", "measure")
-    (_, _, upcoming) = answer(viewer, "charts")["headline"]
-    assert upcoming["about"] == f"batch size {JOB.default_batch_size}"
-    assert "is pinned by [zeus] enabled = measure" in upcoming["note"]
+    found = answer(viewer, "charts")
+    assert found["headline"][-1]["about"].startswith(f"batch size {JOB.default_batch_size}")
+    assert "is pinned by [zeus] enabled = measure" in found["why"]
 
 
 # --- what-if
@@ -169,7 +166,7 @@ def test_what_if_moves_the_weight_and_writes_nothing(viewer: Any, store: Store, 
     assert today["text"] != moved["text"]
     assert "eta 1" in moved["text"]
     assert moved["text"].count("CO₂e") == 1
-    assert moved["table"]["rows"][0] == ["eta", "0.5", "1"]
+    assert moved["table"]["rows"][0] == ["eta (weight of energy)", "0.5", "1"]
     assert store.trials("d.train") == log
     assert answer(viewer, "what-if") == today
 
@@ -305,7 +302,7 @@ def test_a_dag_without_a_job_says_so(viewer: Any, store: Store, route: str) -> N
 def test_an_odd_log_is_answered(viewer: Any, store: Store, changes: dict[str, Any]) -> None:
     ran(store, 1, **changes)
     found = answer(viewer, "charts")
-    assert found["verdict"]["text"]
+    assert found["sentence"]["text"]
     assert answer(viewer, "what-if", eta=0.2)["text"]
     ran(store, 2)
     assert answer(viewer, "charts")["cost"]["option"]
@@ -317,7 +314,7 @@ def test_a_running_trial_alone(viewer: Any, store: Store) -> None:
     asked = store.ask(request(1)).trial
     assert asked.key == TrialKey("ti-1")
     found = answer(viewer, "charts")
-    assert found["verdict"]["kind"] == "unknown"
+    assert found["sentence"]["text"] == headline.NO_RUN
     assert "still running" in found["cost"]["note"]
 
 
@@ -489,6 +486,6 @@ def test_an_imported_run_says_so_and_counts_as_no_saving(viewer: Any, store: Sto
     detail = viewer.get(f"/zeus/api/dags/d/runs/{row['run_id']}/costs").json()
     after = answer(viewer, "charts")
     assert after["headline"][0] == before[0]  # what it cost
-    assert saving(as_dataset(store.trials("d.train"), JOB), JOB, rng=random.Random(0)).runs == 3
+    assert saving(as_dataset(store.trials("d.train"), JOB), JOB).runs == 3
     (attempt,) = detail["parts"][0]["attempts"]
     assert "Imported from old.csv, by ann on 2026-11-24." in attempt["ended"]

@@ -53,11 +53,18 @@ def test_the_tab_says_what_it_took_and_what_would_save(viewer: Any, store: Store
     assert [block["id"] for block in quick["blocks"] if block["id"] in ("what_if", "belief", "controls")] == []
     assert [row["attempts"][0]["batch_size"] for row in quick["rows"]] == [None] * 3
     cost, each = slow["headline"]
+    assert (each["question"], each["about"]) == ("Next run", "as the runs so far")
     assert cost["about"] == "of 3 runs"
     assert {tile["name"]: tile["figure"]["text"] for tile in cost["figures"]}["Energy"] == "3 Wh"
     shown = {tile["name"]: tile["figure"]["text"] for tile in each["figures"]}
-    assert (shown["Energy"], shown["Power"], shown["GPU use"]) == ("1 Wh", "360 W", "50 %")
-    assert 'mode="optimize"' in slow["gaps"][0]
+    assert (shown["Energy"], shown["Mean power"], shown["GPU use"]) == ("1 Wh", "360 W", "50 %")
+    assert 'mode="optimize"' in slow["state"]
+    assert slow["sentence"]["text"] == (
+        "3 runs took 3 Wh and 30 s; measured alone: nothing is set or chosen; next: about 1 Wh and 10 s, as the runs "
+        "so far."
+    )
+    assert slow["cost"]["option"]["yAxis"]["name"] == "energy [Wh]", "which is all that it costs"
+    assert quick["facts"] == "", "nothing is weighed"
     assert slow["cost"]["option"] is not None
     assert "None" not in texts("dags/d/costs") + texts("dags/d/charts")
 
@@ -65,23 +72,39 @@ def test_the_tab_says_what_it_took_and_what_would_save(viewer: Any, store: Store
 def test_what_the_power_limit_saved_stands_there_with_its_interval(viewer: Any, store: Store) -> None:
     for n in (1, 2):
         measured(store, n, "optimize", samples=1000, step_kind=KIND, excess_j=0.0, excess_s=0.0)
-    saved = answer(viewer, "dags/d/charts")["headline"][-1]
+    facts = answer(viewer, "dags/d/costs")["facts"]
+    assert facts.startswith("No batch size is chosen; power limit by weighted cost = 0.5 × energy + 0.5 × time × ")
+    _, saved, upcoming = answer(viewer, "dags/d/charts")["headline"]
+    assert (upcoming["question"], upcoming["about"]) == ("Next run", "at 200 W, as the runs so far")
+    assert {"Energy", "Time", "Weighted cost"} <= {tile["name"] for tile in upcoming["figures"]}, "as in its chart"
     assert saved["question"] == "Saved"
-    assert saved["about"] == "by the power limit, against full power (250 W), in 2 runs"
+    assert saved["about"] == "by the power limit, against full power (250 W)"
     assert saved["figures"][0]["kind"] == "good"
-    assert "90 % interval" in saved["figures"][0]["note"]
+    assert "90 % interval" in saved["figures"][0]["figure"]["exact"]
+    assert [tile["name"] for tile in saved["figures"]] == ["Energy", "Time", "Weighted cost"]
+    assert saved["figures"][2]["figure"]["text"].endswith(" %"), "of that at full power"
     of_job = answer(viewer, "jobs/d/saved", job_id="d.train")
     assert of_job["word"] == "Saved"
     assert of_job["figure"]["text"].endswith("by the power limit")
-    gaps = answer(viewer, "dags/d/charts")["gaps"]
-    assert "mode=" not in gaps[0]
+    slow = answer(viewer, "dags/d/charts")
+    assert "mode=" not in slow["state"]
+    assert "the power limit saved " in slow["sentence"]["text"]
+    assert " % less weighted cost; next: " in slow["sentence"]["text"]
+    assert "; next: at 200 W, about " in slow["sentence"]["text"]
+    assert "its ZeusJob" not in slow["state"]
+
+
+def test_a_job_whose_limit_is_not_tuned_yet_says_which_one_is_in_force(viewer: Any, store: Store) -> None:
+    measured(store, 1, "optimize", power_limit_w=300.0)
+    text = answer(viewer, "dags/d/charts")["sentence"]["text"]
+    assert "no power limit was tuned yet, so nothing is saved; next: at full power (300 W), about " in text
 
 
 def test_a_runs_page_has_power_and_use_and_no_verdict_on_a_default(viewer: Any, store: Store, texts: Any) -> None:
     measured(store, 1, energy_j=3600.0, time_s=10.0)
     (part,) = answer(viewer, "dags/d/runs/run1/costs")["parts"]
     assert part["verdict"]["word"] == "Measured"
-    assert [tile["name"] for tile in part["tiles"]] == ["Power", "GPU use", "Power limit"]
+    assert [tile["name"] for tile in part["headline"][0]["figures"]] == ["Energy", "Time", "Mean power", "GPU use"]
     assert part["attempts"][0]["batch_size"] is None
     assert part["state_text"] == "done"
     charts = texts("dags/d/runs/run1/charts", job_id="d.train", task_id="train")
@@ -119,7 +142,7 @@ def test_a_job_that_names_sizes_keeps_these_runs_as_its_history(viewer: Any, adm
     assert [row["attempts"][-1]["batch_size"] for row in rows][-2:] == [None, None]
     slow = answer(viewer, "dags/d/charts")
     assert "Left out: 2 trials that were measured before the job named batch sizes." in slow["gaps"]
-    assert slow["tiles"]
+    assert slow["headline"]
     assert slow["cost"]["option"] is not None
     compared = {"dag_id": ["d", "d"], "run_id": ["run1", "run3"], "job_id": ["d.train", "d.train"]}
     assert answer(admin, "compare", **compared)["note"] is None

@@ -54,11 +54,11 @@ def test_a_job_that_tries_nothing_is_settled() -> None:
 
 
 def test_settled_needs_evidence() -> None:
-    assert state(log(C))[0] == "learning", "one run of the default"
+    assert state(log(C))[0] == "not exploring yet", "one run of the default"
     assert state(known(C))[0] == "learning"
     assert state(known(C, C))[0] == "settled"
     name, why = state(log(C, C, C, C))
-    assert (name, "only batch size 32" in why) == ("learning", True), "nothing else is known"
+    assert (name, "Only batch size 32" in why) == ("not exploring yet", True), "nothing else is known"
     assert state(log(*[C] * overview_state.NEWEST))[0] == "settled", "what ran before is not shown"
     only = [replace(t, spec=replace(JOB, batch_sizes=[32]).to_dict()) for t in log(C, C, C)]
     assert state(only)[0] == "settled", "there is no other size"
@@ -77,7 +77,8 @@ def test_runs_that_show_nothing_of_the_policy_settle_nothing(changes: dict[str, 
 
 @pytest.mark.parametrize("phase", [Phase.EXPLORE, Phase.RETURN])
 def test_a_job_that_tries_is_exploring(phase: Phase) -> None:
-    assert state(log(C, C, C, phase=phase))[0] == "exploring"
+    assert state(known(C, C, C, phase=phase))[0] == "exploring"
+    assert state(log(C, C, C, phase=phase))[0] == "not exploring yet", "the first run is one of the default"
 
 
 def gave_up_and_another_ended_the_run() -> list[Trial]:
@@ -105,7 +106,7 @@ def test_runs_that_do_not_teach_settle_nothing() -> None:
     assert 'learn_from=["scheduled", "asset_triggered", "manual", "backfill"]' in why
     mixed = [*known(C, C), trial(9, "run9", run_type="test", opened_at=3 * HOUR)]
     assert state(mixed)[0] == "settled"
-    assert state([*log(C, C, phase=Phase.EXPLORE), *log(*[C] * 6, run_type="backfill")[2:]])[0] == "exploring"
+    assert state([*known(C, C, phase=Phase.EXPLORE), *log(*[C] * 6, run_type="backfill")[2:]])[0] == "exploring"
     taught = {**JOB.to_dict(), "learn_from": ["backfill"]}
     assert state([replace(t, spec=taught) for t in known(C, C, run_type="backfill")])[0] == "settled"
     assert state(log(C, C, F, run_type="backfill"))[0] == "failing", "what failed is said first"
@@ -117,7 +118,7 @@ def test_failing() -> None:
     assert state(log(C, X, X))[0] == "failing"
     assert state(known(C, C, X))[0] == "settled", "one run below its target is no rule"
     assert state(log(C, F, R))[0] == "failing", "the run that goes on has not shown anything yet"
-    assert state(log(F, F, C))[0] == "learning"
+    assert state(log(F, F, C))[0] == "not exploring yet"
 
 
 def test_a_run_without_a_metric_is_no_failure() -> None:
@@ -132,7 +133,7 @@ def test_stale_is_measured_by_the_jobs_own_rhythm() -> None:
     assert state(weekly, 20 * 86400.0)[0] == "settled"
     assert state(weekly, 22 * 86400.0)[0] == "stale"
     assert state(known(C, C, every_s=60.0), 3000.0)[0] == "settled", "an hour at least"
-    assert state(log(C), 29 * 86400.0)[0] == "learning"
+    assert state(log(C), 29 * 86400.0)[0] == "not exploring yet"
     assert state(log(C), 31 * 86400.0)[0] == "stale"
     assert state(log(C, C, R), 1e9)[0] != "stale", "it runs"
 
@@ -144,7 +145,7 @@ def test_the_sentence_of_each_state() -> None:
         known(C, C, C)[:2],
         log(C, C, C),
         log(C, phase=Phase.PINNED),
-        log(C, C, C, phase=Phase.EXPLORE),
+        known(C, C, C, phase=Phase.EXPLORE),
         gave_up_and_another_ended_the_run(),
         log(R),
         log(C, C, F, reason="killed (9)"),
@@ -188,16 +189,17 @@ def test_a_run_without_data_is_no_part_of_a_trend() -> None:
     assert len(overview_state.trend_of(costs.rows_of([*trials, empty], JOB)).blocks) == 4
 
 
-def test_a_change_of_the_data_is_told_while_it_is_new() -> None:
+def test_a_change_of_the_data_is_told_while_it_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow_provider_zeus.optimizer.belief import Belief
-    from airflow_provider_zeus.optimizer.drift import Change
+    from airflow_provider_zeus.optimizer.slices import Change
 
-    belief = Belief(job=JOB, changes=(Change(3, 0.6, (3, 4)),))
+    belief = Belief(job=JOB)
+    assert overview_state.drifted(belief, log(C)) is None
+    monkeypatch.setattr(Belief, "changes", (Change(3, 0.6, (3, 4)),))
     found = overview_state.drifted(belief, log(C, C, C, C))
     assert found is not None
     assert (found.name, "2 runs ago" in found.why, "trial 3" in found.why) == ("drifted", True, True)
     assert overview_state.drifted(belief, log(*[C] * 12)) is None, "old news"
-    assert overview_state.drifted(Belief(job=JOB), log(C)) is None
 
 
 def test_what_a_newer_version_wrote_is_a_row_all_the_same() -> None:
@@ -216,11 +218,13 @@ def test_what_was_saved_and_lost() -> None:
     slow = [trial(n, f"run{n}", 32, energy_j=900.0, epochs=5.0) for n in (1, 2, 3)]
     cheap = [trial(n, f"run{n}", 64, energy_j=300.0, epochs=3.0) for n in range(4, 9)]
     found = of_runs([*slow, *cheap], profile)
-    assert (found.word, found.kind, found.source.text) == ("Saved", "good", "simulated")
+    assert (found.word, found.kind) == ("Saved", "good")
     assert "8 runs" in found.text
     dear = [trial(n, f"run{n}", 64, energy_j=3000.0, epochs=9.0, time_s=30.0) for n in range(4, 9)]
     lost = of_runs([*slow, *dear], profile)
     assert (lost.word, lost.kind, " lost " in lost.text) == ("Lost", "bad", True)
+    early = of_runs([*slow[:1], *dear[:1]], profile)
+    assert (early.word, early.kind, early.figure.value) == ("Too early", "", None)
     unknown = of_runs(cheap, profile)
     assert (unknown.word, unknown.figure.value) == ("Not known", None)
     assert "batch size 32" in unknown.text
@@ -255,7 +259,7 @@ def test_a_dag_whose_runs_this_user_may_not_read(
     (kind,) = viewer.get("/zeus/api/months", params={"month": month}).json()["kinds"]
     assert kind["answers"][0]["about"] == "1 run of 1 job"
     saved = viewer.get("/zeus/api/months/saved", params={"month": month}).json()
-    assert saved["progress"] == "Not known of 1 job: its default has not run, or a figure is missing."
+    assert saved["progress"] == "Not known of 1 job: measured alone, its default has not run, or a figure is missing."
 
 
 def test_of_many_dags_those_of_jobs_alone_are_asked_for_their_runs(
@@ -316,7 +320,7 @@ def test_savings_are_asked_for_apart(viewer: Any, store: Store) -> None:
     for n in (1, 2, 3):
         ran(store, n)
     answer = viewer.get("/zeus/api/jobs/d/saved", params={"job_id": "d.train"})
-    assert (answer.status_code, answer.json()["source"]["text"]) == (200, "simulated")
+    assert (answer.status_code, answer.json()["word"]) == (200, "Not known")
     assert viewer.get("/zeus/api/jobs/d/saved", params={"job_id": "no"}).status_code == 404
     assert viewer.get("/zeus/api/jobs/e/saved", params={"job_id": "d.train"}).status_code == 404
     assert viewer.get(f"/zeus/api/jobs/{SECRET}/saved", params={"job_id": "d.train"}).status_code == 403

@@ -62,7 +62,7 @@ def test_no_page_says_anything_else_of_costs(admin: Any, log: Store, monkeypatch
     assert url is not None
     pruned = prune(engine_of(read_url(url)), "d.train", 1e9)
     assert pruned.points == pruned.decisions == RUNS - 6
-    monkeypatch.setattr(reading, "_beliefs", BeliefCache())  # as in a process that did not see the log before
+    monkeypatch.setattr(reading, "beliefs", BeliefCache())  # as in a process that did not see the log before
     assert pages(admin) == before
 
 

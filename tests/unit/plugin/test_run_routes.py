@@ -91,7 +91,7 @@ def test_a_run_that_does_not_teach_says_so_beside_its_cost(viewer: Any, store: S
     (part,) = costs(viewer).json()["parts"]
     assert any("learn_from" in note for note in part["notes"])
     assert part["verdict"]["kind"] == "unknown"
-    assert next(t for t in part["tiles"] if t["name"] == "Cost")["figure"]["value"] > 0
+    assert next(t for t in part["headline"][0]["figures"] if t["name"] == "Weighted cost")["figure"]["value"] > 0
 
 
 def test_a_run_and_its_charts(viewer: Any, store: Store) -> None:
@@ -99,24 +99,28 @@ def test_a_run_and_its_charts(viewer: Any, store: Store) -> None:
     ran(store, 2, profile=1, points=5)
     answer = costs(viewer, "run2").json()
     (part,) = answer["parts"]
-    assert [t["name"] for t in part["tiles"]][:3] == ["Cost", "Batch size", "Power limit"]
-    assert [t["name"] for t in part["headline"][0]["figures"]] == ["Energy", "Time"]
-    assert part["tiles"][3]["name"] in ("Saving", "Loss", "Undecided")
+    assert [t["name"] for t in part["headline"][0]["figures"]] == ["Energy", "Time", "Weighted cost"]
     assert part["verdict"]["kind"] in ("saved", "lost", "even")
     assert (answer["refresh_s"], part["live"]) == (None, False)
     found = charts(viewer, "run2").json()
     assert found["power"]["option"]["series"][0]["data"]
     assert found["gpus"] is None, "there is one"
-    assert [c["source"]["kind"] for c in (found["power"], *found["curves"])] == ["simulated"] * 2
+    assert part["source"]["kind"] == "simulated"
     (curve,) = found["curves"]
-    assert f"batch size {part['tiles'][1]['figure']['text']}," in curve["title"]
+    assert f"batch size {part['attempts'][-1]['batch_size']}," in curve["title"]
 
 
 def test_all_runs_share_a_fit_until_the_log_the_job_or_the_device_is_another(viewer: Any, store: Store) -> None:
     def saved(run_id: str) -> float:
         (part,) = costs(viewer, run_id).json()["parts"]
-        (tile,) = [t for t in part["tiles"] if t["name"] in ("Saving", "Loss", "Undecided")]
-        return float(tile["figure"]["value"])
+        tiles = [
+            t
+            for a in part["headline"]
+            if a["about"].startswith("against ")
+            for t in a["figures"]
+            if t["name"] == "Weighted cost"
+        ]
+        return float(tiles[0]["figure"]["value"]) if tiles else 0.0
 
     full, variables, name = {"power_limit_w": 300.0}, AirflowVariables(), "zeus-settings:d.train"
     ran(store, 1, **full)
@@ -144,7 +148,6 @@ def test_what_each_of_several_gpus_drew(viewer: Any, store: Store) -> None:
     ran(store, 1, device_count=2, gpu_uuid="GPU-a,GPU-b", energy_j=108e3, gpu_energy_j=(36e3, 72e3))
     found = charts(viewer).json()["gpus"]
     assert [row[:3] for row in found["table"]["rows"]] == [["GPU 1", "GPU-a", "10 Wh"], ["GPU 2", "GPU-b", "20 Wh"]]
-    assert found["source"]["kind"] == "simulated"
 
 
 def test_every_task_and_map_index_is_a_part(viewer: Any, store: Store) -> None:

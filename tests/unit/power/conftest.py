@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import airflow_provider_zeus
-from airflow_provider_zeus.power import polling
+from airflow_provider_zeus.power import cpu
 from airflow_provider_zeus.power.cpu import RaplDevice
 from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.nvml import gpu as nvml_gpu
@@ -27,7 +27,7 @@ from tests.fake_nvml import FakeNvml, Gpu
 @pytest.fixture(autouse=True)
 def counters_move(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test waits for a counter to move whose clock it drives itself; those of test_still_readings.py do."""
-    monkeypatch.setattr(polling, "moves", lambda read: True)
+    monkeypatch.setattr(cpu, "moves", lambda read: True)
     monkeypatch.setattr(nvml_gpu, "moves", lambda read: True)
 
 

@@ -21,7 +21,16 @@ from tests.fake_nvml import FakeNvml, Gpu
 
 REST_W, LOAD_W = 60.0, 230.0
 LENGTHS = benchmark.Lengths(
-    counter_s=0.5, rest_s=0.5, load_s=1.0, meter_s=1.0, epoch_s=0.3, round_s=0.02, rounds=3, pixels=16, width=4
+    counter_s=0.5,
+    rest_s=0.5,
+    load_s=1.0,
+    meter_s=1.0,
+    epoch_s=0.3,
+    wait_s=0.05,
+    round_s=0.02,
+    rounds=3,
+    pixels=16,
+    width=4,
 )
 
 
@@ -102,6 +111,7 @@ def test_every_part_is_measured_and_no_setter_is_called(nvml: FakeNvml, card: Gp
         assert row["mean_w"] == pytest.approx(REST_W, rel=0.5)
         assert row["upstream_j"] == pytest.approx(row["energy_j"], rel=0.5)
         assert row["samples"] % row["batch_size"] == 0
+    assert [row["share"] for row in report["waits"]] == [share for _, share, _ in gpu_training.WAITS]
     for costs in report["step_cost"].values():
         assert len(costs) == 4
         assert costs["bare loop"]["added_us"] == 0
@@ -110,6 +120,13 @@ def test_every_part_is_measured_and_no_setter_is_called(nvml: FakeNvml, card: Gp
     text = benchmark.markdown_of(report)
     assert "Tesla V100-SXM2-16GB, driver 550.54.15" in text.splitlines()[0]
     assert all(line.count("|") == 9 for line in text.split("## ResNet-18")[1].split("##")[0].splitlines() if line)
+
+
+@pytest.mark.slow
+def test_a_loader_that_lets_the_training_wait_is_found(nvml: FakeNvml, card: Gpu, tmp_path: Path) -> None:
+    cells = ((0, 0.05, True), (0, 0.8, True), (2, 0.8, True))
+    few, much, beside = gpu_training.waits("cpu", str(tmp_path), 1.5, size=4, pixels=16, width=4, cells=cells)
+    assert 0.0 <= few["found"] < min(much["found"], beside["found"]) < 1.0
 
 
 def test_counter_that_stands_still_or_fails_has_no_period(nvml: FakeNvml, card: Gpu) -> None:

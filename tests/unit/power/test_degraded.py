@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.power.factory import open_device
+from airflow_provider_zeus.power.factory import HostSettings, open_device
 from airflow_provider_zeus.power.nvml import library
 from airflow_provider_zeus.training.profiling import measurement_windows
 from tests.fake_nvml import FakeNvml, Gpu
@@ -128,8 +128,9 @@ def test_the_training_goes_on_and_the_sentence_is_said(
         device = open_device(
             "auto",
             state_dir=tmp_path,
-            power_socket=world.plan.get("power_socket", ""),
-            read_only=bool(world.plan.get("power_read_only")),
+            host=HostSettings(
+                power_socket=world.plan.get("power_socket", ""), power_read_only=bool(world.plan.get("power_read_only"))
+            ),
         )
         said += " ".join(device.missing.values())
     assert re.search(pattern, said), f"not said: {sentence}\nsaid: {said}"

@@ -13,7 +13,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.power.cpu import EstimateDevice
 from airflow_provider_zeus.power.device import NoneDevice
-from airflow_provider_zeus.power.factory import device_of, open_device
+from airflow_provider_zeus.power.factory import HostSettings, device_of, open_device
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from tests.fake_nvml import FakeNvml
 from tests.unit.power.conftest import ROOT
@@ -21,7 +21,7 @@ from tests.unit.power.conftest import ROOT
 
 def test_auto_takes_the_gpu_before_an_estimate(nvml: FakeNvml, tmp_path: Path) -> None:
     nvml.add()
-    device = open_device("auto", state_dir=tmp_path, cpu_watts=8.0)
+    device = open_device("auto", state_dir=tmp_path, host=HostSettings(cpu_watts=8.0))
     assert isinstance(device, NvmlDevice)
     assert device.info.energy_source == "nvml_counter"
     assert device.limit_range() is not None
@@ -29,7 +29,7 @@ def test_auto_takes_the_gpu_before_an_estimate(nvml: FakeNvml, tmp_path: Path) -
 
 def test_read_only_reaches_the_gpu(nvml: FakeNvml, tmp_path: Path) -> None:
     nvml.add()
-    assert open_device("auto", state_dir=tmp_path, read_only=True).limit_range() is None
+    assert open_device("auto", state_dir=tmp_path, host=HostSettings(power_read_only=True)).limit_range() is None
 
 
 def test_max_power_is_the_gpus_own_and_else_the_users(nvml: FakeNvml, tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_auto_without_a_gpu(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cpu_watts: float | None, kind: type, source: str | None
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    device = open_device("auto", state_dir=tmp_path, max_power_w=65.0, cpu_watts=cpu_watts)
+    device = open_device("auto", state_dir=tmp_path, max_power_w=65.0, host=HostSettings(cpu_watts=cpu_watts))
     assert isinstance(device, kind)
     assert (device.info.energy_source, device.info.max_power_w) == (source, 65.0)
     assert (device.energy_j() is None) == (source is None)
@@ -88,7 +88,7 @@ def test_nvml_by_name_is_a_gpu_or_an_error(nvml: FakeNvml, tmp_path: Path, monke
     assert isinstance(open_device("nvml", state_dir=tmp_path), NvmlDevice)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(JobSpecError, match=r"ZeusJob\.device = 'nvml': CUDA_VISIBLE_DEVICES.*'auto'"):
-        open_device("nvml", state_dir=tmp_path, cpu_watts=8.0)
+        open_device("nvml", state_dir=tmp_path, host=HostSettings(cpu_watts=8.0))
 
 
 def test_mode_off_looks_for_nothing(nvml: FakeNvml, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.cli import checks_host
 from airflow_provider_zeus.errors import ZeusError
-from airflow_provider_zeus.power.factory import open_device
+from airflow_provider_zeus.power.factory import HostSettings, open_device
 from airflow_provider_zeus.training.profiling import measurement_windows
 from tests.fake_nvml import SOURCE, FakeNvml
 from tests.hostile import HOSTILE
@@ -110,7 +110,7 @@ def test_the_doctor_says_what_is_wrong(nvml: FakeNvml, tmp_path: Path, faults: l
 def doctors(name: str, state_dir: Path) -> str:
     """What an error of ours says; empty where each finding that is not well has its remedy."""
     try:
-        device = open_device(name, state_dir=state_dir, read_only=True)
+        device = open_device(name, state_dir=state_dir, host=HostSettings(power_read_only=True))
         findings = [checks_host.device(device), checks_host.energy(device, lambda _s: None)]
         findings.append(checks_host.permission(device, ""))
         device.close()

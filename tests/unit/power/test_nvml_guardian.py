@@ -195,7 +195,7 @@ plan = Plan(job_id="j", ti_id="t", number=1, first_attempt=1, spec=spec, attempt
 run = ZeusRun.from_plan(plan)
 for _ in run.epochs():
     run.step(32)
-    run.limits.set_w(150.0)  # as the profiler does between two of its windows; deep in a long step from here on
+    run.progress.limits.set_w(150.0)  # as the profiler does between two of its windows; from here on deep in a step
     say()
     time.sleep(120)
 """

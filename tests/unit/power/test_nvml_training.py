@@ -13,7 +13,7 @@ import pytest
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Observation, Phase, PlannedAttempt
+from airflow_provider_zeus.model.trial import UNCAPPED, Observation, Phase, PlannedAttempt
 from airflow_provider_zeus.training.profiling import measurement_windows
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
@@ -110,6 +110,29 @@ def test_all_is_measured_and_the_limit_found_comes_back(card: Gpu, nvml: FakeNvm
     assert records(training.tmp) == []
 
 
+def test_the_host_beside_the_gpu_is_a_figure_of_its_own(
+    card: Gpu, training: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.unit.power.test_rapl import Host
+
+    host = Host(tmp_path / "powercap")
+    monkeypatch.setenv("ZEUS_POWERCAP", str(host.folder))
+    steps = iter(range(1, 1000))
+
+    def step() -> None:
+        training.wait(0.002)
+        n = next(steps)
+        host.set("intel-rapl:0", 1000.0 + 0.02 * n)
+        host.set("intel-rapl:1:1", 200.0 + 0.01 * n)
+
+    seen = training.run(step=step, mode="measure")
+    assert (seen.host_j, seen.host_source) == (pytest.approx(100 * 0.03, rel=0.05), "rapl")
+    assert seen.energy_j == pytest.approx(240 * seen.time_s, rel=0.05), "it is no part of the GPU's"
+    monkeypatch.setenv("ZEUS_POWERCAP", str(tmp_path))
+    seen = training.run(mode="measure")
+    assert (seen.host_j, seen.host_source) == (None, None)
+
+
 @pytest.mark.parametrize("eta", [0.0, 0.5, 1.0])
 def test_the_profile_ends_with_the_limit_that_eta_weighs_best(card: Gpu, training: Training, eta: float) -> None:
     """A load that slows as its power is cut: the best limit falls as energy weighs more."""
@@ -128,6 +151,67 @@ def test_how_much_of_the_time_the_gpu_worked(card: Gpu, training: Training) -> N
     card.busy_percent = -1.0
     seen = training.run(step=partial(training.wait, 0.02))
     assert (seen.gpu_busy, "not supported" in seen.reasons["gpu_busy"]) == (None, True)
+
+
+NEVER = "the cap never binds: the draw is 74 W, the lowest limit 150 W"
+
+
+def test_where_the_cap_never_binds_the_walk_ends_and_nothing_is_set(
+    card: Gpu, nvml: FakeNvml, training: Training, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    card.demand_w = 74.0
+    seen = training.run(profile_s=0.1, epochs=6)
+    assert (nvml.sets, seen.reasons) == ([], {UNCAPPED: NEVER})
+    profile = tuple(s for line in training.lines for s in line.profile)
+    assert {s.limit_w for s in profile} == {250.0}
+    assert sum(s.time_s for s in profile) < 0.2, "no more than its first window"
+    assert caplog.text.count(f"{NEVER}. No power limit is chosen.") == 1
+    (end,) = (line for line in training.lines if line.kind == "end")
+    assert (end.notes["capped"], end.notes["sm_clock_mhz"]) == (0.0, 1380.0)
+
+    seen = training.run(profile=profile, profile_s=0.1)
+    assert (nvml.sets, seen.reasons, [s for line in training.lines for s in line.profile]) == (
+        [],
+        {UNCAPPED: NEVER},
+        [],
+    )
+
+
+def test_a_limit_found_below_the_highest_stays(card: Gpu, nvml: FakeNvml, training: Training) -> None:
+    card.demand_w, card.limit_w = 74.0, 200.0
+    seen = training.run(profile_s=0.1)
+    assert (nvml.sets, card.limit_w, seen.power_limit_w) == ([], 200.0, 200.0)
+
+
+@pytest.mark.parametrize("counts", [1, 0])
+def test_bursts_that_the_cap_holds_back_are_walked_however_little_they_draw_on_average(
+    card: Gpu, training: Training, counts: int
+) -> None:
+    card.demand_w, card.has_violations = 74.0, counts
+
+    def step() -> None:
+        training.wait(0.002)
+        card.capped_ns += 0.0015e9 * counts
+        card.reasons = 0 if counts else 4
+
+    seen = training.run(step=step)
+    assert {s.limit_w for line in training.lines for s in line.profile} > {250.0}
+    assert UNCAPPED not in seen.reasons
+
+
+@pytest.mark.parametrize(
+    ("changes", "locked"), [({}, True), ({"reasons": 0x20}, False), ({"clock_mhz": 1380.0}, False)]
+)
+def test_a_clock_that_somebody_has_locked_is_said_and_nothing_is_chosen(
+    card: Gpu, nvml: FakeNvml, training: Training, changes: dict[str, Any], locked: bool
+) -> None:
+    card.clock_mhz = 1005.0
+    for name, value in changes.items():
+        setattr(card, name, value)
+    seen = training.run(profile_s=0.1, epochs=8)
+    assert ("the clock stays at 1005 of 1530 MHz under load" in seen.reasons.get(UNCAPPED, "")) is locked
+    assert (nvml.sets == []) is locked
 
 
 def test_somebody_elses_limit_stays(card: Gpu, training: Training) -> None:

@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.power import cpu as rapl
 from airflow_provider_zeus.power.cpu import EstimateDevice, RaplDevice
 from airflow_provider_zeus.power.device import NoneDevice
-from airflow_provider_zeus.power.factory import open_device
+from airflow_provider_zeus.power.factory import HostSettings, open_device
 from airflow_provider_zeus.power.meter import Span, edge
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.polling import Polling
@@ -223,7 +223,7 @@ def test_auto_takes_a_gpu_before_processors_and_processors_before_an_estimate(
     host: Host, nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZEUS_POWERCAP", str(host.folder))
-    assert isinstance(open_device("auto", state_dir=tmp_path, cpu_watts=8.0), RaplDevice)
+    assert isinstance(open_device("auto", state_dir=tmp_path, host=HostSettings(cpu_watts=8.0)), RaplDevice)
     nvml.add()
     assert isinstance(open_device("auto", state_dir=tmp_path), NvmlDevice)
     assert isinstance(open_device("rapl", state_dir=tmp_path), RaplDevice)
@@ -232,13 +232,13 @@ def test_auto_takes_a_gpu_before_processors_and_processors_before_an_estimate(
 
 def test_what_is_not_there_is_said_and_the_next_source_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert isinstance(open_device("auto", state_dir=tmp_path, cpu_watts=8.0), EstimateDevice)
+    assert isinstance(open_device("auto", state_dir=tmp_path, host=HostSettings(cpu_watts=8.0)), EstimateDevice)
     none = open_device("auto", state_dir=tmp_path)
     assert isinstance(none, NoneDevice)
     assert "CUDA_VISIBLE_DEVICES" in none.missing["energy_j"]
     assert "shows no processor's energy" in none.missing["energy_j"]
     with pytest.raises(JobSpecError, match=r"ZeusJob\.device = 'rapl'.*'auto'"):
-        open_device("rapl", state_dir=tmp_path, cpu_watts=8.0)
+        open_device("rapl", state_dir=tmp_path, host=HostSettings(cpu_watts=8.0))
 
 
 def test_a_training_is_measured_by_it(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,7 @@ def test_limits_of_nothing_are_no_max_power(nvml: FakeNvml) -> None:
     assert device.missing["max_power_w"] == "its limits read 0 to 0 W"
 
 
+@pytest.mark.slow
 def test_constant_counters_of_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("ZEUS_POWERCAP", str(tmp_path / "powercap"))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.trial import DeviceInfo
+from airflow_provider_zeus.power import task_meter
 from airflow_provider_zeus.power.cpu import RaplShareDevice, cpu_seconds, descendants, host_seconds
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
@@ -51,6 +52,28 @@ def test_a_gpu_that_the_task_uses_alone_counts_and_an_idle_one_does_not(
     assert seen.energy_j == pytest.approx(5.0, abs=0.5)
     assert seen.gpu_busy == pytest.approx(0.9)
     assert seen.time_s is not None
+
+
+def test_the_processors_beside_a_gpu_are_a_figure_of_their_own(nvml: FakeNvml, tmp_path: Path) -> None:
+    class Processors(Device):
+        drawn_j = 100.0
+
+        def energy_j(self) -> float:
+            self.drawn_j += 2.0
+            return self.drawn_j
+
+    gpu = nvml.add(demand_w=0.0, idle_w=0.0)
+    gpu.counter_mj = gpu.energy_mj = 1e6
+    host = Processors(DeviceInfo(model="cpu", energy_source="rapl_share"))
+    meter = TaskMeter(task_meter._every_gpu(), host, lambda _: None)
+    gpu.processes, gpu.own_pid = 1, os.getpid()
+    for _ in range(2):
+        meter.look()
+        gpu.energy_mj += 5_000.0
+    meter.look()
+    seen = meter.observation()
+    assert (seen.host_j, seen.host_source) == (6.0, "rapl_share")
+    assert (seen.energy_j, seen.energy_source) == (pytest.approx(10.0, abs=0.5), "nvml_counter")
 
 
 def test_a_gpu_that_nobody_of_the_task_touched_counts_nothing(nvml: FakeNvml, opened: Callable[[], TaskMeter]) -> None:
@@ -104,10 +127,13 @@ for _ in sys.stdin:
 """
 
 
+@pytest.mark.parametrize("by_task", [False, True], ids=["another training", "a command of the task"])
 def test_the_holder_of_the_lock_learns_that_it_is_not_alone(
-    nvml: FakeNvml, opened: Callable[[], TaskMeter], tmp_path: Path
+    nvml: FakeNvml, opened: Callable[[], TaskMeter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_task: bool
 ) -> None:
     gpu = nvml.add()
+    if not by_task:
+        monkeypatch.setattr(task_meter, "descendants", lambda pid: {pid})
     command = [sys.executable, "-c", HOLDER, str(tmp_path), gpu.uuid.decode()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as holder:
         asks, answers = holder.stdin, holder.stdout
@@ -124,7 +150,7 @@ def test_the_holder_of_the_lock_learns_that_it_is_not_alone(
         assert checked() == ""
         gpu.processes, gpu.own_pid = 1, os.getpid()
         meter.look()
-        assert "came to share the GPU" in checked()
+        assert ("came to share the GPU" in checked()) is not by_task
         asks.close()
 
 

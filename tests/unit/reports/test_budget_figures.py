@@ -107,7 +107,6 @@ def test_what_the_tab_says() -> None:
     (answer,) = answers(log(7000.0, 2000.0, 3000.0), "10 kJ/day", on_budget="incumbent")
     assert (answer.about, answer.share) == ("10 kJ/day, until 2026-11-26 (UTC)", pytest.approx(1.2))
     spent, forecast = answer.figures
-    assert spent.source.text == forecast.source.text == "simulated"
     assert (spent.figure.text, spent.kind) == ("3.33 Wh (120 %)", "bad")
     assert (forecast.note, forecast.kind) == ("more than the budget", "warn")
     assert answer.note.split(". ") == [
@@ -173,9 +172,11 @@ def test_a_plan_knows_that_nothing_else_is_tried() -> None:
     job = replace(JOB, budget=["1 MWh/day", "10 kJ/day"], on_budget="incumbent")
     now_s = BEGIN_S + 12 * HOUR_S
     assert (
-        "of the budget 10 kJ/day are spent"
+        "of the budget 2.78 Wh/day are spent"
         in budget_spent(lambda last: log(11_000.0), job, Prices(), now_s)["budget_spent"]
     )
+    skips = budget_spent(lambda last: log(11_000.0), replace(job, on_budget="skip"), Prices(), now_s)
+    assert skips["budget_spent"].endswith("(UTC); runs are skipped until then")
     assert budget_spent(lambda last: log(9_000.0), job, Prices(), now_s) == {}
     assert budget_spent(lambda last: log(11_000.0), replace(job, on_budget="warn"), Prices(), now_s) == {}
     assert budget_spent(lambda last: log(11_000.0), job, Prices(), now_s + 24 * HOUR_S) == {}, "a new period"

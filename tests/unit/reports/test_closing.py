@@ -59,16 +59,16 @@ def saved(value: float, low: float, high: float, spent: float = 88.0) -> Saved:
 
 
 def test_all_that_is_known() -> None:
-    # 0.5 x 13.6 kJ + 0.5 x 250 W x 245 s = 37.4 kJ
+    # 0.5 x 3.78 Wh + 0.5 x 250 W x 245 s = 10.4 Wh
     assert closing([trial()], saved(12.0, 2.0, 22.0)) == (
-        "converged after 6 epochs at batch size 64, accuracy 0.86, 13.6 kJ, 245 s, cost 37.4 kJ, "
-        "saved about 12 %, 90 % interval 2 to 20 %"
+        "reached its target after 6 epochs at batch size 64, accuracy 0.86, 3.78 Wh, 4 min 05 s, "
+        "weighted cost 10.4 Wh, saved about 12 %, 90 % interval 2 to 20 %"
     )
 
 
 def test_what_is_not_known_is_left_out() -> None:
     no_energy = trial(energy_j=None, energy_source=None)
-    assert closing([no_energy]) == "converged after 6 epochs at batch size 64, accuracy 0.86, 245 s"
+    assert closing([no_energy]) == "reached its target after 6 epochs at batch size 64, accuracy 0.86, 4 min 05 s"
     died = trial(State.FAILED, epochs=None, energy_j=None, time_s=None, metric=None, energy_source=None)
     assert closing([died]) == "failed at batch size 64"
 
@@ -76,14 +76,14 @@ def test_what_is_not_known_is_left_out() -> None:
 def test_attempts_are_added_and_a_part_is_no_sum() -> None:
     given_up = trial(State.GIVEN_UP, 32, 1)
     both = closing([given_up, trial(attempt=2)])
-    assert "converged after 6 epochs at batch size 64, batch size 32 before it" in both
-    assert "27.2 kJ, 490 s, cost 74.8 kJ" in both
+    assert "reached its target after 6 epochs at batch size 64, batch size 32 before it" in both
+    assert "7.56 Wh, 8 min 10 s, weighted cost 20.8 Wh" in both
     part = closing([trial(State.FAILED, 32, energy_j=None), trial(attempt=2)])
-    assert "kJ" not in part, "the energy and the cost of one attempt are not those of the run"
-    assert "490 s" in part
+    assert "Wh" not in part, "the energy and the cost of one attempt are not those of the run"
+    assert "8 min 10 s" in part
     mixed = closing([trial(State.GIVEN_UP, 32, energy_source="simulated"), trial(attempt=2)])
     assert "13.6" not in mixed
-    assert "27.2 kJ" not in mixed, "figures of two sources are not added"
+    assert "7.56 Wh" not in mixed, "figures of two sources are not added"
     assert "cost" not in mixed
 
 
@@ -96,7 +96,7 @@ def test_simulated_figures_say_so() -> None:
     [
         (saved(12.0, 12.0, 12.0), ", saved 12 % (measured)"),
         (saved(-12.0, -22.0, -2.0), ", lost about 16 %, 90 % interval 2 to 33 %"),
-        (saved(12.0, -8.0, 32.0), ", undecided what it saved: about 12 %, 90 % interval -10 to 27 %"),
+        (saved(12.0, -8.0, 32.0), ", not clear yet what it saved: about 12 %, 90 % interval -10 to 27 %"),
     ],
 )
 def test_a_saving_comes_with_its_interval(found: Saved, text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.job import CHOICE
-from airflow_provider_zeus.model.trial import UNSEEN, Observation, State, Trial
+from airflow_provider_zeus.model.trial import UNCAPPED, UNSEEN, Observation, State, Trial
 from airflow_provider_zeus.reports.job_remarks import RemarkKind, remarks
 from tests.unit.plugin.kit import JOB, trial
 
@@ -151,6 +151,14 @@ def test_a_script_that_reports_no_metric_or_is_not_seen_to_use_its_batch_size() 
     assert "JSON on the last line" in metric.text
     assert "neither has the word" in unseen.text
     assert remarks([*others, silent, replace(last, number=4)]) == [], "the newest that ended counts"
+
+
+def test_a_run_that_no_limit_holds_back_says_so() -> None:
+    *others, last = log(*[A] * 3, epochs=4.0)
+    why = "the cap never binds: the draw is 74 W, the lowest limit 100 W"
+    (remark,) = remarks([*others, replace(last, observation=replace(last.observation, reasons={UNCAPPED: why}))])
+    assert (remark.kind, remark.is_warning) == (RemarkKind.UNCAPPED, False)
+    assert remark.text == f"T{why[1:]}. No power limit is chosen."
 
 
 def test_a_task_without_sizes_beside_one_with_is_named_so_and_climbing_is_no_remark() -> None:

@@ -16,7 +16,7 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, Trial
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME
-from airflow_provider_zeus.reports.levers import BATCH_SIZE, LIMIT, SKIPPING, levers
+from airflow_provider_zeus.reports.levers import BATCH_SIZE, LIMIT, SKIPPING, START, levers
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.savings import Savings, saving
 from tests.strategies import REPRODUCIBLE, jobs_and_logs, profiles
@@ -137,3 +137,19 @@ def test_a_run_that_was_not_needed_saves_its_whole_baseline_by_itself() -> None:
     assert split_up[2].saved.value == pytest.approx(found.energy.saved.value)
     assert split_up[2].saved.value == pytest.approx(10 * 225 * 8, rel=0.2), "epochs of that slice are not known"
     assert (split_up[2].saved.low or 0) < 10 * 225 * 8 < (split_up[2].saved.high or 0)
+
+
+def test_an_earlier_model_is_a_lever_of_its_own_and_the_sum_stays() -> None:
+    world = World(replace(JOB, policy="knowledge_gradient", starts=["cold", "warm"]), NEEDS)
+    for _ in range(4):
+        add(world, 32, 10.0, start="cold")
+    for _ in range(4):
+        add(world, 32, 2.0, start="warm")
+    found = saving(world.log, world.job, rng=random.Random(1), profiles=PROFILES)
+    runs = [step.run for step in found.steps]
+    split_up = levers(runs, found.base, LimitProfiles.of(PROFILES), ENERGY, np.random.default_rng(2))
+    assert [lever.name for lever in split_up] == [BATCH_SIZE, LIMIT, START]
+    size, _, start = (lever.saved.value for lever in split_up)
+    assert start == pytest.approx(4 * 8 * 225 * 8, rel=0.15), "eight epochs at full power in each of four runs"
+    assert size == pytest.approx(0.0, abs=0.05 * (start or 0.0))
+    assert sum(lever.saved.value or 0.0 for lever in split_up) == pytest.approx(found.energy.saved.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -10,7 +9,8 @@ import numpy as np
 import pytest
 
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Phase, ProfileSample, State
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.months import (
     ESTIMATED,
@@ -25,6 +25,7 @@ from airflow_provider_zeus.reports.months import (
     saved_between,
 )
 from airflow_provider_zeus.reports.savings import saving
+from tests.strategies import make_trial
 from tests.unit.optimizer.world import World
 from tests.unit.reports.test_savings import JOB, NEEDS, PROFILE, add
 
@@ -60,22 +61,22 @@ def test_the_savings_of_a_month_are_those_of_its_runs() -> None:
     opened = [BEGIN_S - 5, BEGIN_S + 5, END_S - 5, END_S + 5]
     trials = [replace(t, opened_at=at_s) for t, at_s in zip(world.log, opened, strict=True)]
     data = as_dataset(trials, world.job)
-    found = saved_between(("d", "j"), data, PROFILE, BEGIN_S, END_S)
+    found = saved_between(data, PROFILE, BEGIN_S, END_S)
     assert isinstance(found, SavedDraws)
     assert found.runs == 2
-    whole = saved_between(("d", "j"), data, PROFILE, 0.0, END_S + 10)
+    whole = saved_between(data, PROFILE, 0.0, END_S + 10)
     assert isinstance(whole, SavedDraws)
-    savings = saving(data, world.job, rng=random.Random("d j"), profiles=PROFILE)
+    savings = saving(data, world.job, profiles=PROFILE)
     (total,) = added([whole])
     assert total.energy_j.value == pytest.approx(savings.energy.saved.value)
     assert total.time_s.value == pytest.approx(savings.time.saved.value)
-    assert saved_between(("d", "j"), data, PROFILE, 0.0, 1.0) == "no run that counts has ended"
+    assert saved_between(data, PROFILE, 0.0, 1.0) == "no run that counts has ended"
 
 
 def test_why_a_job_is_not_in_the_sum() -> None:
     world = World(JOB, NEEDS)
     world.log = [replace(t, opened_at=BEGIN_S) for t in [add(world, 64, 4.0, state=State.CONVERGED)]]
-    why = saved_between(("d", "j"), as_dataset(world.log, world.job), PROFILE, BEGIN_S, END_S)
+    why = saved_between(as_dataset(world.log, world.job), PROFILE, BEGIN_S, END_S)
     assert why == "no run of the default batch size 32 has reached the target"
 
 
@@ -112,3 +113,31 @@ def test_money_is_of_energy_and_of_the_time_of_all_devices() -> None:
     (alone,) = added([draws(TIME_ALONE, None, 50.0, 1)])
     assert alone.priced(0.5, 3.0) == Estimate.missing("nothing measures energy there")
     assert alone.priced(0.0, 3.0).value == pytest.approx(150.0, rel=0.02)
+
+
+def test_a_job_without_batch_sizes_saved_by_its_power_limit_or_says_what_would_save() -> None:
+    known = [
+        ProfileSample(batch_size=7, limit_w=w, samples=100, energy_j=j, time_s=s)
+        for w, j, s in ((250, 1e3, 10), (150, 700, 11))
+    ]
+    figures = {"samples": 1000, "step_kind": 7, "power_limit_w": 150.0, "excess_j": 0.0, "excess_s": 0.0}
+    figures |= {
+        "energy_j": 7000.0,
+        "time_s": 110.0,
+        "device_model": "V100",
+        "device_count": 2,
+        "energy_source": "nvml_counter",
+    }
+    for job, tells in ((ZeusJob(eta=0.5), None), (ZeusJob(mode="measure"), 'mode="optimize" tunes the power limit')):
+        trial = make_trial(1, None, State.DONE, job=job, phase=Phase.MEASURED, **figures)  # type: ignore[arg-type]
+        log = as_dataset([replace(trial, opened_at=BEGIN_S)], job)
+        found = saved_between(log, [] if tells else known, BEGIN_S, END_S)
+        if tells:
+            assert tells in str(found)
+            continue
+        assert isinstance(found, SavedDraws)
+        assert (found.kind, found.runs, found.spent) == (MEASURED, 1, (7000.0, 110.0, 220.0))
+        assert found.energy is not None
+        assert found.energy.mean() == pytest.approx(3000.0, rel=0.02)
+        assert found.time.mean() == pytest.approx(-10.0, rel=0.05)
+        assert "no profile tells" in str(saved_between(log, [], BEGIN_S, END_S))

@@ -218,7 +218,7 @@ def test_what_a_dag_file_sets_of_numpy_changes_nothing(ask: str) -> None:
             belief = reduce(learn, log, prior(job))
             return choose(job, belief, device=belief.last_device())
         if ask == "month":
-            return str(saved_between(("d", "j"), as_dataset(log, job), [], 0.0, 1e12))
+            return str(saved_between(as_dataset(log, job), [], 0.0, 1e12))
         if ask == "events":
             return events(log, prices=Prices(), now_s=0.0)
         found = with_log(run, log, lambda *_: [])

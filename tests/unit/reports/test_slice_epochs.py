@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Origin, State, Trial
+from airflow_provider_zeus.model.trial import Origin, State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector, prior
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import CORRELATION
 from airflow_provider_zeus.reports.dataset import as_dataset
@@ -220,8 +220,11 @@ def test_what_a_size_misses_that_never_reached_its_target_is_no_slices_doing() -
     reaches = [(32, 10.0, State.CONVERGED), (64, 9.0, State.CONVERGED)] * 6
     unable = fitted(world_of(*reaches, (16, 40.0, State.EXHAUSTED), *reaches))
     assert not unable.missed[:, :12].any()
-    misses = fitted(world_of(*reaches, (64, 40.0, State.EXHAUSTED), *reaches))
-    assert misses.missed[:, :12].any(), "64 reaches it elsewhere: a slice may lie out of reach"
+    alone = fitted(world_of(*reaches, (64, 40.0, State.EXHAUSTED), *reaches))
+    assert not alone.missed[:, :12].any(), "a slice that no size reached says nothing about the others"
+    world = world_of(*reaches, (64, 40.0, State.EXHAUSTED), (32, 10.0, State.CONVERGED), *reaches)
+    world.log[13] = replace(world.log[13], key=TrialKey(world.log[12].key.ti_id, 2))
+    assert fitted(world).missed[:, :12].any(), "32 reached it there: a slice may lie out of the reach of 64"
 
 
 def test_how_hard_each_slice_was() -> None:

@@ -44,6 +44,7 @@ def priced(signals: dict[str, Any], most_s: float = 60.0, **prices: Any) -> Obse
 
 
 @pytest.mark.parametrize(("hangs", "answers"), [("carbon", "price"), ("price", "carbon")])
+@pytest.mark.slow
 def test_a_signal_that_hangs_costs_the_other_one_nothing(over: threading.Event, hangs: str, answers: str) -> None:
     field = {"price": "price_per_kwh", "carbon": "g_co2e_per_kwh"}
     there = always(0.3, "EUR/kWh" if answers == "price" else "g/kWh")

@@ -221,6 +221,10 @@ def rows(*pairs: tuple[Any, Any]) -> str:
         (rows((0, "0,7391"), (3600, 1)), "entry 1 of 2 is a number of another form"),
         (rows((0, "\u20ac 7391"), (3600, 1)), "entry 1 of 2 is a number of another form"),
         (rows((0, "7391 EUR"), (3600, 1)), "entry 1 of 2 is a number of another form"),
+        (rows((2024, 1), (2025, 7391), (2026, 1)), "less than a minute apart"),
+        (rows((46_027, 1), (46_027 + 1 / 24, 7391), (46_027 + 2 / 24, 1)), "less than a minute apart"),
+        ("", "empty"),
+        ("\r\n", "empty"),
         (rows((7391, 1)), "no step has a length"),
         (rows((0, 1), (31 * 86_400, 7391)), "none of 25 h at most"),
         (rows((0, 1), (0, 7391), (3600, 2), (3600, 3)), "several values for each time"),
@@ -231,6 +235,12 @@ def test_an_answer_that_tells_nothing_is_named_without_a_word_of_it(text: str, n
         parsed(text, LISTS)
     assert named in str(error.value)
     assert SECRET not in str(error.value)
+
+
+def test_steps_may_be_short_where_their_times_are_times() -> None:
+    text = "time,value\n" + "".join(f"2026-01-05T00:00:{s:02d}Z,{s}\n" for s in (0, 20, 40))
+    series = parsed(text, Layout(times="time", values="value", unit="g/kWh"))
+    assert [step.value for step in series.steps] == [0.0, 20.0, 40.0]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ class Service:
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.answer: Any = self.hourly
+        self.is_cut = False  # its answer ends too early
         service = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -45,6 +46,8 @@ class Service:
                 said = service.answer(self.path)
                 status, body = said if isinstance(said, tuple) else (200, said)
                 self.send_response(status)
+                if service.is_cut:
+                    self.send_header("Content-Length", str(2 * len(body)))
                 if status in (301, 302):
                     self.send_header("Location", body)
                 self.end_headers()
@@ -127,7 +130,7 @@ def test_a_key_is_sent_in_its_header_and_never_said(
         (401, "the key is refused"),
         (403, "the key does not cover"),
         (404, "nothing at its address"),
-        (422, "the request is refused"),
+        (422, "its zone, span or path"),
         (429, "too many requests"),
         (503, "the service itself is at fault"),
     ],
@@ -145,6 +148,20 @@ def test_how_a_service_refuses_is_told_apart(
         signal_series("carbon", NOW_S - DAY_S, NOW_S)
     assert "s3cret" not in str(error.value)
     assert "elsewhere" not in str(error.value)
+
+
+@pytest.mark.parametrize("by_proxy", [False, True])
+def test_an_answer_that_was_cut_is_none(service: Service, monkeypatch: pytest.MonkeyPatch, by_proxy: bool) -> None:
+    """Half a CSV file would be a series as well."""
+    define(monkeypatch, "my_signal", url=service.url, times="time", values="value", unit="g/kWh")
+    if by_proxy:
+        monkeypatch.setenv("http_proxy", service.url)
+        monkeypatch.setenv("no_proxy", "")
+    service.answer = lambda path: "time,value\n2026-01-05T00:00Z,1\n2026-01-05T01:00Z,1\n"
+    assert len(signal_series("my_signal", NOW_S - DAY_S, NOW_S).steps) == 2
+    service.is_cut = True
+    with pytest.raises(SignalError, match=r"gave no answer \(IncompleteRead\)"):
+        signal_series("my_signal", NOW_S - DAY_S, NOW_S)
 
 
 def test_what_a_service_stops_telling_is_said_while_what_is_kept_counts(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.errors import BudgetSpentError
 from airflow_provider_zeus.model.budget import Allowance, Budget
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.store.base import AskAnswer
@@ -51,9 +52,37 @@ def test_used_up_nothing_else_is_tried_until_the_period_ends(
     assert answer.budgets[0].share > 1
     assert (len(answer.trial.decision.attempts) > 1) == tries
     said = answer.trial.decision.attempts[-1].why
-    assert ("A budget is used up: 3.06 Wh of the budget 10 kJ/day" in said) == (not tries)
+    assert ("A budget is used up: 3.06 Wh of the budget 2.78 Wh/day" in said) == (not tries)
     clock.t += DAY_S
     assert len(ran(store, 3, clock, 100.0, on_budget=on_budget).trial.decision.attempts) > 1, "a new period"
+
+
+@pytest.mark.parametrize("on_budget", ["skip", "fail"])
+def test_used_up_no_run_begins_until_the_period_ends(store: Store, clock: Clock, on_budget: str) -> None:
+    begun = ran(store, 1, clock, 11_000.0, on_budget=on_budget).trial
+    with pytest.raises(
+        BudgetSpentError, match=r"^3\.06 Wh of the budget 2\.78 Wh/day are spent \(110%\); a new period"
+    ):
+        store.ask(asking(2, clock, on_budget=on_budget))
+    assert [t.number for t in store.trials(begun.job_id)] == [1], "no trial was opened"
+    assert store.ask(asking(2, clock, on_budget="warn")).trial.number == 2, "the job may be changed"
+    again = store.ask(asking(2, clock, on_budget=on_budget))
+    assert (again.trial.number, again.redelivered) == (2, True), "a run that has begun goes on"
+    store.tell(again.trial.key, State.CONVERGED, report(again.trial.batch_size, energy_j=100.0))
+    clock.t += DAY_S
+    assert ran(store, 3, clock, 100.0, on_budget=on_budget).trial.number == 3, "a new period"
+
+
+def test_runs_that_overlap_overspend_by_one_usual_run(opens: Any, clock: Clock) -> None:
+    """While none has ended what one takes is not known, and all begin."""
+    store = overlapping(opens())
+    first = [store.ask(asking(n, clock, on_budget="skip")) for n in (1, 2)]
+    for each in first:
+        store.tell(each.trial.key, State.CONVERGED, report(each.trial.batch_size, energy_j=2000.0))
+    for n in (3, 4, 5):  # 4 kJ are spent; the first leaves room for two more
+        store.ask(asking(n, clock, on_budget="skip"))
+    with pytest.raises(BudgetSpentError, match=r"open runs are expected to take 1\.67 Wh"):
+        store.ask(asking(6, clock, on_budget="skip"))
 
 
 def test_without_budgets_nothing_is_summed(store: Store) -> None:

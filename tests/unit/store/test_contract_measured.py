@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -33,9 +34,23 @@ def test_a_row_has_no_batch_size_and_comes_back_as_it_was(store: Store) -> None:
     assert store.unreadable == []
 
 
-def test_live_settings_and_a_switched_off_provider_change_nothing(store: Store) -> None:
+def test_live_settings_and_a_switched_off_provider_change_no_size_and_eta_weighs_the_limit(
+    store: Store, set_setting: Callable[[str, str], None]
+) -> None:
     asked = store.ask(request(1, job=MEASURED, device=None, pinned_by="[zeus] enabled = measure"))
     assert asked.trial.planned.phase is Phase.MEASURED
+    store.tell(asked.trial.key, State.DONE, report())
+    set_setting("zeus-settings:d.train", '{"pin_batch_size": 32, "pause_exploration": true, "eta": 0.9}')
+    tuned = store.ask(request(2, job=ZeusJob(eta=0.1), device=None)).trial
+    assert (tuned.planned.phase, tuned.batch_size, tuned.job.eta) == (Phase.MEASURED, None, 0.9)
+
+
+def test_a_try_that_was_killed_is_closed_by_the_next_one(store: Store) -> None:
+    store.ask(request(1, job=MEASURED, device=None))
+    again = request(1, ti_id="ti-1-again", job=MEASURED, device=None)
+    store.ask(replace(again, origin=replace(again.origin, try_number=2)))
+    killed, running = store.trials("d.train")
+    assert (killed.state, running.state) == (State.ABANDONED, State.RUNNING)
 
 
 def test_a_job_that_names_sizes_later_knows_its_device_and_nothing_of_sizes(store: Store) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.model.trial import Previous, State, TrialKey
+from airflow_provider_zeus.model.job_checks import Start
+from airflow_provider_zeus.model.trial import Lineage, Previous, State, TrialKey
 from airflow_provider_zeus.store.base import History
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.store import VariableStore
@@ -151,3 +152,61 @@ def test_the_variable_keeps_the_newest_values_alone() -> None:
     store.take_in([History(job_id="d.train", trials=trials)])
     kept = [t.observation.returned for t in store.trials("d.train")]
     assert kept == [None] * (5 - RETURNED) + [f'"{n}"' for n in range(6 - RETURNED, 6)]
+
+
+# ------------------------------------------------------------------ lineage of a job with starts
+STARTS = replace(JOB, policy="knowledge_gradient", starts=["cold", "shrunk", "warm"])
+
+
+def started(
+    store: Store, n: int, start: Start | None = Start.WARM, state: State = C, value: str = '"m"', **origin: Any
+) -> Lineage:
+    """Run ``n``, which takes a start; the earlier model that it was decided with."""
+    asked = store.ask(asking(n, **{"job": STARTS, **origin}))
+    store.tell(asked.trial.key, state, report(32, returned=value, start=start))
+    return asked.trial.lineage
+
+
+def of(n: int, generations: int, age: int, start: Start = Start.WARM) -> Lineage:
+    return Lineage(from_ti_id=f"ti-{n}", from_attempt=1, from_start=start, from_generations=generations, from_age=age)
+
+
+def test_a_row_says_which_model_it_started_from(store: Store) -> None:
+    assert started(store, 1, Start.COLD) == Lineage()
+    assert started(store, 2) == of(1, 0, 1, Start.COLD)
+    assert started(store, 3, Start.SHRUNK) == of(2, 1, 1)
+    assert started(store, 4, Start.COLD) == of(3, 2, 1, Start.SHRUNK)
+    assert started(store, 5) == of(4, 0, 1, Start.COLD)
+    held = [trial.lineage for trial in store.trials("d.train")]
+    assert held[2] == of(2, 1, 1), "it is in the row"
+    assert [trial.generations for trial in store.trials("d.train")] == [0, 1, 2, 0, 1]
+
+
+def test_a_model_grows_older_with_each_run(store: Store) -> None:
+    started(store, 1)
+    for n in (2, 3):
+        assert started(store, n, None, N) == of(1, 1, n - 1)
+    started(store, 4, Start.COLD, State.FAILED)
+    assert started(store, 5) == of(1, 1, 4), "of the run that trained it, not of those that kept it"
+
+
+def test_clears_backfills_and_map_indexes_keep_their_lineage(store: Store) -> None:
+    for n in (1, 2, 3):
+        started(store, n)
+    if not isinstance(store, VariableStore):  # it keeps the newest two values
+        assert started(store, 2, ti_id="ti-2-again", try_number=2) == of(1, 1, 1)
+    assert started(store, 4, run_type="backfill") == Lineage()
+    assert started(store, 5, map_index=1) == Lineage()
+    assert started(store, 6, map_index=1) == of(5, 1, 1)
+    assert started(store, 7) == of(3, 3, 1)
+
+
+def test_where_nothing_was_kept_or_the_version_is_new_there_is_no_lineage(store: Store) -> None:
+    started(store, 1, value="x" * 5000)
+    assert started(store, 2) == Lineage()
+    assert started(store, 3, job=replace(STARTS, job_version="2")) == Lineage()
+
+
+def test_a_job_without_starts_has_no_lineage(store: Store) -> None:
+    started(store, 1, None, job=JOB)
+    assert started(store, 2, None, job=JOB) == Lineage()

@@ -164,6 +164,7 @@ def test_a_task_of_an_airflow_without_listing_says_so(in_task: Start, monkeypatc
 
 
 @lists_in_tasks
+@pytest.mark.slow
 def test_a_test_run_uses_the_store_from_within_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real task under ``dag.test()``: the real supervisor's messages, answers and errors."""
     from datetime import datetime

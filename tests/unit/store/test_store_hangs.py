@@ -60,6 +60,7 @@ def open_transaction(url: str, *, write: bool) -> Iterator[sa.Connection]:
 
 @pytest.mark.parametrize("write", [pytest.param(False, marks=pytest.mark.nightly), True])
 @pytest.mark.usefixtures("soon")
+@pytest.mark.slow
 def test_a_statement_ends_though_the_server_is_stopped(store: SqlStore, url: str, admin_url: str, write: bool) -> None:
     with (
         pytest.raises(StoreError, match="no answer for 1 s") as caught,
@@ -115,6 +116,7 @@ def test_a_new_connection_to_a_stopped_server_ends(store: SqlStore, admin_url: s
 
 
 @pytest.mark.usefixtures("soon")
+@pytest.mark.slow
 def test_a_listener_that_never_answers_is_an_error(url: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -166,6 +168,7 @@ def test_forty_at_once_on_a_server_with_fewer_connections_are_all_served(url: st
     assert sum(len(store.trials(f"job-{n}")) for n in range(8)) == 40
 
 
+@pytest.mark.slow
 def test_no_connection_is_kept_between_two_calls(url: str, store: SqlStore) -> None:
     store.ask(request(1))
     with open_transaction(url, write=False) as connection:

@@ -20,7 +20,8 @@ def url(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize(
     "load",
     [
-        pytest.param(LOADS[0], marks=pytest.mark.slow, id=LOADS[0].name),
+        pytest.param(Load("one job", 1, 64), marks=pytest.mark.slow, id="one job"),
+        pytest.param(LOADS[0], marks=pytest.mark.nightly, id="one job, long"),
         pytest.param(Load("200 jobs", 200, 4), marks=pytest.mark.nightly, id="200 jobs"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import (
     Decision,
@@ -129,7 +130,7 @@ def test_every_figure_of_an_observation_has_a_column() -> None:
 
 
 def test_columns_are_typed_like_the_figures() -> None:
-    types = {float: "DOUBLE", int: "INTEGER", str: "TEXT", bool: "BOOLEAN", tuple[float, ...]: "JSON"}
+    types = {float: "DOUBLE", int: "INTEGER", str: "TEXT", Start: "TEXT", bool: "BOOLEAN", tuple[float, ...]: "JSON"}
     hints = get_type_hints(Observation)
     for field in fields(Observation):
         column = table.c[field.name]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from dataclasses import replace
 
 import pytest
 
 from airflow_provider_zeus.errors import DamagedLogError, StoreError
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.optimizer import policy
 from airflow_provider_zeus.store.base import History, Report
@@ -37,6 +39,21 @@ def test_a_question_is_refused_where_recurrences_could_overlap(port: DictPort, o
     with pytest.raises(StoreError, match=r"max_active_tis_per_dag=1.* or let Connection 'mine' name a PostgreSQL"):
         VariableStore(port, conn_id="mine", overlap_possible=overlap).ask(request(1))
     assert port.data == {}
+
+
+def test_measured_tasks_may_overlap_and_no_row_is_lost(
+    port: DictPort, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run writes what it had read before the end was written, as Variables have no lock."""
+    store = VariableStore(port, overlap_possible=True, now=clock)
+    asked = [store.ask(request(n, job=ZeusJob(mode="measure"), device=None)).trial for n in (1, 2)]
+    assert [trial.number for trial in asked] == [1, 2]
+    before = port.data[LOG]
+    monkeypatch.setattr(time, "sleep", lambda _: port.data.update({LOG: before}))
+    store.tell(asked[0].key, State.DONE, report())
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    store.tell(asked[1].key, State.DONE, report())
+    assert [t.state for t in store.trials("d.train")] == [State.DONE, State.DONE]
 
 
 def test_a_question_is_refused_while_another_task_instance_runs(store: VariableStore, port: DictPort) -> None:
@@ -121,6 +138,7 @@ def test_the_newest_500_trials_are_kept_and_forgetting_is_said_once(
     assert (asked.trial.number, asked.trial.asked_after_seq) == (9, 8)
 
 
+@pytest.mark.slow
 def test_a_full_log_stays_below_a_megabyte(store: VariableStore, port: DictPort) -> None:
     assert tables.KEPT_TRIALS == 500
     first = replace(FULL, told_seq=1, observation=replace(FULL.observation, epoch_metrics=(0.001,) * 100))

@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import (
     Decision,
+    Lineage,
     Observation,
     Origin,
     Phase,
@@ -47,7 +49,7 @@ EXPLORE = PlannedAttempt(
     bound_samples_per_epoch=1000.0,
     round=1,
 )
-INCUMBENT = PlannedAttempt(batch_size=32, phase=Phase.INCUMBENT, why="The best known.")
+INCUMBENT = PlannedAttempt(batch_size=32, phase=Phase.INCUMBENT, why="The best known.", start=Start.WARM)
 STAND_IN = PlannedAttempt(batch_size=16, phase=Phase.FALLBACK, why="Fits.")
 SAMPLES = (
     ProfileSample.mark(64),
@@ -77,9 +79,13 @@ SEEN = Observation(
     gpu_energy_j=(400.5, 412.0),
     limit_found_w=250.0,
     learning_rate=0.001,
+    start=Start.SHRUNK,
+    served=0.78,
     start_id="5ta47",
     step_kind=77,
     gpu_busy=0.5,
+    host_j=91.5,
+    host_source="rapl",
     epoch_metrics=(0.5, -0.5, 0.81),
     out_of_memory=True,
     reasons={"target_value": "the job has none"},
@@ -101,6 +107,7 @@ FULL = Trial(
     lease_s=90.0,
     closed_at=1050.25,
     observation=SEEN,
+    lineage=Lineage(from_ti_id="ti-6", from_attempt=1, from_start=Start.COLD, from_generations=0, from_age=2),
 )
 SMALL = Trial(
     job_id="d.train",

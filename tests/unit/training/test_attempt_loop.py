@@ -173,7 +173,7 @@ def test_a_signal_swallowed_inside_the_loop_is_raised_again_and_its_traceback_do
         for _ in run.epochs():
             for _ in range(5000):
                 swallow(run)
-            depth, trace = 0, run._progress.live.interrupt.__traceback__
+            depth, trace = 0, run.progress.live.interrupt.__traceback__
             while trace is not None:
                 depth, trace = depth + 1, trace.tb_next
             depths.append(depth)

@@ -110,6 +110,7 @@ def test_a_training_costs_little_more_than_the_same_one_at_the_optimum() -> None
     assert long.cost == pytest.approx(found.regret, abs=0.01)
 
 
+@pytest.mark.slow
 def test_the_report_says_what_is_met_and_the_exit_status_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

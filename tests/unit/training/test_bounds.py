@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import Observation, PlannedAttempt, ProfileSample, State
-from airflow_provider_zeus.training.attempt_checks import Bound
+from airflow_provider_zeus.training.attempt_checks import bound_passed
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop, steps
 
@@ -163,11 +164,11 @@ def test_on_time_alone_bounds_are_seconds(kit: Kit) -> None:
 
 
 def test_bounds_that_cannot_be_compared_stop_nothing() -> None:
-    bound = Bound(explore(1024, bound_cost=1.0, max_epoch_cost=1.0), WEIGHTS)
-    assert bound.passed(Observation(epochs=3.0, time_s=9.0), epoch_cost=None, at_end_of_epoch=True) is None
-    assert bound.passed(Observation(), epoch_cost=None, at_end_of_epoch=False) is None
-    assert bound.passed(Observation(), epoch_cost=2.0, at_end_of_epoch=False) is not None
-    assert bound.passed(Observation(energy_j=2.0, time_s=2.0), epoch_cost=None, at_end_of_epoch=False) is not None
+    passed = partial(bound_passed, explore(1024, bound_cost=1.0, max_epoch_cost=1.0), WEIGHTS)
+    assert passed(Observation(epochs=3.0, time_s=9.0), epoch_cost=None, at_end_of_epoch=True) is None
+    assert passed(Observation(), epoch_cost=None, at_end_of_epoch=False) is None
+    assert passed(Observation(), epoch_cost=2.0, at_end_of_epoch=False) is not None
+    assert passed(Observation(energy_j=2.0, time_s=2.0), epoch_cost=None, at_end_of_epoch=False) is not None
 
 
 def test_steps_alone_cannot_tell_a_part_of_the_first_epoch(kit: Kit) -> None:

@@ -189,7 +189,7 @@ def test_every_kind_of_data_is_counted_as_it_is(kit: Kit, kind: str) -> None:
             seen = []
             for batch in loader:
                 seen.append(length(batch))
-                expected.append(run._progress.live._meter.samples_per_epoch)
+                expected.append(run.progress.live._meter.samples_per_epoch)
             assert seen == sizes
             run.report(acc=float(epoch == 2))
 
@@ -200,21 +200,41 @@ def test_every_kind_of_data_is_counted_as_it_is(kit: Kit, kind: str) -> None:
     assert sum(len(sizes) for _ in range(3)) == len(expected)
 
 
-def test_a_stream_of_batches_that_is_batched_again_is_said_once(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("count", [256, 20])
+def test_a_stream_of_batches_that_is_batched_again_is_said_once(
+    kit: Kit, caplog: pytest.LogCaptureFixture, count: int
+) -> None:
     class Short(IterableDataset):
         def __iter__(self) -> Iterator[Any]:
-            return ([torch.zeros(256, 4), torch.zeros(256)] for _ in range(256))
+            return ([torch.zeros(256, 4), torch.zeros(256)] for _ in range(count))
 
     def train(run: ZeusRun) -> None:
         for epoch in run.epochs():
             for x, _ in run.data_loader(Short()):
-                assert x.shape == (256, 256, 4)
+                assert x.shape == (count, 256, 4)
             for _ in run.data_loader(Tensors(torch.zeros(256, 256), torch.zeros(256))):  # as images of one row: right
                 pass
             run.report(acc=float(epoch == 1))
 
     kit.run().train(train)
     assert caplog.text.count("run.data_loader(data, batch_size=None)") == 1
+
+
+def test_a_loader_that_can_be_indexed_is_a_loader(kit: Kit) -> None:
+    class Sequence(Sized):
+        """As Keras's: it gives its batches by their numbers."""
+
+        def __getitem__(self, index: int) -> Any:
+            return next(iter(self))
+
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            for _ in run.data_loader(Sequence(256)):
+                pass
+            run.report(acc=float(epoch == 1))
+
+    kit.run().train(train)
+    assert kit.last().samples == 2 * N
 
 
 @pytest.mark.parametrize("of", [lambda: iter(Foreign(256)), lambda: (batch for batch in Foreign(256))])
@@ -253,7 +273,7 @@ def test_an_endless_loop_keeps_its_last_batch_in_each_epoch(kit: Kit) -> None:
                     next(batches)
                 optimizer.step()
             run.report(acc=float(epoch == 2))
-            done.append(run._progress.live._meter.samples)
+            done.append(run.progress.live._meter.samples)
 
     kit.run().train(train)
     assert done == [5 * 256, 10 * 256, 15 * 256]
@@ -267,7 +287,7 @@ def test_two_loaders_side_by_side_count_once(kit: Kit, first: int, second: int, 
     def train(run: ZeusRun) -> None:
         for epoch in run.epochs():
             for _ in zip(run.data_loader(range(first)), run.data_loader(range(second)), strict=False):
-                announced.append(run._progress.live._meter.samples_per_epoch)
+                announced.append(run.progress.live._meter.samples_per_epoch)
             run.report(acc=float(epoch == 1))
 
     kit.run().train(train)
@@ -293,7 +313,7 @@ def test_one_loader_that_cannot_tell_its_size_leaves_the_first_epochs_unknown(ki
         for epoch in run.epochs():
             for data in (Numbers(), Stream(), Numbers()):
                 for _ in run.data_loader(data):
-                    sizes.append(run._progress.live._meter.samples_per_epoch)
+                    sizes.append(run.progress.live._meter.samples_per_epoch)
             run.report(acc=float(epoch == 1))
 
     kit.run().train(train)
@@ -328,7 +348,7 @@ def test_a_look_at_the_first_batch_before_the_loop_is_neither_an_epoch_nor_a_ste
         for epoch in run.epochs():
             for _ in loader:
                 done.append(epoch)
-                announced.append(run._progress.live._meter.samples_per_epoch)
+                announced.append(run.progress.live._meter.samples_per_epoch)
             run.report(acc=float(epoch == 1))
         return done
 
@@ -384,7 +404,7 @@ def test_a_pass_that_is_over_stays_over_and_one_that_was_given_up_raises_again(k
             newer = iter(run.data_loader(Numbers()))
             next(newer)
             assert list(batches) == []
-            assert run._progress.live._meter.training  # the newer pass goes on
+            assert run.progress.live._meter.training  # the newer pass goes on
             endless = iter(run.data_loader(range(100 * SAMPLES), batch_sampler=_Same(run.batch_size)))
             for _ in range(3):
                 with contextlib.suppress(AttemptOver):
@@ -471,7 +491,7 @@ def test_a_training_that_waits_for_its_data_is_told_so_once(
             run.report(acc=float(epoch == 6))
 
     kit.run().train(train)
-    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING" and "for data" in r.getMessage()]
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING" and "for batches" in r.getMessage()]
     assert len(warnings) == warned
     assert all("50 %" in w and "num_workers" in w for w in warnings)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,7 +36,13 @@ def never_reports(run: ZeusRun) -> None:
         steps(run)
 
 
-def test_errors_name_field_value_and_remedy(kit: Kit) -> None:
+def test_errors_name_field_value_and_remedy(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    for framework in (
+        "transformers.trainer",
+        "lightning.pytorch",
+        "pytorch_lightning",
+    ):
+        monkeypatch.delitem(sys.modules, framework, raising=False)
     ranks = Ranks(0, 2, 0, 2)
     calls: list[Callable[[], object]] = [
         lambda: plan_of({}),

@@ -149,7 +149,7 @@ def test_a_child_that_only_saves_is_told_nothing(kit: Kit, caplog: pytest.LogCap
 
     run = kit.run()
     assert run.train(train) == 256
-    assert not run._progress.child_trained
+    assert not run.progress.child_trained
 
 
 def test_a_run_that_is_handed_to_a_spawned_process_is_refused_with_the_remedy(kit: Kit) -> None:

@@ -73,7 +73,7 @@ def test_what_a_failing_sink_did_not_take_comes_later_in_order_and_once(kit: Kit
         for epoch in run.epochs():
             steps(run)
             if epoch % 2:
-                run._progress.beat()
+                run.progress.beat()
             run.report(acc=float(run.attempt == 2 and epoch == 5))
         return run.batch_size
 
@@ -85,7 +85,7 @@ def test_what_a_failing_sink_did_not_take_comes_later_in_order_and_once(kit: Kit
         run = kit.run(*attempts, heartbeat_s=1000.0, sink=target, max_epochs=60)
         assert run.train(train) == 256
     sink.every = 1
-    run._progress._sender.send("final")  # one more line, and the last ones that wait go before it
+    run.progress._sender.send("final")  # one more line, and the last ones that wait go before it
     taken = sink.taken[:-1]
     assert news(taken) == news(kit.lines)
     assert len(news(taken)[0]) > 7
@@ -115,7 +115,7 @@ def test_beats_and_the_training_never_lose_or_repeat_a_point(kit: Kit) -> None:
 
     def hammer() -> None:
         while not stop.is_set():
-            run._progress.beat()
+            run.progress.beat()
 
     threads = [threading.Thread(target=hammer) for _ in range(2)]
     for thread in threads:

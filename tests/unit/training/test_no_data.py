@@ -88,7 +88,7 @@ def test_an_empty_pass_before_the_first_epoch_is_no_empty_slice(kit: Kit) -> Non
     assert [e.state for e in kit.ends()] == [State.CONVERGED]
 
 
-@pytest.mark.parametrize("metric", [1.0, 0.0])
+@pytest.mark.parametrize("metric", [1.0, 0.0, math.nan])
 def test_a_run_without_a_step_where_earlier_runs_made_some_teaches_nothing(kit: Kit, metric: float) -> None:
     """A loop of ``run.step()`` over an empty slice: no loader says that it was empty."""
 

@@ -88,7 +88,7 @@ def test_power_points_that_nothing_sends_stay_few(kit: Kit) -> None:
         for _ in run.epochs():
             for _ in range(12):
                 steps(run, 100 * SAMPLES)
-                waiting.append(len(run._progress.live._meter.points))
+                waiting.append(len(run.progress.live._meter.points))
             run.report(acc=1.0)
 
     waiting: list[int] = []

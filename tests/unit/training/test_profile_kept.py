@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.trial import ProfileSample, since_mark, summed
+from airflow_provider_zeus.model.trial import DATA_WAIT, ProfileSample, since_mark, summed
 from airflow_provider_zeus.power.meter import Reading
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.training.profiling.measurement_windows import DriftDetector, MeasurementWindows
@@ -90,7 +90,7 @@ def test_a_change_in_the_middle_is_seen_and_validation_is_none(kit: Kit, known: 
             steps(run)
             for _ in range(100):
                 SimulatedGpu.on_step(gpu, 2048)  # validation, which draws twice as much
-            marks.append([s.is_mark for s in run._progress.live.measured].count(True))
+            marks.append([s.is_mark for s in run.progress.live.measured].count(True))
             run.report(acc=float(epoch == 39))
 
     kit.run(incumbent(1024), on=gpu, profile=known, max_epochs=60).train(train)
@@ -248,7 +248,7 @@ def test_observe_says_what_the_optimum_would_have_saved(kit: Kit, caplog: pytest
     assert "would have saved" not in caplog.text
 
 
-def test_a_saving_that_the_noise_of_the_profile_hides_is_undecided(kit: Kit) -> None:
+def test_a_saving_that_the_noise_of_the_profile_hides_is_not_clear_yet(kit: Kit) -> None:
     """Two limits whose J per sample differ by less than the scatter of their pieces."""
     noisy = {200.0: (0.97, 1.05, 0.96, 1.04), 250.0: (1.0, 1.06, 0.97, 1.03)}
     profiler = Profiler([250.0, 200.0], (), batch_size=64, weights=Weights(1.0, 250.0), min_s=1.0, min_steps=1)
@@ -264,7 +264,7 @@ def test_a_saving_that_the_noise_of_the_profile_hides_is_undecided(kit: Kit) -> 
     missed = saving.notes(1000)
     assert missed["optimum_w"] == 200.0
     assert missed["optimum_saves_energy_low"] < 0 < missed["optimum_saves_energy"] < missed["optimum_saves_energy_high"]
-    assert "undecided" in saving.text(1000)
+    assert "not clear yet" in saving.text(1000)
 
 
 @pytest.mark.parametrize(
@@ -293,12 +293,14 @@ def test_the_share_of_waiting_is_said_at_the_end(kit: Kit, caplog: pytest.LogCap
 
     def train(run: ZeusRun) -> None:
         for epoch in run.epochs():
-            run.end_pass(0.2, 1.0)
+            run.progress.present.end_pass(0.2, 1.0)
             run.report(acc=float(epoch == 1))
 
     kit.run().train(train)
-    assert caplog.text.count("20 % of") == 1
-    assert kit.ends()[-1].notes["data_wait"] == pytest.approx(0.2)
+    assert caplog.text.count("20 % of the training time") == 1
+    end = kit.ends()[-1]
+    assert (end.notes["data_wait"], end.notes["data_wait_s"]) == (pytest.approx(0.2), pytest.approx(0.4))
+    assert "is spent waiting for batches. Try " in end.observation.reasons[DATA_WAIT]
 
 
 def test_notes_that_are_no_figures_make_no_line() -> None:
@@ -318,7 +320,7 @@ for epoch in run.epochs():
     while True:
         run.step(1024)
         if run.device.now_s() > 17.0:
-            run._progress.beat()
+            run.progress.beat()
             print("now", flush=True)
             sys.stdin.read()
 """

@@ -105,7 +105,7 @@ def test_what_a_run_could_not_finish_the_next_one_does(kit: Kit) -> None:
     in_all = {s.limit_w: s.time_s for s in summed((*first, *again))}
     assert again[0].limit_w == 100.0
     assert 5.0 <= in_all[150.0] < 6.0
-    assert run._progress.profile[len(first)].limit_w == 150.0, "the window goes on"
+    assert run.progress.profile[len(first)].limit_w == 150.0, "the window goes on"
 
     kit.lines.clear()
     kit.run(incumbent(1024), profile=(*first, *again)).train(limits_in_force, seen, 1)

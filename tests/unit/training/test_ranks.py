@@ -191,7 +191,7 @@ class TestAgreement:
         attempts = (explore(1024, bound_epochs=2.0), incumbent(256))
         assert together.train(reach(4), *attempts) == [(256, 128, [0, 1, 2, 3])] * 2
         assert together.ends() == [(1024, State.GIVEN_UP), (256, State.CONVERGED)]
-        assert [run._progress.killed for run in together.runs.values()] == [None, None]
+        assert [run.progress.killed for run in together.runs.values()] == [None, None]
 
     @pytest.mark.parametrize("bound", [{"bound_cost": 15_000.0}, {"max_epoch_cost": 1.0}])
     def test_bounds_in_cost_hold_at_ends_of_epochs(self, together: Together, bound: dict[str, float]) -> None:
@@ -261,8 +261,8 @@ class TestAgreement:
         together.train(reach(3))
         assert [line.kind for line in together.written[0]] == ["start", "attempt", "end", "final"]
         assert together.runs[1].device.info.energy_source is None
-        assert together.runs[1].limits is None
-        assert together.runs[0].limits is not None
+        assert together.runs[1].progress.limits is None
+        assert together.runs[0].progress.limits is not None
         assert together.kit.gpu.limit_w() == 250.0
 
     def test_the_loop_alone(self, together: Together, kit: Kit) -> None:
@@ -338,7 +338,7 @@ class TestSums:
 
     def test_across_hosts_no_limit_is_set(self, together: Together, caplog: pytest.LogCaptureFixture) -> None:
         together.train(reach(2), local_size=1)
-        assert [run.limits for run in together.runs.values()] == [None, None]
+        assert [run.progress.limits for run in together.runs.values()] == [None, None]
         assert "on 2 hosts" in caplog.text
         seen = together.last()
         assert (seen.device_count, seen.max_power_w, seen.excess_j) == (2, 500.0, 0.0)
@@ -422,7 +422,7 @@ class TestMistakes:
             share(run)
             run.report(acc=0.5)
             if run.ranks.rank == 1:
-                run._progress.present.reported_names.clear()  # as after another epoch of its own
+                run.progress.present.names.clear()  # as after another epoch of its own
                 steps(run)
                 run.report(acc=0.5)
             next(epochs)

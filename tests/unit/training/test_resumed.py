@@ -8,7 +8,8 @@ import pytest
 
 from airflow_provider_zeus.errors import ReportError
 from airflow_provider_zeus.model.cost import Rates
-from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.model.trial import Observation, State, TrialKey
+from airflow_provider_zeus.training.checkpoint import Checkpoint, Checkpoints
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, explore, incumbent, loop, steps
 
@@ -71,3 +72,34 @@ def test_a_target_reached_at_once_after_a_long_attempt_is_warned_about(
     run = kit.run(explore(1024, bound_epochs=4.0), incumbent(256))
     run.train(lambda run: loop(run, epochs=99 if run.attempt == 1 else first))
     assert too_good(caplog) is said
+
+
+def test_only_an_attempt_of_its_size_or_the_last_one_gets_the_checkpoint_of_an_earlier_try(kit: Kit) -> None:
+    held = Checkpoint(path="/c", epochs=3, batch_size=256, key=TrialKey("ti-0"), observation=Observation())
+    seen: list[tuple[int, bool]] = []
+
+    def train(run: ZeusRun) -> int:
+        seen.append((run.batch_size, run.checkpoint is not None))
+        return loop(run, epochs=2 if run.attempt == 2 else 99)
+
+    run = kit.run(explore(1024), incumbent(256))
+    run.checkpoints = Checkpoints(held)
+    assert run.train(train) == 256
+    assert seen == [(1024, False), (256, True)]
+
+
+def test_a_checkpoint_that_cannot_be_kept_fails_no_training(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    def full(checkpoint: Checkpoint) -> None:
+        raise ConnectionError("the api-server is gone")
+
+    def train(run: ZeusRun) -> str:
+        for epoch in run.epochs():
+            steps(run)
+            run.report(acc=0.95)
+            run.checkpointed("/c", epochs=epoch + 1)
+        return "kept"
+
+    run = kit.run()
+    run.checkpoints = Checkpoints(keep=full)
+    assert run.train(train) == "kept"
+    assert "keep where the checkpoint lies" in caplog.text

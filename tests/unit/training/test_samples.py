@@ -115,7 +115,7 @@ def test_the_share_of_each_process_that_accelerate_makes_counts(kit: Kit, split:
         whole = BatchSampler(range(600), run.batch_size if split else run.local_batch_size, drop_last=False)
         mine = parts.BatchSamplerShard(whole, 2, rank, split_batches=split, even_batches=even)
         told: list[int] = []
-        run.step = told.append  # type: ignore[method-assign, assignment]
+        run.progress.step = told.append  # type: ignore[method-assign, assignment]
         sizes = [len(batch) for batch in run.data_loader(parts.DataLoaderShard(range(600), batch_sampler=mine))]
         assert told == sizes
         assert sizes[0] == 128

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Observation, Phase, PlannedAttempt, ProfileSample, summed
-from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
+from airflow_provider_zeus.model.trial import UNCAPPED, Observation, Phase, PlannedAttempt, ProfileSample, summed
+from airflow_provider_zeus.power.limits import guardian_client, helpers
+from airflow_provider_zeus.power.limits.gpu_lock import GpuLock, held_here
+from airflow_provider_zeus.power.nvml import gpu as nvml_gpu
+from airflow_provider_zeus.power.nvml import library, visible
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.training import step_tuner
+from airflow_provider_zeus.training.leading import LEAD_STEPS, of_all, step_kind
+from airflow_provider_zeus.training.protocol.environment import PLAN, RESULT
+from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
-from airflow_provider_zeus.training.step_handle import StepHandle
-from airflow_provider_zeus.training.step_tuner import StepTuner, step_kind
+from airflow_provider_zeus.training.run import ZeusRun
+from airflow_provider_zeus.training.step_handle import ScriptHandle, StepHandle
+from airflow_provider_zeus.training.step_tuner import StepTuner
 from tests.fake_nvml import FakeNvml
+from tests.unit.power.conftest import ROOT, wait_for
 
 torch = pytest.importorskip("torch")
 
@@ -77,7 +89,7 @@ def test_plain_torch_is_profiled_and_trains_on_at_the_best_limit(
     assert gpu.limit_w() == 100.0, "it draws least energy"
     seen = tuner.observed(Observation(energy_j=1.0, time_s=1.0, samples=None))
     assert seen.step_kind == step_kind(optimizer)
-    assert seen.samples == 600 - step_tuner.LEAD_STEPS
+    assert seen.samples == 600 - LEAD_STEPS
     assert (seen.limit_found_w, seen.power_limit_w) == (250.0, 100.0)
     assert seen.excess_j is not None
     assert seen.excess_j > 0
@@ -99,12 +111,12 @@ def test_the_next_run_takes_the_profile_and_another_model_is_profiled_anew(
     first.close()
 
     second, (_, step) = tuned(plan(profile)), training()
-    for _ in range(step_tuner.LEAD_STEPS + 1):
+    for _ in range(LEAD_STEPS + 1):
         step()
     assert gpu.limit_w() == 100.0
     assert not second.take_unsent()
     _, other = training(width=8)
-    for _ in range(step_tuner.LEAD_STEPS):
+    for _ in range(LEAD_STEPS):
         other()
     assert gpu.limit_w() == 250.0, "another model: its profile begins at the highest limit"
     second.stop()
@@ -117,7 +129,7 @@ def test_the_optimizer_that_steps_most_leads(tuned: Callable[..., StepTuner]) ->
         if i % 5 == 0:
             generator()
     seen = tuner.observed(Observation())
-    assert (seen.step_kind, seen.samples) == (step_kind(often), 60 - step_tuner.LEAD_STEPS)
+    assert (seen.step_kind, seen.samples) == (step_kind(often), 60 - LEAD_STEPS)
 
 
 def test_accumulated_gradients_count_as_the_step_that_they_end_in(tuned: Callable[..., StepTuner]) -> None:
@@ -128,7 +140,7 @@ def test_accumulated_gradients_count_as_the_step_that_they_end_in(tuned: Callabl
         if i % 4 == 3:
             optimizer.step()
             optimizer.zero_grad()
-    assert tuner.observed(Observation()).samples == 20 - step_tuner.LEAD_STEPS
+    assert tuner.observed(Observation()).samples == 20 - LEAD_STEPS
 
 
 def test_a_window_that_a_pause_breaks_is_dropped(tuned: Callable[..., StepTuner], gpu: SimulatedGpu) -> None:
@@ -153,13 +165,28 @@ def test_a_window_that_a_pause_breaks_is_dropped(tuned: Callable[..., StepTuner]
 def test_where_limits_cannot_be_told_apart_none_is_chosen(
     tuned: Callable[..., StepTuner], gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    monkeypatch.setattr(step_tuner, "SIMULATED_SAMPLES", 32)  # a load that draws less than any limit
+    monkeypatch.setattr(step_tuner, "SIMULATED_SAMPLES", 512)
     caplog.set_level("INFO")
-    _, (_, step) = tuned(plan(eta=0.5, profile_s=5.0)), training()
+    equal = 0.35  # eta at which both limits cost the same
+    _, (_, step) = tuned(plan(eta=equal, profile_s=5.0, power_limits_w=[250.0, 180.0])), training()
     for _ in range(2500):
         step()
     assert gpu.limit_w() == 250.0
     assert "none is chosen" in caplog.text
+
+
+def test_where_no_limit_binds_the_walk_ends_with_its_first_window(
+    tuned: Callable[..., StepTuner], gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr(step_tuner, "SIMULATED_SAMPLES", 32)  # a load that draws less than any limit
+    caplog.set_level("INFO")
+    tuner, (_, step) = tuned(plan(eta=0.5, profile_s=5.0)), training()
+    for _ in range(2500):
+        step()
+    assert gpu.limit_w() == 250.0
+    assert "No power limit is chosen" in caplog.text
+    assert "the lowest limit 100 W" in tuner.observed(Observation()).reasons[UNCAPPED]
+    assert {sample.limit_w for sample in kept(tuner)} == {250.0}
 
 
 @pytest.mark.parametrize(("mode", "limit_w"), [("observe", 250.0), ("measure", 250.0)])
@@ -191,14 +218,16 @@ def test_what_fails_in_here_fails_no_training(
     for _ in range(40):
         step()
 
-    def broken() -> float:
+    def broken(samples: int) -> None:
         raise RuntimeError("the device fell off the bus")
 
-    monkeypatch.setattr(gpu, "now_s", broken)
+    monkeypatch.setattr(gpu, "on_step", broken)
     for _ in range(10):
         step()
     assert tuner.said
     assert caplog.text.count("tunes no power limit from here on") == 1
+    seen = tuner.observed(Observation())
+    assert (seen.samples, seen.step_kind) == (None, None), "the steps from there on are not known"
 
 
 def test_steps_of_another_framework_are_told_by_the_handle(tuned: Callable[..., StepTuner], gpu: SimulatedGpu) -> None:
@@ -268,16 +297,39 @@ def test_folds_of_one_model_go_on_and_each_model_keeps_its_profile_and_steps(
     assert tuner.observed(Observation()).excess_j == seen.excess_j
 
 
+def test_a_beat_at_any_moment_of_a_change_counts_a_model_once(tuned: Callable[..., StepTuner]) -> None:
+    tuner, (_, step), (_, other) = tuned(), training(), training(width=16)
+    seen: list[int | None] = []
+
+    def beat(frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code.co_name != "_begin":
+            return None
+        beats = Thread(target=lambda: seen.append(tuner.observed(Observation()).samples))
+        beats.start()
+        beats.join(0.05)  # it may wait until the change is over
+        return beat
+
+    for _ in range(LEAD_STEPS + 32):
+        step()
+    before = sys.gettrace()
+    sys.settrace(beat)
+    for _ in range(LEAD_STEPS):
+        other()
+    sys.settrace(before)
+    wait_for(lambda: len(seen) > 5, 10.0)
+    assert set(seen) == {32}
+
+
 def test_optimizers_that_take_turns_in_phases_get_one_leader(tuned: Callable[..., StepTuner]) -> None:
     tuner, (critic, step_critic), (_, step_generator) = tuned(), training(width=16), training()
     for _ in range(60):
         for step in (step_critic, step_generator):
-            for _ in range(step_tuner.LEAD_STEPS + 2):
+            for _ in range(LEAD_STEPS + 2):
                 step()
     seen = tuner.observed(Observation())
     assert seen.step_kind == step_kind(critic)
     assert seen.samples is not None
-    assert seen.samples > 50 * step_tuner.LEAD_STEPS
+    assert seen.samples > 50 * LEAD_STEPS
 
 
 def test_a_compiled_step_trains_as_without_us(tuned: Callable[..., StepTuner]) -> None:
@@ -286,10 +338,174 @@ def test_a_compiled_step_trains_as_without_us(tuned: Callable[..., StepTuner]) -
     for _ in range(30):
         step()
     assert not tuner.said
-    assert tuner.observed(Observation()).samples == 30 - step_tuner.LEAD_STEPS
+    assert tuner.observed(Observation()).samples == 30 - LEAD_STEPS
 
 
 def test_where_no_step_is_seen_that_is_said(tuned: Callable[..., StepTuner], caplog: Any) -> None:
     caplog.set_level("INFO")
     tuned().stop()
     assert "tuned no power limit" in caplog.text
+
+
+@pytest.mark.parametrize("when", ["as it begins", "in a window"])
+def test_a_driver_that_hangs_in_a_step_holds_no_training(
+    plan_of_gpu: Plan, nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any, when: str
+) -> None:
+    answered, asked, hangs = Event(), library.ask, Event()
+
+    def silent(function: str, *arguments: Any) -> Any:
+        if hangs.is_set():
+            answered.wait()
+        return asked(function, *arguments)
+
+    for module in (nvml_gpu, visible):
+        monkeypatch.setattr(module, "ask", silent)
+    monkeypatch.setattr(step_tuner, "READ_S", 0.1)
+    monkeypatch.setattr(step_tuner, "OPEN_S", 0.1)
+    monkeypatch.setattr(step_tuner, "SET_S", 0.1)
+    tuner, (_, step) = StepTuner(plan_of_gpu, str(tmp_path)), training()
+    if when == "in a window":
+        for _ in range(LEAD_STEPS):
+            step()
+        assert not tuner.said
+    hangs.set()
+    try:
+        while not tuner.said:  # it trains on, whatever the driver does
+            step()
+        step()
+        assert caplog.text.count("tunes no power limit from here on (TimeoutError)") == 1
+        assert tuner.observed(Observation()).samples is None, "its steps are not known"
+    finally:
+        answered.set()
+        tuner.stop()
+        tuner.close()
+    wait_for(lambda: not held_here(), 60.0)  # the thread that waited for the driver gives the lock back, too
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from airflow_provider_zeus.training.protocol.plan import Plan
+from airflow_provider_zeus.training.step_tuner import StepTuner
+tuner = StepTuner(Plan.read(Path(sys.argv[1])), sys.argv[2])
+while True:
+    tuner.step()
+"""
+
+
+def test_a_training_that_is_killed_gives_the_limit_back(plan_of_gpu: Plan, nvml: FakeNvml, tmp_path: Path) -> None:
+    (tmp_path / "plan").write_text(plan_of_gpu.to_json())
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "plan"), str(tmp_path)]
+    training = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        wait_for(lambda: nvml.gpu(0).limit_w < 250.0, 60.0)
+    finally:
+        training.kill()
+        training.wait()
+    wait_for(lambda: nvml.gpu(0).limit_w == 250.0, 60.0)
+    wait_for(lambda: not list(tmp_path.glob("limit-*")), 60.0)
+
+
+def test_a_short_gap_as_on_a_busy_host_breaks_no_window(
+    tuned: Callable[..., StepTuner], gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_tuner, "SIMULATED_SAMPLES", 2)  # 40 ms
+    tuner, optimizer = tuned(plan(profile_s=20.0, power_limits_w=[250.0, 100.0])), training()[0]
+    for i in range(2000):
+        tuner.step(optimizer)
+        if i % 20 == 0:
+            for _ in range(5):  # the host does something else for 0.2 s
+                gpu.on_step(2)
+    assert {sample.limit_w for sample in kept(tuner)} == {250.0}, "a whole window, and no limit holds these steps back"
+
+
+def test_where_all_steps_become_slower_for_good_the_profile_goes_on(
+    tuned: Callable[..., StepTuner], gpu: SimulatedGpu
+) -> None:
+    tuner, optimizer = tuned(), training()[0]
+    for i in range(700):
+        tuner.step(optimizer)
+        if i > 40:  # as where larger inputs follow
+            for _ in range(8):
+                gpu.on_step(256)
+    assert {sample.limit_w for sample in kept(tuner)} == set(LIMITS_W)
+
+
+def test_the_steps_of_all_starts_of_the_kind_that_stepped_most_count() -> None:
+    starts = [(10, 1), (15, 2), (8, 1)]
+    told = [{"samples": samples, "step_kind": kind, "excess_j": 1.0, "excess_s": None} for samples, kind in starts]
+    assert of_all(told) == {"samples": 18, "step_kind": 1, "excess_j": 3.0, "excess_s": None}
+
+
+def test_setting_a_limit_may_take_as_long_as_its_parts() -> None:
+    assert step_tuner.SET_S > guardian_client.START_S + helpers.ANSWER_S
+
+
+def test_an_optimizer_that_has_a_length_of_zero_leads(tuned: Callable[..., StepTuner]) -> None:
+    class Empty:
+        def __len__(self) -> int:
+            return 0
+
+    tuner, optimizer = tuned(), Empty()
+    for _ in range(20):
+        tuner.step(optimizer)
+    assert tuner.observed(Observation()).step_kind == step_kind(optimizer)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[tuple[ScriptHandle, list[ResultLine]]]:
+    lines: list[ResultLine] = []
+    simulated = replace(plan(device="simulated:v100/shufflenet"), heartbeat_s=0.01, state_dir=str(tmp_path))
+    handle = ScriptHandle(simulated, lines.append)
+    for _ in range(20):
+        handle.step()
+    yield handle, lines
+    handle.close()
+
+
+def samples_of(lines: list[ResultLine]) -> list[int | None]:
+    return [line.observation.samples for line in lines if line.observation is not None]
+
+
+def test_a_script_takes_back_what_it_told_once_its_steps_cannot_be_counted(
+    script: tuple[ScriptHandle, list[ResultLine]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle, lines = script
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("the device fell off the bus")
+
+    wait_for(lambda: 20 - LEAD_STEPS in samples_of(lines), 60.0)
+    monkeypatch.setattr(StepTuner, "_pass", broken)
+    handle.step()
+    wait_for(lambda: None in samples_of(lines), 60.0)
+    handle.close()
+    assert samples_of(lines).count(None) == 1
+
+
+def test_a_script_tells_its_sums_though_the_driver_hangs_at_its_end(
+    script: tuple[ScriptHandle, list[ResultLine]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle, lines = script
+
+    def hangs(_: Any) -> None:
+        raise TimeoutError
+
+    tuner = handle._tuner
+    assert tuner is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(StepTuner, "stop", hangs)
+        handle._beats.stop()
+        lines.clear()
+        handle.close()
+    assert samples_of(lines) == [20 - LEAD_STEPS]
+    tuner.stop()
+
+
+def test_ranks_but_the_first_leave_its_result_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (result := tmp_path / "result.jsonl").write_text("half a li")
+    ranks = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    for name, text in {**ranks, PLAN: plan().to_json(), RESULT: str(result)}.items():
+        monkeypatch.setenv(name, text)
+    ZeusRun.from_env().step()
+    assert result.read_text() == "half a li"

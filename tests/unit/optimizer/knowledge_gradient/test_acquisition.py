@@ -66,9 +66,9 @@ def test_where_the_incumbent_misses_its_target_no_other_size_trains_in_full_afte
     (best,) = w.decide(settings=paused).attempts
     w.epochs = {**w.epochs, best.batch_size: NEVER}
     runs = len(w.log)
-    for _ in range(3):
+    for _ in range(4):
         w.run(settings=paused)
-    assert len(w.log) == runs + 3, "one attempt in each recurrence"
+    assert len(w.log) == runs + 4, "one attempt in each recurrence"
     assert (w.log[runs].batch_size, w.log[runs].state) == (best.batch_size, State.EXHAUSTED)
     assert (w.log[-1].batch_size != best.batch_size, w.log[-1].state) == (True, State.CONVERGED), "a later one"
 

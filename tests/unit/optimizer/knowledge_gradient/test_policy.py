@@ -175,7 +175,7 @@ def audits(w: World, recurrences: int) -> list[int]:
     return [n for n in range(recurrences) if w.run().attempts[0].phase is Phase.AUDIT]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_audits_stay_within_their_share_and_end_where_the_saving_is_known() -> None:
     found = {}
     for epochs in (9, 12, 15):  # of 64: saves 46, 28 and 10 %
@@ -188,6 +188,19 @@ def test_audits_stay_within_their_share_and_end_where_the_saving_is_known() -> N
     assert 1 <= len(found[12]) <= 3
     assert max(found[12]) < 60, "then it is known"
     assert len(found[15]) > len(found[12])
+
+
+def test_a_default_that_has_not_run_since_the_data_changed_runs_once() -> None:
+    """What it would need now is believed alone; by that belief the saving is sure, and perhaps wrong."""
+    w = world({16: 18, 32: 10, 64: 9, 128: 40, 256: 90}, 32)
+    w.job = replace(w.job, audit=0.05)
+    w.epochs = {**w.epochs, 64: 7}
+    w.runs(30)
+    before = w.belief.audits[0]
+    w.epochs = {b: 2.5 * epochs for b, epochs in w.epochs.items()}
+    assert len(audits(w, 30)) == 1
+    assert w.belief.audits[0] == before + 1
+    assert w.belief.newest_runs[32] >= w.belief.era > 0
 
 
 def test_no_audit_where_none_is_wanted_or_the_default_runs_anyway() -> None:

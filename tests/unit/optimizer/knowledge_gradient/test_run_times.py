@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -136,6 +137,62 @@ def test_a_slowdown_is_against_the_fastest_known_size() -> None:
     assert last.in_time is not None
     assert last.in_time.finish_by_s is None
     assert last.in_time.slowdown == pytest.approx(2.0 * 144 / 220, rel=0.1)
+
+
+def alone(**fields: Any) -> World:
+    """A job of which only the default, 64, has run."""
+    made = World(job_of(16, 32, 64, default=64, policy="knowledge_gradient", max_epochs=60, eta=1.0, **fields), EPOCHS)
+    made.epoch_s = EPOCH_S
+    for _ in range(3):
+        made.add(64, energy_j=EPOCHS[64] * EPOCH_S[64] * FRUGAL[64])
+    return made
+
+
+def test_a_size_that_may_turn_out_to_be_the_fastest_is_tried_at_the_limit_that_it_would_run_at() -> None:
+    tried, kept = decide(alone(max_slowdown=1.1), None).attempts
+    assert (tried.batch_size, kept.batch_size) == (32, 64)
+    assert tried.in_time is not None
+    assert tried.in_time.slowdown == pytest.approx(1.1), "believed to be slower than 64; full power would make it dear"
+    made = alone(max_slowdown=1.1)
+    times = RunTimes.of(made.job, made.belief, made.device, (), math.inf)
+    assert times is not None
+    assert times.median_s[32] > times.median_s[64]
+    assert times.slowdown(64) == pytest.approx(1.1)
+
+
+def test_one_unlucky_run_bars_no_size_and_many_slow_ones_do() -> None:
+    made = alone(max_slowdown=1.1)
+    made.epoch_s = {**EPOCH_S, 32: 14.0}
+    made.add(32, epochs=1.05 * EPOCHS[64])
+    times = RunTimes.of(made.job, made.belief, made.device, (), math.inf)
+    assert times is not None
+    assert times.median_s[32] > times.fast_s
+    assert times.may_try(32, 64)
+    assert times.slowdown(32) < 1, "it is known, and too slow to be the incumbent"
+    for _ in range(12):
+        made.add(32, epochs=1.2 * EPOCHS[64])
+    times = RunTimes.of(made.job, made.belief, made.device, (), math.inf)
+    assert times is not None
+    assert not times.may_try(32, 64)
+
+
+def test_a_machine_that_is_slower_than_its_profile_is_known_by_its_runs() -> None:
+    made = world()
+    made.epoch_s = {b: 1.2 * 1.3 * s for b, s in EPOCH_S.items()}
+    for _ in range(16):
+        for b in EPOCHS:
+            made.add(b, power_limit_w=150.0)  # at which training takes 1.2 times as long
+    profiled = RunTimes.of(made.job, made.belief, made.device, PROFILES, 1e6)
+    assert profiled is not None
+    assert profiled.pace == pytest.approx(1.3, rel=1e-3)
+    assert profiled.median_s[64] == pytest.approx(1.3 * EPOCHS[64] * EPOCH_S[64], rel=0.05)
+    in_time = decide(made, 400.0).attempts[-1].in_time
+    assert in_time is not None
+    assert in_time.pace == profiled.pace
+    epoch_s = EPOCH_S[64]
+    assert in_time.slowdown_at(NOW_S, 0, 60, epoch_s) == pytest.approx(
+        replace(in_time, pace=1.0).slowdown_at(NOW_S, 0, 60, 1.3 * epoch_s), rel=1e-3
+    )
 
 
 def test_before_the_first_run_nothing_is_known() -> None:

@@ -14,8 +14,9 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, Gaus
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
     CORRELATION,
     DIFFICULTY,
+    JUMP,
     NOISE,
-    after_jump,
+    after_change,
     initial,
     mixed,
     mixed_on_next_slice,
@@ -37,7 +38,7 @@ def after(*slices: Sequence[Took]) -> EpochsModel:
         taken = [SliceRun(number + i, r[0], r[1], r[2] if len(r) > 2 else True) for i, r in enumerate(runs, 1)]
         number += len(runs)
         items.append(Slice.of(f"{number}", tuple(taken), 100.0))
-    return EpochsModel(SIZES, 32, 100.0, items, ())
+    return EpochsModel(SIZES, 32, 100.0, items)
 
 
 def gp(*runs: Took) -> GaussianProcess:
@@ -114,20 +115,61 @@ def test_two_runs_on_a_hard_slice_teach_their_difference() -> None:
     assert worse[1] < worse[0] - 0.03
 
 
-def test_the_shape_survives_a_small_jump_but_not_a_large_one() -> None:
+def test_a_change_frees_the_level_and_doubts_the_shape() -> None:
     state = PRIOR
     for _ in range(3):
         for i, epochs in enumerate((12.0, 10.0, 20.0)):
             state = observe(state, i, math.log(epochs))
-    worse, spread = [], []
-    for jump in (0.25, 2.0):
-        mean, cov, _ = mixed(observe(after_jump(state, SHAPE, jump), 1, math.log(13.0)))
-        worse.append(mean[2] - mean[1])
-        spread.append(cov[2, 2])
-        assert math.exp(mean[1] + mean[-1]) == pytest.approx(13.0, rel=0.1), "at the level of today"
-    assert worse[0] > 0.4, "of the log 2 that was seen"
-    assert worse[0] > worse[1]
-    assert spread[0] < spread[1]
+    before, (mean, cov, _) = (
+        mixed(state),
+        mixed(observe(after_change(state, JUMP**2 * (1 + SHAPE / 4)), 1, math.log(25.0))),
+    )
+    assert math.exp(mean[1] + mean[-1]) == pytest.approx(25.0, rel=0.1), "at the level of today"
+    assert mean[2] - mean[1] > 0.4, "of the log 2 that was seen"
+    assert cov[2, 2] > before[1][2, 2]
+
+
+def changes(*epochs: float) -> list[tuple[int, float, tuple[int, ...]]]:
+    return [(c.since, round(c.jump, 1), c.shown_by) for c in after(*[[(32, e)] for e in epochs]).newest.changes]
+
+
+def test_a_change_that_lasts_is_found_and_one_hard_slice_is_none() -> None:
+    usual = [10.0, 11.0, 9.0, 10.0, 10.0, 12.0, 9.0, 10.0]
+    assert changes(*usual) == changes(*usual, 30.0) == changes(*usual, 30.0, 10.0, 11.0) == []
+    found = changes(*usual, 30.0, 33.0, 29.0)
+    assert [(since, shown) for since, _, shown in found] == [(9, (9, 10))]
+    assert found[0][1] == pytest.approx(math.log(3.0), abs=0.15)
+    assert changes(*usual, 3.0, 3.0, 4.0, 3.0)[0][0] == 9, "fewer epochs, too"
+
+
+def test_a_size_that_is_better_by_itself_is_no_change() -> None:
+    usual, better = [[(32, 20.0)]] * 6, [[(64, 10.0)]] * 6
+    assert after(*usual, [(64, 8.0, False)], *usual, *better).newest.changes == ()
+
+
+def test_slices_that_differ_are_no_change() -> None:
+    assert changes(10.0, 20.0, 12.0, 8.0, 18.0, 25.0, 11.0, 9.0, 19.0, 22.0, 10.0, 14.0, 8.0) == []
+
+
+def test_what_the_default_would_have_needed_before_a_change_stays_as_it_was_believed() -> None:
+    usual = [[(32, 10.0)], [(64, 10.0)], [(64, 11.0)], [(32, 10.0)], [(64, 10.0)], [(64, 9.0)]]
+    before = after(*usual)
+    later = after(*usual, *[[(64, 40.0)]] * 4)
+    assert len(later.newest.changes) == 1
+    account = later.newest.account
+    assert account.default_epochs == pytest.approx(before.default_total(), rel=0.05)
+    assert account.others == {64: 160.0}
+
+
+def test_runs_added_one_by_one_show_the_same_changes() -> None:
+    epochs = [10.0, 11.0, 9.0, 10.0, 12.0, 9.0, 31.0, 30.0, 28.0, 30.0, 9.0, 10.0, 11.0]
+    items = [Slice.of(str(n), (SliceRun(n, 32, e, True),), 100.0) for n, e in enumerate(epochs, 1)]
+    model = None
+    for n in range(1, len(items) + 1):
+        model = EpochsModel(SIZES, 32, 100.0, items[:n], model)
+    assert model is not None
+    assert model.newest.changes == EpochsModel(SIZES, 32, 100.0, items).newest.changes
+    assert len(model.newest.changes) == 2
 
 
 def test_the_default_would_have_needed_what_the_slice_did_to_the_size_that_ran() -> None:
@@ -142,7 +184,7 @@ def test_the_default_would_have_needed_what_the_slice_did_to_the_size_that_ran()
 def test_where_loops_are_left_below_the_target_the_default_would_have_been_left_too() -> None:
     left = Slice.of("2", (SliceRun(2, 64, 25.0, False, 100.0),), 100.0)
     first = Slice.of("1", (SliceRun(1, 32, 10.0, True),), 100.0)
-    model = EpochsModel(SIZES, 32, 100.0, [first, left], ())
+    model = EpochsModel(SIZES, 32, 100.0, [first, left])
     assert model.default_total() == pytest.approx(35.0)
     assert (model.newest.account.slices, model.newest.account.trained) == (2, {32: 10.0, 64: 25.0})
 
@@ -159,7 +201,7 @@ def test_each_kept_run_on_a_slice_counts_as_a_run_of_the_default() -> None:
 
 def test_older_slices_are_not_folded_again() -> None:
     slices = [Slice.of(str(n), (SliceRun(n, 32, 10.0 + n % 3, True),), 100.0) for n in range(1, 9)]
-    before = EpochsModel(SIZES, 32, 100.0, slices[:-1], ())
-    reused, fresh = (EpochsModel(SIZES, 32, 100.0, slices, (), b) for b in (before, None))
+    before = EpochsModel(SIZES, 32, 100.0, slices[:-1])
+    reused, fresh = (EpochsModel(SIZES, 32, 100.0, slices, b) for b in (before, None))
     assert reused.gp.mean == pytest.approx(fresh.gp.mean)
     assert reused.default_total() == pytest.approx(fresh.default_total())

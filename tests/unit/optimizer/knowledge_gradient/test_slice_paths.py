@@ -14,6 +14,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
     CORRELATION,
     initial,
     mixed,
+    unchanged,
 )
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_paths import UNLIKELY, Paths, sample_paths
 from airflow_provider_zeus.optimizer.slices import Slice, SliceRun
@@ -35,7 +36,7 @@ VARIED = slices_of(*[((32, 64, 128)[n % 3], 10 * math.exp(0.5 * math.sin(n / 2))
 
 
 def test_the_newest_slice_is_as_the_filter_knows_it() -> None:
-    mean, cov, _ = mixed(EpochsModel(SIZES, DEFAULT, MOST, VARIED, []).newest.state)
+    mean, cov, _ = mixed(unchanged(EpochsModel(SIZES, DEFAULT, MOST, VARIED).newest.state))
     paths = drawn(VARIED)
     newest = np.concatenate((paths.curve[:, -1], paths.difficulty[:, -1:]), axis=1)
     assert newest.mean(0) == pytest.approx(mean, abs=0.05)

@@ -174,7 +174,7 @@ def test_live_settings_and_pending_costs_are_shown(viewer: Any, store: Store, ai
     finally:
         variables.delete(pending_key(trial.key))
         variables.delete("zeus-settings:d.train")
-    assert answer["settings"] == ["eta set to 1.0", "batch size pinned to 64"]
+    assert answer["settings"] == ["Live setting: eta set to 1.0", "Live setting: batch size pinned to 64"]
     assert "eta 1" in answer["facts"]
     assert answer["rows"][0]["state_text"] == "not yet stored"
 

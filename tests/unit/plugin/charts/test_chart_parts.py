@@ -12,12 +12,10 @@ from airflow_provider_zeus.plugin.charts import chart_parts
 @pytest.mark.parametrize(
     ("most", "unit", "shown"),
     [
-        (999.0, "J", (1.0, "J")),
-        (1000.0, "J", (1e3, "kJ")),
-        (1e6, "J", (1e6, "MJ")),
-        (3.6e6, "Wh", (3.6e6, "kWh")),
-        (3.5e5, "Wh", (3600.0, "Wh")),
-        (0.0, "J", (1.0, "J")),
+        (3.5e5, "J", (3600.0, "Wh")),
+        (3.6e5, "J", (3.6e6, "kWh")),
+        (3.6e6, "J", (3.6e6, "kWh")),
+        (0.0, "J", (3600.0, "Wh")),
         (59.0, "s", (1.0, "s")),
         (60.0, "s", (60.0, "min")),
         (7200.0, "s", (3600.0, "h")),
@@ -51,6 +49,19 @@ def _contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("back", ["#ffffff", "#121212", "#171e2d"])
 def test_colours_are_readable_in_both_themes(colour: str, back: str) -> None:
     assert _contrast(colour, back) >= 3.0, "WCAG 2, graphical objects"
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 6, 8, 24, 32, 48, 90, 96, 100, 192, 384, 1000, 4096, None])
+@pytest.mark.parametrize("back", ["#ffffff", "#121212", "#171e2d"])
+def test_a_size_has_a_colour_that_is_readable_in_both_themes(batch_size: int | None, back: str) -> None:
+    assert _contrast(chart_parts.size_colour(batch_size), back) >= 3.0
+
+
+def test_neighbours_have_other_colours_and_two_series_of_one_size_too() -> None:
+    sizes = [8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024]
+    assert len({chart_parts.size_colour(size) for size in sizes}) == len(sizes)
+    assert chart_parts.colours_of([64, 32]) == [chart_parts.size_colour(64), chart_parts.size_colour(32)]
+    assert len(set(chart_parts.colours_of([64, 64, 32]))) == 3
 
 
 def test_colours_differ() -> None:

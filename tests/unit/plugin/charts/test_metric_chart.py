@@ -34,12 +34,12 @@ def test_a_run_without_metrics_has_no_chart() -> None:
 
 
 def test_other_metrics_have_charts_of_their_own() -> None:
-    curves = [MetricCurve("a", "loss", (2.0,), 1.0), MetricCurve("b", "accuracy", (0.5,), None)]
+    curves = [MetricCurve("a", "loss", (2.0,), 1.0, 32), MetricCurve("b", "accuracy", (0.5,), None, 64)]
     assert [chart.title for chart in metric_chart.by_metric(curves)] == ["loss by epoch", "accuracy by epoch"]
 
 
 def test_a_long_training_has_a_short_table_and_says_what_is_not_kept() -> None:
-    (chart,) = metric_chart.by_metric([MetricCurve("a", "loss", tuple(1 / n for n in range(1, 1001)), 0.5)])
+    (chart,) = metric_chart.by_metric([MetricCurve("a", "loss", tuple(1 / n for n in range(1, 1001)), 0.5, 32)])
     assert chart.table is not None
     epochs = [int(row[0]) for row in chart.table.rows]
     assert (epochs[0], epochs[1], epochs[-1]) == (1, 20, 1000)
@@ -50,6 +50,6 @@ def test_a_long_training_has_a_short_table_and_says_what_is_not_kept() -> None:
 
 
 def test_a_name_from_a_training_is_no_template() -> None:
-    (chart,) = metric_chart.by_metric([MetricCurve("{a|x}", "{b}", (1e300, -1e300), None)])
+    (chart,) = metric_chart.by_metric([MetricCurve("{a|x}", "{b}", (1e300, -1e300), None, 32)])
     assert chart.option is not None
     assert "{" not in chart.option["series"][0]["name"] + chart.option["yAxis"]["name"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,11 +11,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey
-from airflow_provider_zeus.plugin.text import headline, words
+from airflow_provider_zeus.plugin.text import headline, saved_text, words
 from airflow_provider_zeus.plugin.views import dag_view
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
-from airflow_provider_zeus.plugin.views.dag_view import lever_table
 from airflow_provider_zeus.plugin.views.models import Answer, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.dataset import as_dataset
@@ -24,6 +25,7 @@ from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.signals.tariff import Tariff
 from tests.unit.plugin.kit import JOB, trial
 
+HALF = Weights(0.5, 300.0)
 WHERE = ("V100", 1, "simulated")
 PRICED = Factors(price_per_kwh=0.5, price_per_gpu_hour=3.6, g_co2e_per_kwh=100.0, currency="EUR")
 PROFILE = [
@@ -39,10 +41,18 @@ def run(n: int, b: int, kwh: float, **changes: Any) -> Trial:
     return trial(n, f"r{n}", b, **{**fields, **changes})
 
 
+def known(trials: Sequence[Trial], **live: Any) -> JobAnalysis:
+    return JobAnalysis.of(trials, as_dataset(trials, JOB), PROFILE, live)
+
+
 def answers(trials: Sequence[Trial], factors: Factors = PRICED, **live: Any) -> list[Answer]:
-    log = as_dataset(trials, JOB)
-    known = JobAnalysis.of(trials, log, PROFILE, live)
-    return headline.of_job(known.saving, known.next_run, known.source, factors)
+    of = known(trials, **live)
+    told = headline.told_of(of.saving, [s.run for s in of.saving.steps], of.weights, of.source, factors)
+    return headline.of_job(of.saving, of.next_run, told, of.weights, of.source, factors)
+
+
+def state(of: JobAnalysis) -> str:
+    return headline.odd_state(of.saving, of.next_run, of.source)
 
 
 def figure(of: Answer, name: str) -> Tile:
@@ -54,10 +64,11 @@ SAVED = [*(run(n, 32, 2.0) for n in range(1, 5)), *(run(n, 64, 1.0) for n in ran
 
 def test_three_answers_in_units_of_a_bill() -> None:
     cost, saved, upcoming = answers(SAVED)
-    assert [a.question for a in (cost, saved, upcoming)] == [headline.COST, headline.SAVED, headline.NEXT]
+    assert [a.question for a in (cost, saved, upcoming)] == [headline.COST, "Saved", headline.NEXT]
     assert [(t.name, t.figure.text) for t in cost.figures] == [
         ("Energy", "14 kWh"),
         ("Time", "14 h 00 min"),
+        ("Weighted cost", "9.1 kWh"),
         ("Money", "57.40 EUR"),
         ("CO₂e", "1.4 kg CO₂e"),
     ]
@@ -65,62 +76,100 @@ def test_three_answers_in_units_of_a_bill() -> None:
     kwh, eur = (figure(saved, name).figure.value or 0.0 for name in ("Energy", "Money"))
     assert kwh == pytest.approx(6 * 3.6e6, rel=0.3)
     assert eur == pytest.approx(kwh / 3.6e6 * 4.1, rel=0.05), "half a EUR a kWh, 3.60 EUR an hour"
-    assert all("90 % interval" in t.note for t in saved.figures)
-    assert "32" in saved.about
-    assert "300 W" in saved.about
+    assert all("90 % interval" in t.figure.exact for t in saved.figures)
+    assert saved.about == "against always 32 at full power"
+    assert [t.name for t in upcoming.figures] == [t.name for t in cost.figures], "the next run costs the same kinds"
+    whole = figure(upcoming, saved_text.WEIGHED)
+    assert "weighted cost = 0.5 × energy + 0.5 × time × 300 W (eta 0.5)" in whole.figure.exact
+    assert "90 % interval of the median run" in whole.figure.exact
+    energy_j, time_s = (figure(upcoming, name).figure.value or 0.0 for name in ("Energy", "Time"))
+    assert whole.figure.value == pytest.approx(0.5 * energy_j + 0.5 * 300.0 * time_s)
     assert "64" in upcoming.about
 
 
-def test_a_loss_and_what_is_undecided_are_called_so() -> None:
+def test_energy_and_cost_of_a_card_have_one_unit() -> None:
+    (less,), (more,) = (headline.weighed_tile(cost_j, HALF, 250_000.0) for cost_j in (36_000.0, 400_000.0))
+    assert (less.figure.text, more.figure.text) == ("10 Wh", "111 Wh"), "beside 69.4 Wh"
+    assert headline.weighed_tile(36_000.0, HALF, 4e6)[0].figure.text == "0.01 kWh"
+
+
+def test_a_loss_and_what_is_not_clear_yet_are_called_so() -> None:
     dear = [*(run(n, 32, 2.0) for n in range(1, 5)), *(run(n, 64, 6.0) for n in range(5, 11))]
     lost = figure(answers(dear)[1], "Energy")
-    assert (lost.kind, lost.figure.text.split()[0]) == ("bad", "lost")
+    assert (answers(dear)[1].question, lost.kind) == ("Lost", "bad")
     even = [
         *(run(n, 32, k) for n, k in zip(range(1, 6), (2.0, 1.0, 3.0, 1.5, 2.5), strict=True)),
         *(run(n, 64, 1.9) for n in range(6, 9)),
     ]
     for tile in answers(even)[1].figures:
-        assert (tile.kind, tile.figure.text) == ("warn", "undecided")
-        assert "from a loss of" in tile.note
+        assert (tile.kind, tile.figure.text) == ("", "not clear yet")
+        assert "from a loss of" in tile.figure.exact
 
 
 def test_the_default_alone_and_a_default_that_never_reached_its_target() -> None:
-    _, saved, upcoming = answers([run(1, 32, 2.0)])
-    assert (saved.figures, saved.note[:21]) == ([], "only the default ran,")
+    _, upcoming = answers([run(1, 32, 2.0)])
+    assert upcoming.question == headline.NEXT
     assert figure(upcoming, "Energy").figure.value == pytest.approx(2 * 3.6e6, rel=0.05)
-    cost, saved, upcoming = answers([run(1, 32, 2.0, state=State.EXHAUSTED, epochs=10.0)])
+    log = [run(1, 32, 2.0, state=State.EXHAUSTED, epochs=10.0)]
+    (cost,) = answers(log)
     assert figure(cost, "Energy").figure.value == 2 * 3.6e6, "what was spent is known"
-    assert "not known" in saved.note
-    assert "not known" in upcoming.note
-    assert not [*saved.figures, *upcoming.figures]
+    odd = state(known(log))
+    assert odd.startswith("No run has reached the target yet")
+    assert "max_epochs" in odd
+    taught = state(known([run(1, 32, 2.0, state=State.EXHAUSTED, epochs=10.0), run(2, 64, 1.0)]))
+    assert "the default, 32, missed the target in its run. Make 64 (default_batch_size=64) the def" in taught
+    assert "Measure the default" not in taught, "it would miss it again"
+    assert "Measure the default in the next run" in state(known([run(n, 64, 1.0) for n in (1, 2)]))
+    assert state(known(SAVED)) == ""
+    silent = known([run(n, 32, 2.0, state=State.NO_METRIC) for n in (1, 2)])
+    assert silent.saving.runs == 2
+    assert state(silent) == "", "more epochs would not help: none was reported"
 
 
 def test_a_try_names_both_sizes_and_a_live_setting_its_own() -> None:
-    tries = answers([run(n, 32, 2.0) for n in range(1, 6)])[2]
-    assert tries.about.startswith("tries batch size ")
-    assert "32" in tries.about.split(";")[1]
-    assert tries.note.startswith("Knowledge gradient")
+    tries = answers([run(n, 32, 2.0) for n in range(1, 6)])[-1]
+    assert re.fullmatch(r"tries \d+, else 32 at [23]00 W:", tries.about)
     pinned = answers(SAVED, pin_batch_size=64)[2]
-    assert pinned.about == "batch size 64"
-    assert "300 W" in pinned.note or "200 W" in pinned.note
+    assert pinned.about.startswith("batch size 64 at ")
+    assert "300 W" in pinned.about or "200 W" in pinned.about
 
 
-def test_without_an_energy_source_only_time_is_known_and_it_is_said_why() -> None:
+def test_the_first_sentence_says_what_it_cost_what_it_saved_and_what_comes_next() -> None:
+    def told(trials: Sequence[Trial]) -> str:
+        of = known(trials)
+        return headline.sentence(of.saving, of.next_run, of.source).text
+
+    assert re.fullmatch(
+        r"10 runs took 14 kWh and 14 h 00 min; \d\d % less energy and \d\d % less time than always 32 at full power; "
+        r"next: batch size 64, about 1.03 kWh and 1 h 02 min\.",
+        told(SAVED),
+    )
+    one = told([run(1, 32, 2.0)])
+    assert one.startswith("1 run took 2 kWh and 2 h 00 min; so far only 32, the default, ran")
+    assert "too early" in told([run(1, 32, 2.0), run(2, 64, 1.0)])
+    assert told([]) == headline.NO_RUN
+    of = known(SAVED)
+    exact = headline.sentence(of.saving, of.next_run, of.source).exact
+    assert exact.count("90 % interval") == 3
+
+
+def test_without_an_energy_source_there_is_no_energy_and_it_is_said_once() -> None:
     gone = {"energy_j": None, "energy_source": None, "power_limit_w": None, "rest_j": None}
     log = [run(t.number, t.batch_size, t.observation.epochs / 4.0, **gone) for t in SAVED if t.observation.epochs]
-    cost, saved, _ = answers(log)
-    for answer in (cost, saved):
-        assert (figure(answer, "Energy").figure.value, figure(answer, "Energy").source.kind) == (None, "no-source")
-        assert headline.NO_ENERGY in figure(answer, "Energy").note
+    for answer in answers(log):
+        assert [t.name for t in answer.figures] in (["Time", "Money"], ["Time"])
         assert figure(answer, "Time").figure.value is not None
-        assert figure(answer, "Money").figure.value is None, "the energy's part of the price is missing"
+    assert figure(answers(log)[0], "Money").figure.value is None, "the energy's part of the price is missing"
+    assert "cpu_watts" in state(known(log))
 
 
 def test_the_answer_of_a_run() -> None:
     log = as_dataset(SAVED, JOB, WHERE)
     saving = Yardstick.of(log, WHERE, profiles=PROFILE).saving([SAVED[-1]])
-    answer = headline.of_run(saving, words.badge(["simulated"]), replace(PRICED, price_per_gpu_hour=None))
-    assert [t.name for t in answer.figures] == ["Energy", "Time", "Money", "CO₂e"]
+    (answer,) = headline.of_run(saving, HALF, words.badge(["simulated"]), replace(PRICED, price_per_gpu_hour=None))
+    assert [t.name for t in answer.figures] == ["Energy", "Time", "Weighted cost", "Money", "CO₂e"]
+    alone = headline.of_run(saving, Weights(1.0, 300.0), words.badge(["simulated"]), Factors())
+    assert [t.name for t in alone[0].figures] == ["Energy", "Time"], "at eta 1 the cost is the energy, told once"
     kwh, eur = (figure(answer, name).figure.value or 0.0 for name in ("Energy", "Money"))
     assert kwh == pytest.approx(3.6e6, rel=0.4)
     assert eur == pytest.approx(kwh / 3.6e6 * 0.5)
@@ -212,28 +261,29 @@ def test_waiting_is_a_lever_of_its_own_and_all_of_them_add_up() -> None:
         for t in SAVED
     ]
     known = JobAnalysis.of(trials, as_dataset(trials, JOB), PROFILE, {})
-    columns = dag_view.priced_levers(known, Factors(currency="EUR"))
-    (money,) = columns
+    log = dag_view.JobLog(trials, known, Factors(currency="EUR"), {}, more=False)
+    money = log.told[-1]
     kwh = sum(t.observation.energy_j or 0.0 for t in trials) / 3.6e6
     assert money.start == pytest.approx(0.3 * kwh)
-    parts = [lever.saved.value for lever in money.levers]
+    parts = [lever.saved.times(money.factor).value for lever in known.levers_by(money.weights)]
     assert None not in parts
-    assert money.total.value == pytest.approx(sum(p or 0.0 for p in parts) + money.start, rel=0.02)
-    table = lever_table(known.levers, dict.fromkeys(("energy", "time", "cost"), known.saving.cost.saved), "J", columns)
+    assert money.saved.value == pytest.approx(sum(p or 0.0 for p in parts) + money.start, rel=0.02)
+    table = log.levers
     assert table is not None
-    assert table.columns == ["", "Energy", "Time", "Cost", "Money"]
+    assert table.columns == ["", "Energy", "Time", "Weighted cost", "Money"]
     assert [row[0] for row in table.rows] == ["Batch size", "Power limit", "Start", "Together"]
     assert table.rows[2][1:4] == ["0", "0", "0"]
     assert table.rows[2][4] == f"saved {0.3 * kwh:.2f} EUR"
     saved = answers(trials, Factors(currency="EUR"))[1]
-    assert figure(saved, "Money").figure.value == pytest.approx(money.total.value)
+    assert figure(saved, "Money").figure.value == pytest.approx(money.saved.value)
 
 
 def test_where_the_default_alone_ran_its_waits_are_shown() -> None:
     alone = [run(n, 32, 2.0) for n in range(1, 5)]
-    assert answers(alone)[1].note == "only the default ran, at full power: nothing compares"
+    assert [answer.question for answer in answers(alone)] == [headline.COST, headline.NEXT]
     waited = [
         replace(t, observation=replace(t.observation, price_per_kwh=0.2, price_at_once=0.5, price_currency="EUR"))
         for t in alone
     ]
-    assert figure(answers(waited, Factors())[1], "Money").figure.value == pytest.approx(0.3 * 8)
+    (money,) = answers(waited, Factors())[1].figures
+    assert (money.name, money.figure.value) == ("Money", pytest.approx(0.3 * 8))

@@ -1,23 +1,21 @@
-"""Verdicts and tiles: what was saved, lost, undecided or is not known, in the same words on every page."""
+"""Verdicts: what was saved, lost, undecided or is not known, in the same words on every page."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.plugin.text import saved_text
+from airflow_provider_zeus.plugin.text import saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
-from airflow_provider_zeus.plugin.views.models import Source, Tile
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.run_figures import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
 from airflow_provider_zeus.units import costs_as
-
-SOURCE = Source(name="simulated", text="simulated", kind="simulated")
 
 
 def saved(
@@ -45,7 +43,7 @@ def of_run(cost: Saved, **changes: Any) -> RunSaving:
         "default_batch_size": 32,
         "where": ("V100", 1, "simulated"),
         "runs": (),
-        "base": None,
+        "base": SimpleNamespace(old_since=None),
     }
     return RunSaving(**{**values, "cost": cost, "energy": cost, "time": replace(cost, unit="s"), **changes})
 
@@ -62,54 +60,97 @@ def of_job(cost: Saved, **changes: Any) -> Savings:
         "steps": (),
         "where": None,
         "left_out": {},
-        "base": None,
+        "base": SimpleNamespace(old_since=None),
+        "best": None,
     }
     return Savings(**{**values, "cost": cost, "energy": cost, "time": replace(cost, unit="s"), **changes})
 
 
 @pytest.mark.parametrize(
     ("cost", "kind", "word", "colour"),
-    [(GOOD, "saved", "Saved", "good"), (BAD, "lost", "Lost", "bad"), (OPEN, "even", "Undecided", "warn")],
+    [(GOOD, "saved", "Saved", "good"), (BAD, "lost", "Lost", "bad"), (OPEN, "even", "Not clear yet", "")],
 )
 def test_a_saving_a_loss_and_what_the_interval_leaves_open(cost: Saved, kind: str, word: str, colour: str) -> None:
-    run, job = saved_text.run_verdict(of_run(cost)), saved_text.job_verdict(of_job(cost))
-    assert (run.kind, run.word) == (job.kind, job.word) == (kind, word)
-    tile = saved_text.run_tile(of_run(cost), SOURCE)
-    name = {"saved": "Saving", "lost": "Loss", "even": "Undecided"}[kind]
-    assert (tile.name, tile.kind, tile.source) == (name, colour, SOURCE)
-    assert tile.figure.value == cost.saved.value
+    run = saved_text.run_verdict(of_run(cost))
+    assert (run.kind, run.word) == (kind, word)
+    assert saved_text.job_word(of_job(cost)) == (word, colour)
+    told = saved_text.Told("Energy", cost.saved, lambda cost: words.cost(cost, "J"), 1000.0)
+    card = saved_text.saved_answer("", [told, told._replace(name="Weighted cost")], cost)
+    tile, weighed = card.figures
+    assert (tile.kind, tile.figure.value, tile.note) == (colour, cost.saved.value, "" if kind == "even" else "20 %")
+    assert "90 % interval" in tile.figure.exact, "on hover"
+    assert "interval" not in tile.figure.text + tile.note
+    assert card.question == {"Not clear yet": "Saved or lost"}.get(word, word), "the heading is the verdict"
+    assert tile.figure.text == ("not clear yet" if kind == "even" else "0.0556 Wh"), "which the heading has said"
+    assert weighed.figure.text == ("not clear yet" if kind == "even" else "20 %"), "no Wh that are no energy"
+    assert "Wh" in weighed.figure.exact
+
+
+def test_what_differs_from_the_heading_says_so() -> None:
+    def texts(*of: Saved, cost: Saved | None = None) -> tuple[str, list[str]]:
+        told = [saved_text.Told("Energy", one.saved, words.energy) for one in of]
+        card = saved_text.saved_answer("", told, cost)
+        return card.question, [tile.figure.text for tile in card.figures]
+
+    assert texts(OPEN, BAD, GOOD, cost=BAD) == ("Lost", ["not clear yet", "0.0556 Wh", "saved 0.0556 Wh"])
+    assert texts(GOOD, BAD, cost=OPEN) == ("Saved or lost", ["saved 0.0556 Wh", "lost 0.0556 Wh"])
+    assert texts(BAD, OPEN) == ("Lost", ["0.0556 Wh", "not clear yet"]), "by the figures, where no cost weighs them"
+    assert texts(GOOD, BAD) == ("Saved or lost", ["saved 0.0556 Wh", "lost 0.0556 Wh"])
 
 
 def test_the_interval_or_that_it_was_measured() -> None:
     ends = ((100.0, 300.0), (-300.0, -100.0), (2.0, 2.0))
     texts = {Outcome.of(1.0, Estimate(1.0, low, high), costs_as("J")).interval for low, high in ends}
-    assert "90 % interval 100 J to 300 J" in texts
+    assert "90 % interval 0.0278 Wh to 0.0833 Wh" in texts
     assert len(texts) == 2, "a loss has the same interval as a saving, from the nearer end on"
     assert [t for t in texts if "measured" in t]
 
 
+def test_a_saving_and_the_ends_of_its_interval_have_one_unit() -> None:
+    wide = saved(90 * 3600.0, 95 * 3600.0, 120 * 3600.0)
+    for text in (saved_text.run_verdict(of_run(wide)).text, saved_text.intervals(of_job(wide))):
+        assert "90 % interval 90 Wh to 120 Wh" in text
+
+
 def test_a_figure_that_may_be_a_loss_is_no_saving() -> None:
-    found = tiles(of_job(OPEN, per_run=Estimate(5.0, -9.0, 20.0), break_even_run=1))
-    undecided = found["Undecided: cost"]
-    assert undecided.kind == "warn"
-    assert undecided.figure.text.startswith("saved about ")
-    assert (found["A run saves"].figure.text, found["A run saves"].kind) == ("undecided", "warn")
-    assert (found["Break-even"].figure.text, found["Break-even"].kind) == ("undecided", "warn")
+    assert saved_text.compared(of_job(OPEN)) == "whether always 32 at full power takes less is not clear yet"
+    assert "not clear yet" in saved_text.paid_off(of_job(OPEN, break_even_run=1))
 
 
-def test_the_default_alone_is_no_saving() -> None:
+def test_the_default_alone_is_no_saving_nor_two_runs() -> None:
     alone = saved(0.0, 0.0, 0.0)
-    for verdict in (saved_text.job_verdict(of_job(alone, measured=8)), saved_text.run_verdict(of_run(alone))):
-        assert (verdict.kind, verdict.word) == ("even", "Undecided")
-    found = tiles(of_job(alone, measured=8, break_even_run=1, per_run=Estimate(0.0, 0.0, 0.0)))
-    assert "measured" not in found["A run saves"].note, "it is yet to run"
-    assert (found["Undecided: cost"].kind, found["Break-even"].figure.text) == ("warn", "undecided")
+    assert saved_text.run_verdict(of_run(alone)).word == "Nothing"
+    job = of_job(alone, measured=8, break_even_run=1, per_run=Estimate(0.0, 0.0, 0.0))
+    assert saved_text.job_word(job) == ("Not exploring yet", "")
+    assert "the default, ran" in saved_text.compared(job)
+    assert saved_text.intervals(job) == saved_text.paid_off(job) == ""
+    assert saved_text.job_word(of_job(BAD, runs=2)) == ("Too early", "")
+
+
+@pytest.mark.parametrize(("not_needed", "word"), [(False, "Not exploring yet"), (True, "Saved")])
+def test_runs_that_were_not_needed_saved_something(not_needed: bool, word: str) -> None:
+    trial = SimpleNamespace(batch_size=32, generations=0, observation=SimpleNamespace(power_limit_w=None))
+    runs = [SimpleNamespace(trials=[trial], not_needed=skips) for skips in (False, not_needed)]
+    job = of_job(GOOD, steps=tuple(SimpleNamespace(run=run) for run in runs))
+    assert saved_text.job_word(job)[0] == word
+
+
+def test_less_more_and_what_is_not_clear_in_one_sentence() -> None:
+    more = replace(saved(-300.0, -200.0, -100.0), unit="s")
+    assert saved_text.compared(of_job(GOOD)) == "20 % less energy and 20 % less time than always 32 at full power"
+    assert saved_text.compared(of_job(GOOD, time=more)) == (
+        "20 % less energy and 20 % more time than always 32 at full power"
+    )
+    assert saved_text.compared(of_job(GOOD, energy=OPEN)) == (
+        "20 % less time than always 32 at full power, energy not clear yet"
+    )
+    assert saved_text.compared(of_job(UNKNOWN)) == "what was saved is not known"
 
 
 def test_what_was_estimated_is_called_so() -> None:
-    assert "2 of 8 runs" in saved_text.job_verdict(of_job(GOOD)).text
-    assert "of 8 runs" not in saved_text.job_verdict(of_job(GOOD, measured=8)).text
-    exact = saved_text.job_verdict(of_job(saved(-200.0, -200.0, -200.0))).text
+    assert "2 of 8 runs" in saved_text.intervals(of_job(GOOD))
+    assert "of 8 runs" not in saved_text.intervals(of_job(GOOD, measured=8))
+    exact = saved_text.intervals(of_job(saved(-200.0, -200.0, -200.0)))
     assert exact.endswith("measured."), "the other runs left no model: nothing of the sum is estimated"
     measured, estimated = (saved_text.run_verdict(of_run(GOOD, measured=m)).text for m in (True, False))
     assert estimated.startswith(measured)
@@ -118,11 +159,11 @@ def test_what_was_estimated_is_called_so() -> None:
 
 def test_a_loss_names_what_exploration_took_and_a_run_its_missed_target() -> None:
     lost = of_run(saved(-300.0, -200.0, -100.0, explored=400.0))
-    assert "400 J" in saved_text.run_verdict(lost).text
+    assert "0.111 Wh" in saved_text.run_verdict(lost).text
     little = of_run(saved(-300.0, -200.0, -100.0, explored=4.0))
-    assert "4 J" not in saved_text.run_verdict(little).text, "too little to be named"
+    assert "0.00111 Wh" not in saved_text.run_verdict(little).text, "too little to be named"
     won = of_run(saved(1.0, 2.0, 3.0, explored=400.0))
-    assert "400 J" not in saved_text.run_verdict(won).text
+    assert "0.111 Wh" not in saved_text.run_verdict(won).text
     above, below = saved_text.run_verdict(won).text, saved_text.run_verdict(won, below=True).text
     assert below.startswith(above)
     assert "below the target" in below.removeprefix(above)
@@ -132,65 +173,39 @@ def test_a_loss_names_what_exploration_took_and_a_run_its_missed_target() -> Non
 def test_a_run_without_a_model_has_lost_all() -> None:
     gone = of_run(saved(-800.0, -800.0, -800.0, base=0.0), kept=False)
     assert saved_text.run_verdict(gone).kind == "lost"
-    tile = saved_text.run_tile(gone, SOURCE)
-    assert (tile.name, tile.figure.text, tile.note, tile.kind) == ("Loss", "800 J", "no model", "bad")
 
 
 def test_what_is_not_known_says_why() -> None:
-    for verdict, tile in (
-        (saved_text.run_verdict(None, "no energy"), saved_text.run_tile(None, SOURCE, "no energy")),
-        (saved_text.run_verdict(of_run(UNKNOWN)), saved_text.run_tile(of_run(UNKNOWN), SOURCE)),
-    ):
-        assert (verdict.kind, tile.figure.value, tile.source.text) == ("unknown", None, "")
-        assert tile.figure.exact in verdict.text
-        assert tile.figure.exact in tile.note
-
-
-def tiles(of: Savings) -> dict[str, Tile]:
-    return {tile.name: tile for tile in saved_text.job_tiles(of, SOURCE)}
-
-
-def test_the_tiles_of_a_job() -> None:
-    found = tiles(of_job(saved(100.0, 200.0, 300.0, explored=50.0)))
-    assert {name: (tile.figure.text, tile.kind) for name, tile in found.items()} == {
-        "Saved: cost": ("200 J", "good"),
-        "Spent on exploration": ("50 J", ""),
-        "Break-even": ("at run 3", "good"),
-        "A run saves": ("25 J", "good"),
-    }
-    assert "150 J to 350 J" in found["Spent on exploration"].note, "without it: with its interval"
-    lost = tiles(of_job(BAD, per_run=Estimate(-5.0, -9.0, -1.0), break_even_run=None))
-    assert (lost["Lost: cost"].kind, lost["A run loses"].kind) == ("bad", "bad")
-    assert (lost["Break-even"].figure.text, lost["Break-even"].kind) == ("not in sight", "bad")
-    assert not any(tile.figure.text.startswith("-") for tile in lost.values())
-
-
-def test_where_exploration_is_the_whole_loss() -> None:
-    explored = saved(-9.0, -9.0, -9.0, explored=9.0)
-    assert tiles(of_job(explored))["Spent on exploration"].note.endswith("; without it nothing was saved or lost")
+    for verdict in (saved_text.run_verdict(None, "no energy"), saved_text.run_verdict(of_run(UNKNOWN))):
+        assert verdict.kind == "unknown"
+    assert "no energy" in saved_text.run_verdict(None, "no energy").text
 
 
 def test_few_words_beside_the_verdict() -> None:
     less_time = replace(BAD, unit="s")
     assert saved_text.amounts(of_job(GOOD)) == "0.0556\u00a0Wh, 3\u00a0min\u00a020\u00a0s"
     assert saved_text.amounts(of_job(GOOD, time=less_time)) == "0.0556\u00a0Wh, 3\u00a0min\u00a020\u00a0s\u00a0lost"
-    assert saved_text.amounts(of_job(OPEN, energy=UNKNOWN)) == "about 20\u00a0s"
+    assert saved_text.amounts(of_job(OPEN, energy=UNKNOWN)) == "time\u00a0not\u00a0clear\u00a0yet"
     assert saved_text.brief(of_run(GOOD, energy=UNKNOWN)) == "Saved 20 % of cost: 3\u00a0min\u00a020\u00a0s"
     assert saved_text.brief(of_run(UNKNOWN)) == "Not known"
+    assert saved_text.brief(of_run(OPEN)) == "Not clear yet"
 
 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"break_even_run": 1}, "from the start"),
-        ({"break_even_run": None, "break_even_in": 1}, "in 1 more run"),
-        ({"break_even_run": None, "break_even_in": 12}, "in 12 more runs"),
-        ({"break_even_run": None, "cost": UNKNOWN}, "–"),
-        ({"break_even_run": None, "cost": BAD, "per_run": Estimate(0.0, 0.0, 0.0)}, "not yet"),
+        ({"break_even_run": 1}, "From the start"),
+        ({"break_even_run": 3}, "From run 3 of 8 on"),
+        ({"break_even_run": None, "break_even_in": 1}, "in 1 more run if"),
+        ({"break_even_run": None, "break_even_in": 12}, "in 12 more runs if"),
+        ({"break_even_run": None, "cost": BAD, "per_run": Estimate(0.0, 0.0, 0.0)}, "does not pay off"),
+        ({"break_even_run": None, "cost": BAD, "per_run": Estimate(5.0, -9.0, 20.0)}, "is not known"),
     ],
 )
-def test_break_even(changes: dict[str, Any], text: str) -> None:
-    assert saved_text.break_even(of_job(**{"cost": GOOD, **changes})).figure.text == text
+def test_when_it_pays_off(changes: dict[str, Any], text: str) -> None:
+    told = saved_text.paid_off(of_job(**{"cost": GOOD, **changes}))
+    assert text in told
+    assert told.startswith("Exploration cost 0 Wh so far.")
 
 
 def test_the_verdicts_word_for_word() -> None:
@@ -202,9 +217,6 @@ def test_the_verdicts_word_for_word() -> None:
         saved_text.run_verdict(of_run(lost), below=True),
         saved_text.run_verdict(of_run(saved(-800.0, -800.0, -800.0, base=0.0), kept=False)),
         saved_text.run_verdict(None, "the run has not ended"),
-        *(saved_text.job_verdict(of_job(cost)) for cost in (GOOD, BAD, UNKNOWN)),
-        saved_text.job_verdict(of_job(OPEN), all_of=False),
-        saved_text.job_verdict(of_job(replace(GOOD, unit="s"), runs=1, measured=1)),
     ]
     found = "".join(f"{verdict.kind} | {verdict.word}: {verdict.text}\n" for verdict in verdicts)
     assert found == (Path(__file__).parent / "snapshots/verdicts.txt").read_text()

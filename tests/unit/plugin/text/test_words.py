@@ -18,8 +18,12 @@ def test_energy_is_exact_on_hover() -> None:
 
 
 def test_every_state_and_phase_has_words() -> None:
-    assert set(words.STATES) == set(State)
-    assert set(words.PHASES) == set(Phase)
+    """Each its own, and none as a program writes it."""
+    for kind, said in ((State, words.state), (Phase, words.phase)):
+        texts = [said(each) for each in kind]
+        assert len(set(texts)) == len(texts)
+        assert not any("_" in text or "unknown" in text for text in texts)
+    assert (words.state(State.CONVERGED), words.phase(Phase.INCUMBENT)) == ("reached target", "best known")
 
 
 def test_live_settings_in_words() -> None:
@@ -36,9 +40,9 @@ def test_live_settings_in_words() -> None:
 @pytest.mark.parametrize(
     ("weights", "rule"),
     [
-        (Weights(0.5, 300.0), "cost = 0.5 × energy + 0.5 × 300 W × time"),
-        (Weights(1.0, 300.0), "cost = energy"),
-        (Weights(0.0, 300.0), "cost = 300 W × time"),
+        (Weights(0.5, 300.0), "weighted cost = 0.5 × energy + 0.5 × time × 300 W (eta 0.5)"),
+        (Weights(1.0, 300.0), "cost = energy alone (eta 1)"),
+        (Weights(0.0, 300.0), "weighted cost = time × 300 W (eta 0)"),
     ],
 )
 def test_the_cost_rule(weights: Weights, rule: str) -> None:

@@ -73,7 +73,7 @@ def test_a_missing_figure_makes_the_sum_a_lower_bound_that_nothing_adds() -> Non
 def test_a_missing_figure_says_why() -> None:
     row = one(trial(1, "a", energy_j=None, energy_source=None, reasons={"energy_j": "set cpu_watts"}))
     assert (row.energy.value, row.energy.text, row.energy.exact) == (None, "–", "set cpu_watts")
-    assert (row.source.name, row.source.text, row.source.kind) == (None, "no source", "no-source")
+    assert (row.source.name, row.source.text, row.source.kind) == (None, "energy not measured", "no-source")
     assert (row.unit, row.cost.text) == ("s", "9 s"), "time alone"
 
 
@@ -95,8 +95,12 @@ def test_totals_keep_sources_apart() -> None:
         JOB,
     )
     sums = {t.source.text: (t.runs, t.energy.value, t.time.value) for t in costs.totals_of(rows)}
-    assert sums == {"simulated": (2, 300.0, 18.0), "CPU counter": (1, 5000.0, 9.0), "no source": (1, None, 9.0)}
-    assert {t.source.text: t.cost.text for t in costs.totals_of(rows)}["no source"] == "9 s"
+    assert sums == {
+        "simulated": (2, 300.0, 18.0),
+        "CPU counter": (1, 5000.0, 9.0),
+        "energy not measured": (1, None, 9.0),
+    }
+    assert {t.source.text: t.cost.text for t in costs.totals_of(rows)}["energy not measured"] == "9 s"
 
 
 def test_a_running_attempt_shows_what_it_drew_so_far_and_is_added_nowhere() -> None:

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.text.saved_text import Told
 from airflow_provider_zeus.plugin.views.dag_view import lever_table
+from airflow_provider_zeus.plugin.views.models import Figure
 from airflow_provider_zeus.reports.levers import BATCH_SIZE, LIMIT, Lever
 
 
-def each(batch_size: Estimate, limit: Estimate) -> list[Lever]:
-    return [Lever(name=BATCH_SIZE, saved=batch_size), Lever(name=LIMIT, saved=limit)]
+def column(name: str, figure: Callable[[float], Figure], *saved: Estimate) -> tuple[Told, list[Lever]]:
+    """``saved``: by the batch size, by the limit, and by both."""
+    levers = [Lever(name=lever, saved=each) for lever, each in zip((BATCH_SIZE, LIMIT), saved[:2], strict=True)]
+    return Told(name, saved[2], figure), levers
 
 
 def test_a_row_for_each_lever_and_their_sum() -> None:
-    why = Estimate.missing("nothing measures energy there")
+    why, open_ = Estimate.missing("nothing measures energy"), Estimate(5000.0, -1000.0, 9000.0)
+    hours = Estimate(7200.0, 3600.0, 10_800.0), Estimate(-600.0, -600.0, -600.0), Estimate(6600.0, 3000.0, 10_200.0)
     table = lever_table(
-        {
-            "energy": each(why, why),
-            "time": each(Estimate(7200.0, 3600.0, 10_800.0), Estimate(-600.0, -600.0, -600.0)),
-            "cost": each(Estimate(0.0, 0.0, 0.0), Estimate(5000.0, -1000.0, 9000.0)),
-        },
-        {"energy": why, "time": Estimate(6600.0, 3000.0, 10_200.0), "cost": Estimate(5000.0, -1000.0, 9000.0)},
-        "J",
+        [
+            column("Energy", words.energy, why, why, why),
+            column("Time", words.duration, *hours),
+            column("Weighted cost", words.energy, Estimate(0.0, 0.0, 0.0), open_, open_),
+        ]
     )
     assert table is not None
-    assert table.columns == ["", "Time", "Cost"], "a column of unknown figures says nothing"
-    undecided = "undecided: 1 kJ lost to 9 kJ saved"
+    assert table.columns == ["", "Time", "Weighted cost"], "a column of unknown figures says nothing"
+    unclear = "not clear yet: 0.278 Wh lost to 2.5 Wh saved"
     assert table.rows == [
         ["Batch size", "saved 2 h 00 min (1 h 00 min to 3 h 00 min)", "0"],
-        ["Power limit", "lost 10 min 00 s", undecided],
-        ["Together", "saved 1 h 50 min (50 min 00 s to 2 h 50 min)", undecided],
+        ["Power limit", "lost 10 min 00 s", unclear],
+        ["Together", "saved 1 h 50 min (50 min 00 s to 2 h 50 min)", unclear],
     ]
     assert table.numeric == [False, True, True]
 
 
 def test_no_table_where_nothing_was_saved_or_is_known() -> None:
     for found in (Estimate(0.0, 0.0, 0.0), Estimate.missing("no run yet")):
-        levers = {name: each(found, found) for name in ("energy", "time", "cost")}
-        assert lever_table(levers, dict.fromkeys(levers, found), "J") is None
+        assert lever_table([column("Energy", words.energy, found, found, found)]) is None

@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_zeus.plugin.views import months_view
 from airflow_provider_zeus.plugin.views.months_view import JOBS, NO_RUN, NOTHING, OTHERS, months_chart
 from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.reports.month_spent import DagAbout
 from airflow_provider_zeus.reports.months import PeriodSum, SavedDraws, Spent
 
 MONTHS = ["2026-09", "2026-10", "2026-11"]
@@ -33,12 +34,19 @@ def of(
         time_s=7200.0,
         gpu_s=14400.0,
         unknown=0,
+        currencies=(),
+        paid=None,
+        paid_j=None,
+        g_co2e=None,
+        g_co2e_j=None,
+        start_saved=None,
+        start_saved_g=None,
     )
     return replace(known, **changes)  # type: ignore[arg-type]
 
 
-def month_answer(*given: Any) -> Any:
-    return SimpleNamespace(**months_view.month_answer(*given))
+def month_answer(sums: Any, months: Any, factors: Any, about: Any = None) -> Any:
+    return SimpleNamespace(**months_view.month_answer(sums, months, factors, about or {}))
 
 
 def month_saved(*given: Any) -> Any:
@@ -61,6 +69,18 @@ def test_jobs_are_added_within_a_kind_of_source_and_never_beyond_it() -> None:
     assert tiles(answer, "measured", "The month before")["Energy"] == "2 kWh"
     (measured,) = [k for k in answer.kinds if k.kind == "measured"]
     assert measured.answers[0].about == "9 runs of 2 jobs"
+
+
+def test_owners_and_tags_have_tables_by_kind() -> None:
+    about = {"d": DagAbout(["gpu"], ["ann"]), "e": DagAbout([], ["ann"])}
+    answer = month_answer([of("a"), of("b", dag_id="e"), of("a", period=1)], MONTHS, NO_PRICES, about)
+    (kind,) = answer.kinds
+    shown = {table.columns[0]: [row[:4] for row in table.rows] for table in kind.groups}
+    assert shown == {
+        "Owner": [["ann", "2", "6", "4 kWh"]],
+        "Tag": [["(none)", "1", "3", "2 kWh"], ["gpu", "1", "3", "2 kWh"]],
+    }
+    assert month_answer([of("a")], MONTHS, NO_PRICES).kinds[0].groups == []
 
 
 def test_money_and_carbon_where_they_are_configured() -> None:
@@ -143,12 +163,13 @@ def test_what_the_jobs_saved_is_a_verdict_for_each_kind() -> None:
     answer = month_saved(found, sums, 3, NO_PRICES)
     assert answer.done
     assert answer.progress.startswith("Not known of 1 job:")
-    assert answer.answers["measured"].about == "against the default of each job, by 3 runs of 1 job"
+    assert answer.answers["measured"].about == "against each job's default at full power, by 3 runs of 1 job"
     energy, time = answer.answers["measured"].figures
     assert energy.figure.value == pytest.approx(KWH_J, rel=0.02)
     assert (energy.name, time.name) == ("Energy", "Time")
-    assert energy.note.startswith("25 %; 90 % interval"), "of what the defaults would have spent"
-    assert answer.answers["simulated"].figures[0].figure.text == "undecided", "its interval holds zero"
+    assert energy.note == "25 %", "of what the defaults would have spent"
+    assert "90 % interval" in energy.figure.exact
+    assert answer.answers["simulated"].figures[0].figure.text == "not clear yet", "its interval holds zero"
     assert answer.answers["estimated"].note == NOTHING
 
 
@@ -173,7 +194,7 @@ def test_until_all_jobs_are_fitted_it_says_how_many_are() -> None:
     answer = month_saved([saved("measured", KWH_J, 1e5)], [of("a"), of("b", source="estimate")], 7, NO_PRICES)
     assert not answer.done
     assert answer.progress == "1 of 7 jobs are added up so far."
-    assert "estimated" not in answer.answers, "not known yet"
+    assert answer.answers == {}, "a part of the sum is no verdict: it may be of the other sign"
 
 
 def test_the_chart_names_the_jobs_that_spent_most_and_adds_the_others() -> None:

@@ -28,56 +28,34 @@ PROFILE = [
 def part(
     *trials: Trial, pending: Any = None, factors: Factors = NONE, saving: RunSaving | None = None, **live: Any
 ) -> Any:
-    made = run_view.RunPart(list(trials), live, pending or {}, saving, factors)
+    made = run_view.RunPart(list(trials), live, pending or {}, saving, factors, "", None, ())
     return SimpleNamespace(**made.head, **pages.content("run", made))
 
 
 def tile(of: Any, name: str) -> Tile:
-    return next(t for t in (*of.tiles, *of.headline[0].figures) if t.name == name)
+    return next(t for t in of.headline[0].figures if t.name == name)
 
 
-# --- tiles
+# --- figures
 
 
-def test_the_tiles_of_a_run() -> None:
+def test_the_figures_of_a_run() -> None:
     run = part(
         trial(1, "r", 64, State.GIVEN_UP, energy_j=500.0, time_s=5.0), trial(2, "r", 32, energy_j=700.0, time_s=7.0)
     )
-    assert [(t.name, t.figure.text) for t in run.tiles] == [
-        ("Cost", "2.4 kJ"),
-        ("Batch size", "32"),
-        ("Power limit", "200 W"),
-        ("Saving", "–"),
-    ]
-    assert tile(run, "Batch size").note.split("; ") == ["the default", "64 given up before"]
-    assert tile(run, "Power limit").note == "of at most 300 W"
     (cost,) = run.headline
-    assert [(t.name, t.figure.text) for t in cost.figures] == [("Energy", "0.333 Wh"), ("Time", "12 s")]
-    assert all(t.source.text for t in cost.figures)
-    (counted,) = part(trial(1, "r", energy_source="nvml_counter")).headline
-    assert [t.name for t in counted.figures if t.source.text] == ["Energy"], "no GPU measures time"
-    assert tile(run, "Energy").source.kind == "simulated"
+    assert [(t.name, t.figure.text) for t in cost.figures] == [
+        ("Energy", "0.333 Wh"),
+        ("Time", "12 s"),
+        ("Weighted cost", "0.667 Wh"),
+    ]
     assert (run.state_text, run.live, run.progress) == ("reached target", False, None)
-
-
-def test_what_another_batch_size_stood_in_for_is_said_at_the_batch_size() -> None:
-    missed = part(trial(1, "r", 64, State.EXHAUSTED), trial(2, "r", 32))
-    assert tile(missed, "Batch size").note.split("; ") == ["the default", "64 below target before"]
-    assert tile(missed, "Batch size").kind == ""
-    full = part(trial(1, "r", 64, State.FAILED, out_of_memory=True), trial(2, "r", 16))
-    assert tile(full, "Batch size").note == "default 32; 64 failed before"
-
-
-def test_below_the_target_is_said_at_the_batch_size() -> None:
-    run = part(trial(1, "r", 64, State.EXHAUSTED))
-    assert (tile(run, "Batch size").note, tile(run, "Batch size").kind) == ("default 32; below target", "warn")
 
 
 def test_a_run_that_reported_no_metric_is_not_below_its_target() -> None:
     why = {"energy_j": None, "reasons": {UNSEEN: "the command is not seen to use batch size 64: it never names it"}}
     run = part(trial(1, "r", 64, State.NO_METRIC, reason="the command did not report its accuracy: print it", **why))
     assert run.state_text == "no metric reported"
-    assert (tile(run, "Batch size").note, tile(run, "Batch size").kind) == ("default 32; no metric reported", "warn")
     assert "below" not in run.verdict.text
     metric, unseen = run.notes
     assert metric.startswith("No metric reported: whether trial 1 reached its target is not known")
@@ -86,28 +64,24 @@ def test_a_run_that_reported_no_metric_is_not_below_its_target() -> None:
     assert attempt.ended.startswith("No metric was reported, so whether it reached its target is not known")
 
 
-def test_without_a_source_the_tile_says_why() -> None:
+def test_without_a_source_there_is_no_energy() -> None:
     gone = {"energy_j": None, "energy_source": None, "power_limit_w": None}
     why = {"energy_j": "set [zeus] cpu_watts", "power_limit_w": "a CPU has none"}
     run = part(trial(1, "r", reasons=why, **gone))
-    energy = tile(run, "Energy")
-    assert (energy.figure.text, energy.note, energy.source.kind) == ("–", "set [zeus] cpu_watts", "no-source")
-    assert tile(run, "Cost").note == "time alone"
-    assert tile(run, "Power limit").note == "a CPU has none"
+    assert [t.name for t in run.headline[0].figures] == ["Time"]
+    assert run.source.kind == "no-source", "its badge says how to get one"
 
 
 def test_several_gpus_are_one_sum_and_it_is_said() -> None:
     run = part(trial(1, "r", device_count=4, max_power_w=1200.0))
     (note,) = run.notes
     assert "4 GPUs" in note
-    assert tile(run, "Power limit").note.split(", ") == ["each GPU", "of at most 300 W"]
 
 
 def test_money_and_carbon_only_where_their_factors_are_set() -> None:
     priced = Factors(price_per_kwh=0.5, price_per_gpu_hour=3.6, g_co2e_per_kwh=100.0, currency="EUR")
     run = part(trial(1, "r", energy_j=3.6e6, time_s=1000.0, device_count=2), factors=priced)
     assert tile(run, "Money").figure.text == "2.50 EUR"
-    assert tile(run, "Money").source.kind == "simulated"
     assert tile(run, "CO₂e").figure.text == "100 g CO₂e"
     (cost,) = part(trial(1, "r"), factors=Factors(g_co2e_per_kwh=1.0)).headline
     assert "Money" not in [t.name for t in cost.figures]
@@ -141,10 +115,10 @@ SAVING = Yardstick.of(LOG, WHERE, profiles=PROFILE).saving([CHEAP])
 def test_the_verdict_of_real_trials() -> None:
     run = part(CHEAP, saving=SAVING)
     value, low = SAVING.cost.saved.value or 0.0, SAVING.cost.saved.low or 0.0
-    kind, name = ("saved", "Saving") if low > 0 else ("even", "Undecided")
-    assert run.verdict.kind == kind
-    assert cost_text(value, "J") in tile(run, name).figure.text
-    assert tile(run, name).source.kind == "simulated"
+    assert run.verdict.kind == ("saved" if low > 0 else "even")
+    assert cost_text(value, "J") in run.verdict.text
+    (_, saved) = run.headline
+    assert saved.figures[-1].figure.value == value
 
 
 # --- running, not yet stored, several
@@ -157,8 +131,7 @@ def test_a_running_trial_tells_how_far_it_is() -> None:
     assert run.progress.text.split(", ")[1:] == ["epoch 3.2 of at most 10", "accuracy 0.5 (target: at least 0.8)."]
     assert (run.progress.epochs, run.progress.max_epochs) == (3.25, 10.0)
     assert run.verdict.word == "Running"
-    assert tile(run, "Power limit").note == "now, of at most 300 W"
-    assert tile(run, "Saving").note.endswith(run_view.NOT_ENDED)
+    assert [answer.question for answer in run.headline] == ["Cost"]
     begun = trial(1, "r", 32, State.RUNNING, epochs=None, metric=None)
     progress = part(begun).progress
     assert progress is not None
@@ -204,9 +177,10 @@ def test_tasks_mapped_tasks_and_jobs_are_parts_of_their_own() -> None:
 
 def test_the_present_eta_costs_an_old_run_and_its_own_target_stays() -> None:
     run = part(trial(1, "r", energy_j=900.0, time_s=1.0), eta=1.0)
-    assert (tile(run, "Cost").figure.text, tile(run, "Cost").note.endswith("eta 1")) == ("900 J", True)
+    assert [t.name for t in run.headline[0].figures] == ["Energy", "Time"], "the cost is the energy, told once"
+    assert tile(run, "Energy").figure.text == "0.25 Wh"
     assert "Target accuracy >= 0.8" in run.facts
-    assert run.settings == ["eta set to 1.0"]
+    assert run.settings == ["Live setting: eta set to 1.0"]
 
 
 @pytest.mark.parametrize("state", list(State))

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -274,3 +275,44 @@ except Killed:
     say(limit_w=gpu.limit_w())
 """)
     assert trainer.hear() == {"limit_w": 250.0}
+
+
+def test_a_change_that_another_thread_has_begun_is_given_back_too(
+    gpu: SimulatedGpu, tmp_path: Path, guardians: Guardians, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, answered, set_limit_w = Event(), Event(), gpu.set_limit_w
+
+    def slow(limit_w: float) -> None:
+        begun.set()
+        answered.wait(60.0)
+        set_limit_w(limit_w)
+
+    monkeypatch.setattr(gpu, "set_limit_w", slow)
+    control = LimitControl(gpu, tmp_path).__enter__()
+    change = Thread(target=control.set_w, args=(100.0,), daemon=True)
+    change.start()
+    assert begun.wait(60.0)
+    end = Thread(target=control.__exit__, args=(None, None, None), daemon=True)
+    end.start()
+    end.join(0.2)  # it waits for the change
+    answered.set()
+    change.join(60.0)
+    end.join(60.0)
+    assert gpu.limit_w() == 250.0
+    assert guardians() == records(tmp_path) == []
+
+
+def test_no_change_begins_once_another_thread_has_given_the_limit_back(
+    gpu: SimulatedGpu, tmp_path: Path, guardians: Guardians, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control, limit_w = LimitControl(gpu, tmp_path).__enter__(), gpu.limit_w
+
+    def given_back() -> float | None:
+        monkeypatch.setattr(gpu, "limit_w", limit_w)
+        control.__exit__(None, None, None)
+        return limit_w()
+
+    monkeypatch.setattr(gpu, "limit_w", given_back)
+    assert not control.set_w(100.0)
+    assert gpu.limit_w() == 250.0
+    assert guardians() == records(tmp_path) == []

@@ -310,3 +310,11 @@ def test_a_lock_whose_file_was_closed_ends_no_training(tmp_path: Path) -> None:
         os.close(descriptor)  # as a training does that closes all descriptors before it starts its workers
     assert lock.check() == ""
     lock._files.clear()
+
+
+def test_a_holder_that_the_task_itself_started_is_not_told(lock, other, tmp_path: Path) -> None:
+    holder = other()
+    gpu_lock.tell_holder(tmp_path, UUIDS[0], ours={os.getpid(), holder.process.pid})
+    assert holder.check() == ""
+    gpu_lock.tell_holder(tmp_path, UUIDS[0], ours={os.getpid()})
+    assert "came to share" in holder.check()

@@ -86,6 +86,10 @@ def test_synchronise_waits_for_a_torch_that_uses_cuda(card: Gpu, monkeypatch: py
     calls.append("first use")
     device.synchronize()
     assert calls == ["first use", "synchronize"]
+    cuda.is_current_stream_capturing = lambda: True
+    device.synchronize()
+    assert calls == ["first use", "synchronize"], "it would void a CUDA graph that is captured"
+    cuda.is_current_stream_capturing = lambda: False
 
     def broken() -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")

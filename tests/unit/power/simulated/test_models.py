@@ -32,7 +32,7 @@ def test_median_error_over_the_measured_grid_is_at_most_a_tenth(gpu: str, name: 
     load, time_errors, power_errors = LOADS[gpu, name], [], []
     with (traces / f"summary_power_{gpu}.csv").open(newline="") as file:
         for row in csv.DictReader(file):
-            if (row["dataset"], row["optimizer"]) == load.trace:
+            if (row["dataset"], row["optimizer"]) == (load.dataset, load.optimizer):
                 batch_size = int(row["batch_size"])
                 step_s, power_w = load.step(CHIPS[gpu], batch_size, float(row["power_limit"]))
                 epoch_s = step_s * load.samples_per_epoch / batch_size

@@ -107,7 +107,7 @@ def test_a_turn_that_is_never_given_back_is_not_waited_for_for_ever(file: Path) 
         for _ in range(2):
             with turn(file, 0.1):
                 pass
-        assert queueing(file) == 2
+        until(lambda: queueing(file) == 2)
         assert other.stdin
         other.stdin.close()
         other.wait(LONG_S)

@@ -104,6 +104,7 @@ def test_a_job_whose_number_is_not_printed_yet_is_cancelled_too(tmp_path: Path) 
     ],
     ids=["quiet", "refused", "hangs", "not there"],
 )
+@pytest.mark.slow
 def test_what_cannot_be_cancelled_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sbatch: str, scancel: str | None, said: str
 ) -> None:

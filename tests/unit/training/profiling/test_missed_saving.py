@@ -1,4 +1,4 @@
-"""What mode ``observe`` says the best limit would have saved: an interval, and *undecided* where it holds no gain."""
+"""What mode ``observe`` says the best limit would have saved: an interval, *not clear yet* where it holds no gain."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def missed(curve: Curve, seed: int, noise: float) -> MissedSaving:
     return found
 
 
-def undecided(found: MissedSaving) -> bool:
+def unclear(found: MissedSaving) -> bool:
     return (found.energy.low or 0.0) <= 0.0 <= (found.energy.high or 0.0)
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.03, pytest.param(0.05, marks=pytest.mark.nightly)])
-def test_where_no_limit_saves_anything_it_is_undecided(noise: float) -> None:
+def test_where_no_limit_saves_anything_it_is_not_clear(noise: float) -> None:
     """The best of seven limits that differ by noise alone looks better than the one found."""
     found = [missed(flat, seed, noise) for seed in range(40)]
     assert max(one.energy.value or 0.0 for one in found) > noise / 2
-    assert sum(map(undecided, found)) >= 36
+    assert sum(map(unclear, found)) >= 36
     said = [one.text(1000) for one in found if one.best_w != one.found_w]
-    assert sum("undecided" in text.partition(" and ")[0] for text in said) >= len(said) - 4
+    assert sum("not clear yet" in text.partition(" and ")[0] for text in said) >= len(said) - 4
 
 
 def test_a_saving_above_the_noise_is_one_and_the_interval_holds_it() -> None:
@@ -41,7 +41,7 @@ def test_a_saving_above_the_noise_is_one_and_the_interval_holds_it() -> None:
     for one in found:
         truth = 1 - binding(one.best_w)[0] / binding(FOUND_W)[0]
         covered += (one.energy.low or 0.0) <= truth <= (one.energy.high or 0.0)
-        assert not undecided(one)
+        assert not unclear(one)
     assert covered >= 36
 
 

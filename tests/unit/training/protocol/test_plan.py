@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import resource
 import signal
 from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -272,3 +275,26 @@ def test_every_field_of_a_plan_is_plain_json(kit: Kit) -> None:
     plan = kit.plan(explore(256, bound_epochs=1.0), stand_in=explore(256), **changes)
     assert json.loads(plan.to_json()).keys() == {"v", *asdict(plan)}
     assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_two_processes_write_one_file_and_each_line_is_whole(tmp_path: Path) -> None:
+    """The second one opens the file, and removes a line without an end, while the first one is within a line."""
+    path, other = tmp_path / "result.jsonl", Thread(target=lambda: ResultWriter(path)(line("second")))
+    first = ResultWriter(path)
+
+    class Slow(io.FileIO):
+        def write(self, data: Any) -> int:
+            written = super().write(data[:20])
+            if not other.ident:
+                other.start()
+                other.join(0.2)  # the second one waits
+            return written
+
+    def line(start_id: str) -> ResultLine:
+        return ResultLine(kind="start", start_id=start_id)
+
+    opened = first._file
+    first._file = Slow(opened.fileno(), "ab+", closefd=False)
+    first(line("first"))
+    other.join(60)
+    assert [each.start_id for each in read_result(path)] == ["first", "second"]

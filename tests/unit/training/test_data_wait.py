@@ -1,0 +1,154 @@
+"""Waits for batches: found by how long they are, named where they are a waste, with a remedy that can apply."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from airflow_provider_zeus.model.trial import DATA_WAIT, UNCAPPED
+from airflow_provider_zeus.training import data_loader, data_wait, samples, torch_steps
+from airflow_provider_zeus.training.data_wait import DataWait, remedy
+from airflow_provider_zeus.training.run import ZeusRun
+from tests.unit.training.conftest import Kit, incumbent
+
+STEPS, STEP_S = 20, 0.1
+
+
+class Clock:
+    """Time that passes where a test lets it."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Slow(Dataset[torch.Tensor]):
+    """Each batch of two takes so long [s] of a clock."""
+
+    def __init__(self, clock: Clock | None, batch_s: float) -> None:
+        self.clock, self.batch_s = clock, batch_s
+
+    def __len__(self) -> int:
+        return 2 * STEPS
+
+    def __getitem__(self, n: int) -> torch.Tensor:
+        if self.clock is None:
+            time.sleep(self.batch_s / 2)
+        else:
+            self.clock.now_s += self.batch_s / 2
+        return torch.ones(4)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (samples, data_loader, torch_steps):
+        monkeypatch.setattr(module, "perf_counter", clock)
+    return clock
+
+
+def trained(kit: Kit, loader: Any, step: Any, *, own: bool) -> Any:
+    def train(run: ZeusRun) -> None:
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        for epoch in run.epochs():
+            for batch in loader if own else run.data_loader(loader):
+                model(batch).sum().backward()
+                step()
+                optimizer.step()
+            run.report(acc=float(epoch == 1))
+
+    kit.run(incumbent(2), batch_sizes=[2], default_batch_size=2, mode="measure").train(train)
+    return kit.ends()[-1]
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["run.data_loader", "an own loader"])
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.5, 0.8])
+def test_the_share_is_found_and_no_alarm_below_a_tenth(kit: Kit, clock: Clock, share: float, *, own: bool) -> None:
+    def step() -> None:
+        clock.now_s += STEP_S
+
+    end = trained(kit, DataLoader(Slow(clock, STEP_S * share / (1 - share)), batch_size=2), step, own=own)
+    assert end.notes["data_wait"] == pytest.approx(share, abs=0.03)
+    assert end.notes["data_wait_s"] == pytest.approx(2 * STEPS * STEP_S * share / (1 - share), rel=0.1)
+    assert (DATA_WAIT in end.observation.reasons) == (share >= 0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own", [False, True], ids=["run.data_loader", "an own loader"])
+@pytest.mark.parametrize(("workers", "batch_s"), [(2, 0.05), (2, 0.4), (4, 0.4)])
+def test_workers_wait_beside_the_training(kit: Kit, workers: int, batch_s: float, *, own: bool) -> None:
+    """The share is that of the time between steps, on however busy a host: of n workers a batch comes every 1/n."""
+    steps: list[tuple[float, float]] = []
+
+    def step() -> None:
+        began_s = time.perf_counter()
+        time.sleep(0.05)
+        steps.append((began_s, time.perf_counter()))
+
+    loader = DataLoader(Slow(None, batch_s), batch_size=2, num_workers=workers, persistent_workers=True)
+    end = trained(kit, loader, step, own=own)
+    between_s = sum(after[0] - before[1] for before, after in pairwise(steps))
+    share = between_s / (between_s + sum(ended_s - began_s for began_s, ended_s in steps))
+    assert share - 0.2 <= end.notes["data_wait"] <= share + 0.05, "torch's own work lies between steps, too"
+
+
+@pytest.mark.parametrize(("share", "limits_w"), [(0.8, {250.0}), (0.3, {250.0, 200.0, 150.0, 100.0})])
+def test_where_the_wait_dominates_no_limit_is_chosen(kit: Kit, share: float, limits_w: set[float]) -> None:
+    def train(run: ZeusRun) -> None:
+        for _ in run.epochs():
+            for _ in range(10):
+                run.step()
+            run.progress.present.end_pass(10 * share, 10.0)
+            run.report(acc=0.0)
+
+    kit.run(incumbent(1024), eta=1.0, max_epochs=40).train(train)
+    assert {s.limit_w for s in kit.profile()} >= limits_w
+    assert ({s.limit_w for s in kit.profile()} == {250.0}) is (share > 0.5)
+    why = kit.last().reasons.get(UNCAPPED, "")
+    assert ("windows of it tell nothing about power limits" in why) is (share > 0.5)
+
+
+@pytest.mark.parametrize(("busy", "named"), [(None, True), (0.3, True), (0.95, False)])
+def test_it_is_a_waste_only_as_far_as_the_gpu_rests(busy: float | None, named: bool) -> None:
+    waits = DataWait()
+    waits.add(4.0, 10.0)
+    text = waits.text(busy, 100.0)
+    assert bool(text) is named
+    if named:
+        assert text.startswith("40 % of the training time, 4 s and about 0.111 Wh, is spent waiting for batches")
+        assert ("the GPU works 30 % of the time" in text) is (busy is not None)
+
+
+@pytest.mark.parametrize(
+    ("processors", "options", "said"),
+    [
+        (8, {}, "num_workers=4 in the DataLoader (8 processors here)"),
+        (2, {}, "num_workers=1 in the DataLoader"),
+        (1, {}, "decoded ahead"),
+        (8, {"num_workers": 2}, "persistent_workers=True"),
+        (8, {"num_workers": 2, "persistent_workers": True}, "num_workers=4"),
+        (3, {"num_workers": 2, "persistent_workers": True}, "prefetch_factor=4"),
+        (3, {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 4}, "decoded ahead"),
+    ],
+    ids=str,
+)
+def test_one_setting_is_named_that_can_apply_and_is_not_set(
+    monkeypatch: pytest.MonkeyPatch, processors: int, options: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr(data_wait.os, "sched_getaffinity", lambda _: range(processors))
+    assert said in remedy(DataLoader(Slow(None, 0.0), batch_size=2, **options))
+
+
+def test_a_loader_of_another_library_gets_no_setting_of_torch() -> None:
+    def batches() -> Iterator[int]:
+        yield 1
+
+    assert "DataLoader" not in remedy(batches())
