@@ -148,7 +148,7 @@ function attemptItem(attempt, i) {
     ...(attempt.source.kind === "no-source" ? [] : [["Energy", attempt.energy]]),
     ["Time", attempt.time],
     ...(attempt.weighted ? [["Weighted cost", attempt.cost]] : []),
-    ["of which profiling", attempt.excess],
+    ...(attempt.excess ? [["Extra by profiling", attempt.excess]] : []),
     ["Epochs", attempt.epochs],
     ["Power limit", attempt.limit],
     ...(attempt.busy ? [["GPU busy", attempt.busy]] : []),
