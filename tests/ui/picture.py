@@ -1,7 +1,7 @@
 """Takes the pictures of the manual, ``docs/images/zeus-*.png``: ``python -m tests.ui.picture``.
 
 Half a year of weekly retrainings up to this week: the real loop in Airflow, on the simulated GPU. What a batch size
-needs is made up: too small or too large a batch never reaches the target in time, those between differ, and weeks differ.
+needs is made up: too small or too large a batch never reaches the target in time, those between differ, as weeks do.
 All runs train now, and the log is told that each began in its own week.
 """
 
@@ -60,7 +60,17 @@ def history() -> str:
 
 
 def _began(run_id: str, at: datetime) -> None:
-    """Move the attempts of a run in the log to when its week ended."""
+    """Move a run to when its week ended: its attempts in the log, and what Airflow says of it."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    with create_session() as session:
+        for of in (DagRun, TaskInstance):
+            session.execute(
+                update(of).where(of.run_id == run_id).values(start_date=at, end_date=at + timedelta(minutes=1))
+            )
     with sqlite3.connect(embedded_path()) as log:
         (first_s,) = log.execute("SELECT MIN(opened_at) FROM zeus_trial WHERE run_id = ?", (run_id,)).fetchone()
         later = "UPDATE zeus_trial SET opened_at = opened_at + ?1, closed_at = closed_at + ?1 WHERE run_id = ?2"
