@@ -11,6 +11,7 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.saved_text import (
+    OLD,
     WEIGHED,
     Told,
     against,
@@ -212,8 +213,9 @@ def told_of(
 def _against_default(found: Savings | RunSaving, told: Sequence[Told]) -> Answer:
     """The card of savings and losses against the default."""
     shown = [of for of in told if not of.saved.low == of.saved.high == 0]
-    about = f"against {against(found.default_batch_size)}"
-    return saved_answer(about, shown, found.cost, old=bool(outdated(found)))
+    old = bool(outdated(found))
+    about = f"against {against(found.default_batch_size)}{f', {OLD}' * old}"
+    return saved_answer(about, shown, found.cost, old=old)
 
 
 def _next_run(upcoming: Upcoming, weights: Weights, source: Source, factors: Factors, gpus: int) -> list[Answer]:

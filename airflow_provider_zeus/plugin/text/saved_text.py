@@ -18,7 +18,9 @@ from airflow_provider_zeus.reports.savings import Savings
 from airflow_provider_zeus.units import cost_text, counted, energy_text, time_text
 
 WEIGHED = "Weighted cost"
-OLD = "by an old run of the default"  # the doubt of a saving, on all pages; it is told in no colour of a sure one
+OLD = (
+    "judged by an old run of the default"  # the doubt of a saving, on all pages; it is told in no colour of a sure one
+)
 EARLY = 3  # runs of a job below which it is not compared with its default
 RUNNING = Verdict(kind="running", word="Running", text="What it saves or loses is shown when it has ended.")
 
@@ -112,7 +114,7 @@ def saved_answer(about: str, told: Sequence[Told], cost: Saved | None = None, *,
 
     Its heading is the verdict on the cost, or on all figures where there is none.
 
-    :param old: it is told against a default that has not run for long.
+    :param old: it is told against a default that has not run for long, which ``about`` says.
     """
 
     def outcome(of: Told) -> Outcome | None:
@@ -135,7 +137,7 @@ def saved_answer(about: str, told: Sequence[Told], cost: Saved | None = None, *,
         colour = "warn" if old and found.colour else found.colour
         tiles.append(Tile(name=of.name, figure=figure, note="" if even else found.share, kind=colour))
     question = {"saved": "Saved", "lost": "Lost", "even": "Saved or lost"}[verdict]
-    return Answer(question=question, about=f"{about}, {OLD}" if old else about, figures=tiles)
+    return Answer(question=question, about=about, figures=tiles)
 
 
 # --- a job
