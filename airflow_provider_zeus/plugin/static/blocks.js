@@ -149,7 +149,7 @@ function attemptItem(attempt, i) {
     ["Time", attempt.time],
     ...(attempt.weighted ? [["Weighted cost", attempt.cost]] : []),
     ...(attempt.excess ? [["Extra by profiling", attempt.excess]] : []),
-    ["Epochs", attempt.epochs],
+    ...(attempt.batch_size === null ? [] : [["Epochs", attempt.epochs]]),
     ["Power limit", attempt.limit],
     ...(attempt.busy ? [["GPU busy", attempt.busy]] : []),
   ];

@@ -11,7 +11,6 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.saved_text import (
-    OLD,
     WEIGHED,
     Told,
     against,
@@ -23,6 +22,7 @@ from airflow_provider_zeus.plugin.text.saved_text import (
 )
 from airflow_provider_zeus.plugin.views.models import Answer, Sentence, Source, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
+from airflow_provider_zeus.reports.baseline import OLD
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, RunTrials
 from airflow_provider_zeus.reports.next_run import Upcoming
 from airflow_provider_zeus.reports.run_figures import RunSaving

@@ -10,7 +10,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Tile, Verdict
-from airflow_provider_zeus.reports.baseline import Saved
+from airflow_provider_zeus.reports.baseline import OLD, Saved
 from airflow_provider_zeus.reports.dataset import ENERGY
 from airflow_provider_zeus.reports.limit_profiles import SAME_W
 from airflow_provider_zeus.reports.run_figures import RunSaving
@@ -18,9 +18,6 @@ from airflow_provider_zeus.reports.savings import Savings
 from airflow_provider_zeus.units import cost_text, counted, energy_text, time_text
 
 WEIGHED = "Weighted cost"
-OLD = (
-    "judged by an old run of the default"  # the doubt of a saving, on all pages; it is told in no colour of a sure one
-)
 EARLY = 3  # runs of a job below which it is not compared with its default
 RUNNING = Verdict(kind="running", word="Running", text="What it saves or loses is shown when it has ended.")
 

@@ -195,7 +195,7 @@ def nothing_saved(job: ZeusJob, newest: Observation) -> str:
     return (
         "no power limit was tuned yet, so nothing is saved"
         if job.tries_limits
-        else "measured alone: nothing is set or chosen"
+        else "nothing is set or chosen, so nothing is saved"
     )
 
 

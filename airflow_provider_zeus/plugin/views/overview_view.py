@@ -15,6 +15,7 @@ from airflow_provider_zeus.plugin.views import costs, overview_state
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.plugin.views.measured_view import MeasuredLog, nothing_saved
 from airflow_provider_zeus.plugin.views.models import Controls, Figure, JobRow, JobSaved, Source
+from airflow_provider_zeus.reports.baseline import OLD
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.reports.month_spent import DagAbout
 from airflow_provider_zeus.units import counted, energy_text
@@ -134,7 +135,7 @@ def saved(trials: Sequence[Trial], known: JobAnalysis, *, all_of: bool = True) -
         share = saved_text.share_of_cost(found.cost)
         answer.figure = Figure(value=found.cost.saved.value, text=share, exact=answer.text)
         newest = "" if all_of else f"newest {counted(found.runs, 'run')}"
-        answer.of = ", ".join(filter(None, (newest, saved_text.OLD * (kind == "warn"))))
+        answer.of = ", ".join(filter(None, (newest, OLD * (kind == "warn"))))
     return answer
 
 
