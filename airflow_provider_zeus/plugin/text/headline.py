@@ -58,7 +58,7 @@ def comes_next(upcoming: Upcoming) -> str:
     takes = took_text(upcoming.energy_j.value, upcoming.time_s.value)
     text = f"batch size {first.batch_size}"
     if after and first.phase is not Phase.AUDIT:
-        text = f"a try of batch size {first.batch_size}; if it fails, {upcoming.batch_size}"
+        text = f"a try of batch size {first.batch_size}, else {upcoming.batch_size}"
     text += "" if upcoming.limit_w is None else f" at {words.watts(upcoming.limit_w).text}"
     text += f", about {takes}" if takes else ", whose cost is not known yet"
     return text + ", to measure the default" * (first.phase is Phase.AUDIT)
