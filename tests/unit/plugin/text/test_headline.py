@@ -128,7 +128,7 @@ def test_the_default_alone_and_a_default_that_never_reached_its_target() -> None
 
 def test_a_try_names_both_sizes_and_a_live_setting_its_own() -> None:
     tries = answers([run(n, 32, 2.0) for n in range(1, 6)])[-1]
-    assert re.fullmatch(r"tries \d+, else 32 at [23]00 W:", tries.about)
+    assert re.fullmatch(r"tries \d+, else 32 at [23]00 W", tries.about)
     pinned = answers(SAVED, pin_batch_size=64)[2]
     assert pinned.about.startswith("batch size 64 at ")
     assert "300 W" in pinned.about or "200 W" in pinned.about
