@@ -168,6 +168,8 @@ class ProfileSample:
     energy_j: float
     time_s: float
     steps: wire.Samples = 0
+    capped: wire.Share | None = None  # of the time, in which the board was power-capped
+    sm_clock_mhz: wire.Amount | None = None  # mean clock of the multiprocessors
 
     @classmethod
     def mark(cls, batch_size: int) -> Self:
@@ -182,7 +184,16 @@ class ProfileSample:
             energy_j=self.energy_j + other.energy_j,
             time_s=self.time_s + other.time_s,
             steps=self.steps + other.steps,
+            capped=self._mean(self.capped, other.capped, other.time_s),
+            sm_clock_mhz=self._mean(self.sm_clock_mhz, other.sm_clock_mhz, other.time_s),
         )
+
+    def _mean(self, own: float | None, others: float | None, time_s: float) -> float | None:
+        """By time; of two of which one is not known, the other."""
+        if own is None or others is None:
+            return others if own is None else own
+        whole_s = self.time_s + time_s
+        return (own * self.time_s + others * time_s) / whole_s if whole_s > 0 else own
 
     @property
     def is_mark(self) -> bool:

@@ -20,7 +20,7 @@ from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.model.wire import decode, encode
 from airflow_provider_zeus.store.sql import schema
 
-MOST_MEMBERS = 12  # of one family that are heard, those that tell most: more would say the same, and take time
+MOST_MEMBERS = 24  # of one family that are heard, those that tell most: more would say the same, and take time
 WAIT_MS = 1000  # for the decision of a relative, so that two do not try one size at once
 
 log = logging.getLogger(__name__)

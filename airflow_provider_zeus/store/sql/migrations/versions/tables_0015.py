@@ -128,6 +128,8 @@ profile = sa.Table(
     sa.Column("energy_j", sa.Double, nullable=False),
     sa.Column("time_s", sa.Double, nullable=False),
     sa.Column("steps", sa.BigInteger, nullable=False),
+    sa.Column("capped", sa.Double),  # share of the time in which the board was power-capped
+    sa.Column("sm_clock_mhz", sa.Double),
     sa.Column("job_version", sa.Text, nullable=False, server_default=""),
 )
 sa.Index(
