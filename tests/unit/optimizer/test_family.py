@@ -174,7 +174,7 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("kind", STRANGERS)
-@pytest.mark.parametrize("default", [16, 128, 512])
+@pytest.mark.parametrize("default", [16, pytest.param(128, marks=pytest.mark.nightly), 512])
 def test_a_stranger_costs_at_most_two_per_cent(kind: str, default: int) -> None:
     assert played(strangers(kind), runs=30, default=default) <= 1.02 * alone(default)
 
