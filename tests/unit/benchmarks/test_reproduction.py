@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_zeus.power.limits import control
 from airflow_provider_zeus.simulation.driver import grid_search
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
@@ -26,6 +27,7 @@ from benchmarks.quality.tradeoff import potentials
 from benchmarks.replays import UPSTREAM, Replays, Task, run_tasks
 from benchmarks.report import plus_minus
 from tests.unit.simulation.tiny import tiny, write
+from tests.unit.training.conftest import Guardian
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "reproduction.md"
@@ -53,6 +55,7 @@ def _one_process() -> Iterator[None]:
     """Others would take longer to start than these replays."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "cpu_count", lambda: 1)
+        patched.setattr(control, "GuardianClient", Guardian)
         yield
 
 
