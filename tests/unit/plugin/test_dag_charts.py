@@ -443,11 +443,21 @@ def test_a_change_of_the_data_is_marked_where_it_began() -> None:
     assert saved_text.outdated(found.saving) == after
     state = headline.odd_state(found.saving, found.next_run, found.source)
     assert state.startswith(
-        f"The data changed {after} runs ago, and the default, 16, has not run since: what these runs"
+        f"The data changed {after} runs ago, and the default, 16, has not run since. “Measure the default"
     )
     card = next(a for a in JobLog(log, found, Factors(), {}, more=False).headline if "against" in a.about)
-    assert card.about == "against always 16 at full power (old data)"
-    assert "in none since the data changed" in saved_text.intervals(found.saving)
+    assert card.about == "against always 16 at full power, judged by an old run of the default"
+    assert f"in none of the newest {after}" in saved_text.intervals(found.saving)
+
+
+def test_a_default_that_has_not_run_for_a_window_is_old() -> None:
+    job = replace(JOB, policy="knowledge_gradient", window=6)
+    log = [replace(run(n, 32 if n < 4 else 64, 4.0), spec=job.to_dict()) for n in range(1, 10)]
+    assert known(*log[:8], job=job).saving.base.old_since is None, "one of the last six converged ones"
+    found = known(*log, job=job)
+    assert (found.saving.base.old_since, saved_text.outdated(found.saving)) == (4, 6)
+    state = headline.odd_state(found.saving, found.next_run, found.source)
+    assert state.startswith("The default, 32, ran in none of the newest 6 runs. ")
 
 
 def test_lines_of_the_default_and_of_the_best_fixed() -> None:

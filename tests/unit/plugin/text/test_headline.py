@@ -141,7 +141,7 @@ def test_the_first_sentence_says_what_it_cost_what_it_saved_and_what_comes_next(
 
     assert re.fullmatch(
         r"10 runs took 14 kWh and 14 h 00 min; \d\d % less energy and \d\d % less time than always 32 at full power; "
-        r"next: batch size 64, about 1.03 kWh and 1 h 02 min\.",
+        r"next: batch size 64 at 300 W, about 1.03 kWh and 1 h 02 min\.",
         told(SAVED),
     )
     one = told([run(1, 32, 2.0)])
