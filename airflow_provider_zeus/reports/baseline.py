@@ -25,7 +25,7 @@ from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estim
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 
-OLD = "judged by an old run of the default"  # the doubt of a saving, wherever it is told; it is not green there
+OLD = "judged by an old run of"  # the doubt of a saving, wherever it is told; it is not green there
 OURS = "a figure of one of its attempts is not known"
 ROUNDING = 1e-9  # relative difference up to which two costs are the same
 THEIRS = "the size of its slice or its energy is not known"

@@ -229,7 +229,7 @@ def _lines(kind: str, report: MonthReport) -> list[str]:
         for of, text in ((money_saved, lambda v: price_text(v, currency)), (co2e_g_saved, grams_text)):
             estimate = of(saved, report.prices, drawn)
             known += [] if estimate.value is None else [_amount(estimate, text)]
-        old = f", {counted(saved.old, 'job')} {OLD}" if saved.old else ""
+        old = f", {counted(saved.old, 'job')} {OLD} the default" if saved.old else ""
         lines.append(f"Saved by {counted(saved.jobs, 'job')}{old}: {', '.join(known)}")
     elif spent:
         lines.append("Saved: not known of any job")

@@ -58,7 +58,7 @@ def comes_next(upcoming: Upcoming) -> str:
     takes = took_text(upcoming.energy_j.value, upcoming.time_s.value)
     text = f"batch size {first.batch_size}"
     if after and first.phase is not Phase.AUDIT:
-        text = f"a try of batch size {first.batch_size}; if it fails, {upcoming.batch_size}"
+        text = f"a try of batch size {first.batch_size}, else {upcoming.batch_size}"
     text += "" if upcoming.limit_w is None else f" at {words.watts(upcoming.limit_w).text}"
     text += f", about {takes}" if takes else ", whose cost is not known yet"
     return text + ", to measure the default" * (first.phase is Phase.AUDIT)
@@ -78,13 +78,13 @@ def odd_state(savings: Savings, upcoming: Upcoming, source: Source) -> str:
         {t.state for t in trials},
         sum(t.batch_size == default and t.state is State.EXHAUSTED for t in trials),
     )
-    measure = f"“Measure the default in the next run”, below, trains {default} once."
+    measure = "“Measure the default in the next run”, below, runs it."
     if upcoming.attempts[0].phase is Phase.AUDIT:
         measure = f"The next run trains {default} to measure it."
     if not savings.base.why_not or not savings.runs:
         if old:
             found.append(
-                f"The data changed {counted(old, 'run')} ago, and the default, {default}, has not run since. {measure}"
+                f"The data changed {counted(old, 'run')} ago; the default, {default}, has not run since. {measure}"
                 if savings.base.old_since == savings.base.belief.era
                 else f"The default, {default}, ran in none of the newest {counted(old, 'run')}. {measure}"
             )
@@ -214,7 +214,7 @@ def _against_default(found: Savings | RunSaving, told: Sequence[Told]) -> Answer
     """The card of savings and losses against the default."""
     shown = [of for of in told if not of.saved.low == of.saved.high == 0]
     old = bool(outdated(found))
-    about = f"against {against(found.default_batch_size)}{f', {OLD}' * old}"
+    about = f"against {against(found.default_batch_size)}{f', {OLD} it' * old}"
     return saved_answer(about, shown, found.cost, old=old)
 
 
@@ -228,7 +228,7 @@ def _next_run(upcoming: Upcoming, weights: Weights, source: Source, factors: Fac
     if first.phase is Phase.AUDIT:
         about += ", to measure the default"
     elif after:
-        about = f"tries {first.batch_size}, else {upcoming.batch_size}{at}:"
+        about = f"tries {first.batch_size}, else {upcoming.batch_size}{at}"
     weighed = weighed_tile(upcoming.cost.value, weights, upcoming.energy_j.value)
     tiles = spent_tiles(upcoming.energy_j.value, upcoming.time_s.value, source, factors, gpus, weighed)
     known: dict[str, tuple[Estimate, Callable[[float], str]]] = {

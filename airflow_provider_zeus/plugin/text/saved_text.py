@@ -86,7 +86,7 @@ def brief(saving: RunSaving) -> str:
     word = run_verdict(saving).word
     if saving.cost.saved.value is None or Outcome.of_cost(saving.cost).kind == "even":
         return word
-    return f"{word} {share_of_cost(saving.cost)}: {amounts(saving)}{f', {OLD}' * bool(outdated(saving))}"
+    return f"{word} {share_of_cost(saving.cost)}: {amounts(saving)}{f', {OLD} the default' * bool(outdated(saving))}"
 
 
 def against(default: int) -> str:
@@ -191,8 +191,8 @@ def compared(savings: Savings) -> str:
     unsure = " and ".join(name for name, o in known.items() if o.kind == "even")
     if not sure:
         return f"whether {always} takes less is not clear yet"
-    by = f"{OLD}, " * bool(outdated(savings))
-    return f"{by}{' and '.join(sure)} than {always}{f', {unsure} not clear yet' if unsure else ''}"
+    old = f", {OLD} it" * bool(outdated(savings))
+    return f"{' and '.join(sure)} than {always}{old}{f', {unsure} not clear yet' if unsure else ''}"
 
 
 def intervals(savings: Savings) -> str:

@@ -140,7 +140,7 @@ def _saved_of_kind(found: SavedSum, factors: Factors, drawn: Sequence[Observatio
     :param drawn: by all their attempts in the month.
     """
     by = f"{counted(found.runs, 'run')} of {counted(found.jobs, 'job')}"
-    old = f", {counted(found.old, 'job')} {OLD}" if found.old else ""
+    old = f", {counted(found.old, 'job')} {OLD} the default" if found.old else ""
     about = f"against each job's default at full power, by {by}{old}"
     energy, time = found.energy_j, found.time_s
     told = [

@@ -135,7 +135,7 @@ def saved(trials: Sequence[Trial], known: JobAnalysis, *, all_of: bool = True) -
         share = saved_text.share_of_cost(found.cost)
         answer.figure = Figure(value=found.cost.saved.value, text=share, exact=answer.text)
         newest = "" if all_of else f"newest {counted(found.runs, 'run')}"
-        answer.of = ", ".join(filter(None, (newest, OLD * (kind == "warn"))))
+        answer.of = ", ".join(filter(None, (newest, f"{OLD} the default" * (kind == "warn"))))
     return answer
 
 
