@@ -361,7 +361,7 @@ def test_a_what_if_is_worked_out_once_while_nothing_changes(
         from airflow_provider_zeus.plugin.api import dag_routes
 
         trials = store.runs("d", "d.train", last=dag_routes.reading.MOST_RUNS)
-        analysis = dag_routes._analysis(store, "d", "d.train", trials)
+        analysis = dag_routes.analysis(store, "d", "d.train", trials)
         return real(analysis, dag_what_if.Wish(eta=eta), dag_routes.prices.configured()).model_dump(mode="json")
 
     for n in range(1, 5):

@@ -137,14 +137,19 @@ def test_epoch_costs_count_for_the_same_device_and_eta_alone() -> None:
     assert not hears(here, replace(told, eta=1.0)).cost_sizes
 
 
-def test_a_size_that_a_relative_tries_is_left_to_it_until_one_has_reached_its_target() -> None:
-    here, told = ran(runs=1), relative()
-    found = hears(here, told)
-    assert here.decide(family=found).attempts[0].batch_size == 256
-    waits = here.decide(family=replace(found, tried=(256,)))
-    assert [attempt.batch_size for attempt in waits.attempts] == [512]
-    known = replace(hears(here, told, told), tried=(128, 256))
-    assert here.decide(family=known).attempts[0].batch_size == 128
+def test_a_size_that_two_relatives_try_is_worth_what_its_own_run_saves_and_brings_the_next_into_reach() -> None:
+    here, new = ran(runs=1), tells(ran(runs=1))
+    dearer = hears(here, new, new)
+    assert here.decide(family=dearer).attempts[0].batch_size == 256, "it costs more, and is worth what it teaches"
+    one, two, more = (heard_by(here.belief, V100, [new, new], [256] * n) for n in (1, 2, 3))
+    assert one == dearer
+    assert two == more == replace(dearer, tried=(256,))
+    assert here.decide(family=two).attempts[0].batch_size == 128, "two of them tell the others what 256 costs"
+    assert [a.batch_size for a in here.decide(family=replace(dearer, tried=SIZES)).attempts] == [512]
+    told = relative()
+    cheaper = here.decide(family=replace(hears(here, told, told), tried=SIZES)).attempts[0]
+    assert cheaper.batch_size == 128, "a run that is expected to save goes on"
+    assert "what it may save in the next run " in cheaper.why
 
 
 def test_what_was_told_of_other_sizes_leaves_a_decision_as_it_is() -> None:
