@@ -116,6 +116,16 @@ def heard(
     )
 
 
+def log_epochs(family: Family, default: int) -> dict[int, float]:
+    """The curve that relatives tell, at no level: mean over the hypotheses that they are some."""
+    mean, shape = prior(family.sizes, default)
+    neutral, n = np.linalg.inv(shape + LEVEL_SD**2), len(mean)
+    told = zip(family.precisions, family.shifts, strict=True)
+    curves = [np.linalg.solve(neutral + np.reshape(flat, (n, n)), neutral @ mean + to) for flat, to in told]
+    weights = np.exp(np.array(family.log_weights[1:]) - max(family.log_weights[1:]))
+    return dict(zip(family.sizes, np.average(curves, 0, weights).tolist(), strict=True))
+
+
 def _on(union: Sequence[int], others: Sequence[Told]) -> tuple[Vector, Vector]:
     """Precision (member, size, size) and shift (member, size) of each member, over the sizes of all."""
     precision, shift = np.zeros((len(others), len(union), len(union))), np.zeros((len(others), len(union)))

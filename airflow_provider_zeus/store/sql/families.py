@@ -61,6 +61,13 @@ def leave(connection: sa.Connection, job_id: str) -> None:
     connection.execute(_LEAVE, {"job": job_id})
 
 
+def members(connection: sa.Connection) -> dict[str, int]:
+    """How many jobs are in the family of each job, itself among them; without jobs that are in none."""
+    counted = sa.func.count().over(partition_by=_J.c.family)
+    rows = connection.execute(sa.select(_J.c.job_id, counted).where(_J.c.family.is_not(None)))
+    return {row.job_id: row[1] for row in rows}
+
+
 def others(connection: sa.Connection, job_id: str, family: str) -> list[Told]:
     """What the other members tell."""
     found = []
