@@ -273,7 +273,7 @@ def outcome_of(variant: Variant) -> Outcome:
         off = patch.object(c.owner, c.name, c.off) if c else nullcontext()
     with off:
         for group, jobs in recurring(variant.cases).items():
-            for each, seed in product(jobs, range(variant.cases.seeds)):
+            for each, seed in product(jobs, variant.cases.drawn(variant.cases.seeds)):
                 log = _replay(each, variant.policy, seed, digest)
                 found.setdefault(group, []).append(spent_by(log))
                 below += log.runs_below_target

@@ -3,7 +3,8 @@
 Replays the tables one after the other, as the jobs of one family: each job hears what those before it have learnt. Up
 to four tables come in every order, more of them in each rotation. For each default (see ``benchmarks.series``) it tells
 the mean of total cost over that of always training the default, from the second table on: ``alone``, as without a
-family, and in the ``family``.
+family, and in the ``family``. With ``--at-once N`` so many siblings, each on one of the tables in turn, begin every
+slice at the same time instead; beside their cost it tells how many ``tries`` each of them made.
 """
 
 from __future__ import annotations
@@ -16,18 +17,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.model.family import Told
-from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.model.trial import Decision, Phase, Trial
 from airflow_provider_zeus.optimizer.belief import Belief
-from airflow_provider_zeus.optimizer.policy import choose, heard_by, learn, told_by
+from airflow_provider_zeus.optimizer.policy import choose, decision_seed, heard_by, learn, prior, told_by
+from airflow_provider_zeus.simulation.driver import Writer
 from airflow_provider_zeus.simulation.environment import Log
+from airflow_provider_zeus.store.sql.families import MOST_MEMBERS
 from benchmarks.command import add, command, on_all_cores, parser_of, positive
 from benchmarks.quality.choosers import DEFAULT
 from benchmarks.quality.slice_tables import KINDS, Series, defaults_of, read_series
-from benchmarks.quality.slice_trainings import replay
+from benchmarks.quality.slice_trainings import Trainings, replay
 from benchmarks.report import table, write_json
 from benchmarks.series import play
 
 EVERY_ORDER = 4  # tables
+
+Figures = dict[str, dict[str, float]]
 
 
 class Replayed(NamedTuple):
@@ -62,6 +67,71 @@ def job_among(series: Series, default: int, seed: int, others: Sequence[Told]) -
     return Replayed(spent / always, told_by(newest[0], None))
 
 
+class Sibling:
+    """One of the jobs that begin every slice at once."""
+
+    def __init__(self, series: Series, kind: str, seed: int) -> None:
+        default = defaults_of(series)[kind]
+        self.series, self.seed = series, seed
+        self.told: Told | None = None
+        self.job, self.truths = series.job(default, "knowledge_gradient"), series.truths(default)
+        self.trainings, self.writer = (
+            Trainings(series.weeks, self.truths, self.job, seed),
+            Writer(self.job, self.truths[0]),
+        )
+        self.always = play(series, (DEFAULT, default, seed)).cost
+        self.belief, self.cost, self.tries = prior(self.job), 0.0, 0
+
+    def decide(self, others: Sequence[Told] | None, trying: Sequence[int]) -> Decision:
+        """``others``: None without a family."""
+        device, family = self.truths[0].device, None
+        if others is not None:
+            self.told = told_by(self.belief, device)
+            family = heard_by(self.belief, device, others, trying)
+        seed = decision_seed(self.writer.job_id, self.writer.number + 1, self.seed)
+        return choose(self.job, self.belief, device=device, seed=seed, family=family)
+
+    def train(self, t: int, decision: Decision) -> None:
+        """Run a decision on the t-th slice."""
+        week, self.trainings.scenario = self.series.weeks[t], self.truths[t]
+        for n, attempt in enumerate(decision.attempts, 1):
+            run = self.trainings.attempt(attempt)
+            trial = self.writer.open(decision, attempt, n, ti_id=week.slice_key, data_slice=week.slice_key)
+            self.belief = learn(self.belief, self.writer.close(trial, run, week.samples_per_epoch))
+            self.cost, self.tries = self.cost + run.cost, self.tries + attempt.bounded
+            if run.reached:
+                break
+
+
+def at_once(tables: Sequence[Series], members: int, part: tuple[str, int, bool]) -> tuple[float, float]:
+    """(Tries, cost against always the default) of a sibling: their means."""
+    kind, seed, in_family = part
+    siblings = [Sibling(tables[i % len(tables)], kind, seed * members + i) for i in range(members)]
+    for t in range(min(len(series.weeks) for series in tables)):
+        decisions: list[Decision] = []
+        for each in siblings:  # one after the other, as the lock of their family lets them
+            firsts = [decision.attempts[0] for decision in decisions]
+            trying = [first.batch_size for first in firsts if first.phase is Phase.EXPLORE]
+            told = [other.told for other in siblings if other is not each and other.told is not None]
+            others = sorted(told, key=lambda one: -one.learnt)[:MOST_MEMBERS] if in_family else None
+            decisions.append(each.decide(others, trying))
+        for each, decision in zip(siblings, decisions, strict=True):
+            each.train(t, decision)
+    return statistics.fmean(s.tries for s in siblings), statistics.fmean(s.cost / s.always for s in siblings)
+
+
+def measure_at_once(tables: Sequence[Series], members: int, seeds: int, jobs: int | None) -> Figures:
+    """{"alone" | "family": {kind: mean ratio}, "alone, tries" | "family, tries": {kind: mean number}}."""
+    parts = [(kind, seed, in_family) for in_family in (False, True) for kind in KINDS for seed in range(seeds)]
+    found = dict(zip(parts, on_all_cores(partial(at_once, tables, members), parts, jobs), strict=True))
+    figures: Figures = {}
+    for at, what in ((1, ""), (0, ", tries")):
+        for name, in_family in (("alone", False), ("family", True)):
+            means = {kind: statistics.fmean(found[kind, s, in_family][at] for s in range(seeds)) for kind in KINDS}
+            figures[name + what] = means
+    return figures
+
+
 def one_seed(tables: Sequence[Series], part: tuple[str, int]) -> tuple[list[float], list[float]]:
     """Ratios of all orders from the second table on: (alone, in the family)."""
     kind, seed = part
@@ -77,10 +147,10 @@ def one_seed(tables: Sequence[Series], part: tuple[str, int]) -> tuple[list[floa
     return [after((order[i - 1],)).total for order, i in whole], [after(order[:i]).total for order, i in whole]
 
 
-def measure(tables: Sequence[Series], seeds: int, jobs: int | None = None) -> dict[str, dict[str, float]]:
+def measure(tables: Sequence[Series], seeds: int, jobs: int | None = None) -> Figures:
     """{"alone" | "family": {kind: mean ratio}}."""
     parts = [(kind, seed) for kind in KINDS for seed in range(seeds)]
-    found: dict[str, dict[str, float]] = {"alone": {}, "family": {}}
+    found: Figures = {"alone": {}, "family": {}}
     ratios = dict(zip(parts, on_all_cores(partial(one_seed, tables), parts, jobs), strict=True))
     for kind in KINDS:
         for name, at in (("alone", 0), ("family", 1)):
@@ -95,9 +165,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tables", type=Path, nargs="+", required=True, help="CSV files of two series or more")
     most = "epochs at which a training ends; default: the most of each table"
     parser.add_argument("--max-epochs", type=positive, help=most)
+    once = "siblings that begin each slice at the same time; default: one job after the other"
+    parser.add_argument("--at-once", type=positive, metavar="N", help=once)
     args = add(parser, "--seeds --report --jobs", seeds=4).parse_args(arguments)
     tables = [read_series(path, args.max_epochs) for path in args.tables]
-    found = measure(tables, args.seeds, args.jobs)
+    if args.at_once:
+        found = measure_at_once(tables, args.at_once, args.seeds, args.jobs)
+    else:
+        found = measure(tables, args.seeds, args.jobs)
     rows = [[kind, *(f"{found[name][kind]:.3f}" for name in found)] for kind in KINDS]
     print("\n".join(table(["default", *found], rows)))
     write_json(args.report, found)

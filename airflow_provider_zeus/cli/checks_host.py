@@ -24,13 +24,14 @@ from airflow_provider_zeus.untrusted_files import open_plain
 def device(device: Device) -> Finding:
     """The device that ``device="auto"`` finds on this host."""
     info, limits = device.info, device.limit_range()
-    finding = f"device='auto' is {info.count} x {info.model}, energy from {info.energy_source or 'no source'}"
+    finding = f"device='auto' is {info.count} x {info.model}"
+    finding += f", energy from {info.energy_source}" if info.energy_source else "; nothing measures energy here"
     if limits:
         finding += f", power limits {limits.min_w:g} to {limits.max_w:g} W"
     missing = device.missing
     if info.energy_source is None:
-        remedy = missing.get("energy_j", "train on an NVIDIA GPU")
-        return warning("device", f"{finding}: batch sizes are tuned on time alone", remedy)
+        remedy = missing.get("energy_j", "train on an NVIDIA GPU").removeprefix("no source of energy. ")
+        return warning("device", f"{finding}, so batch sizes are tuned on time alone", remedy)
     if limits is None and "limit_range" in missing:
         return warning("device", f"{finding}, no power limit may be set", missing["limit_range"])
     return ok("device", finding)
@@ -40,7 +41,7 @@ def energy(device: Device, pause: Callable[[float], object] = time.sleep) -> Fin
     """Whether the energy counter can be read and increases. ``pause`` sleeps a number of seconds."""
     source, first_j = device.info.energy_source, device.energy_j()
     if source is None:
-        return warning("energy", "nothing to read", "see device")
+        return warning("energy", "no reading: nothing measures energy here", "see device")
     if first_j is None:
         return warning("energy", f"{source} gives no reading", device.missing.get("energy_j", "see the driver's log"))
     for _ in range(10):

@@ -36,11 +36,15 @@ def list_jobs(args: Namespace) -> int:
     """List jobs with their newest trial; the status is 1 where one is left out, as its log is damaged."""
     with opened(args) as store:
         logs, status = of_all_jobs(store, lambda job_id: (store.trials(job_id), store.settings(job_id)))
-        identity = store.identity
-    if print_data([_figures(job_id, *each) for job_id, each in logs.items()], args.output):
+        identity, members = store.identity, store.members()
+    figures = [_figures(job_id, *each) | {"members": members.get(job_id)} for job_id, each in logs.items()]
+    if print_data(figures, args.output):
         return status
     plain = args.output == "plain"
-    show([_cells(job_id, *each) for job_id, each in logs.items()], empty=f"No job in {identity} yet.", plain=plain)
+    rows = [_cells(job_id, *each) for job_id, each in logs.items()]
+    if members:
+        rows = [row | {"family": _family(logs[row["job"]][0], members.get(row["job"]))} for row in rows]
+    show(rows, empty=f"No job in {identity} yet.", plain=plain)
     for job_id, (log, _) in logs.items():
         for remark in remarks(log[-NEWEST:]):
             said = f"{job_id}: {'warning: ' * remark.is_warning}{remark.text}"
@@ -60,6 +64,11 @@ def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[
         "source": (last.observation.energy_source or "none") if last else "-",
         "settings": ", ".join(f"{name}={json.dumps(value)}" for name, value in settings.items()) or "-",
     }
+
+
+def _family(log: Sequence[Trial], members: int | None) -> str:
+    """Which jobs learn from each other, and how many they are."""
+    return f"{log[-1].spec.get('family')}, {members} jobs" if log and members else "-"
 
 
 def _figures(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[str, Any]:

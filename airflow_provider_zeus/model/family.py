@@ -24,6 +24,11 @@ class Told:
 
     reads_newer: ClassVar[bool] = True
 
+    @property
+    def learnt(self) -> float:
+        """How much it tells: sum of its information about each size."""
+        return sum(self.precision[:: len(self.sizes) + 1])
+
     def __post_init__(self) -> None:
         n = len(self.sizes)
         if (len(self.precision), len(self.shift), len(self.costs)) != (n * n, n, len(self.cost_sizes)):
@@ -42,7 +47,7 @@ class Family:
     precisions: tuple[tuple[float, ...], ...]  # of each other hypothesis, as in :class:`Told`
     shifts: tuple[tuple[float, ...], ...]
     reached: tuple[int, ...] = ()
-    tried: tuple[int, ...] = ()  # sizes that a relative tries now and that none has reached its target with
+    tried: tuple[int, ...] = ()  # sizes that enough relatives try now: they are about to tell the outcome
     cost_sizes: tuple[int, ...] = ()
     costs: tuple[float, ...] = ()  # EpochCost of these sizes against that of one of them
 

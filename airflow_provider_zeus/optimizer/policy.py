@@ -129,15 +129,20 @@ def told_by(belief: Belief, device: DeviceInfo | None) -> Told | None:
 
 
 @own_arithmetic()
-def heard_by(belief: Belief, device: DeviceInfo | None, others: Sequence[Told]) -> Family | None:
-    """What the other members of its family tell a job; None where there are none, or by its policy."""
+def heard_by(
+    belief: Belief, device: DeviceInfo | None, others: Sequence[Told], tries: Collection[int] = ()
+) -> Family | None:
+    """What the other members of its family tell a job; None where there are none, or by its policy.
+
+    :param tries: size of each of their runs that tries one now.
+    """
     job = belief.job
     if not others or job.policy == "zeus" or not job.chooses_size:
         return None
     from airflow_provider_zeus.optimizer.knowledge_gradient.family import heard
 
     where = _named(device or belief.last_device())
-    return heard(belief.epochs.sizes, job.default_batch_size, where, float(job.eta), others)
+    return heard(belief.epochs.sizes, job.default_batch_size, where, float(job.eta), others, tries)
 
 
 def _named(device: DeviceInfo | None) -> str:

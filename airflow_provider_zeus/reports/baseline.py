@@ -25,6 +25,7 @@ from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estim
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 
+OLD = "judged by an old run of"  # the doubt of a saving, wherever it is told; it is not green there
 OURS = "a figure of one of its attempts is not known"
 ROUNDING = 1e-9  # relative difference up to which two costs are the same
 THEIRS = "the size of its slice or its energy is not known"
@@ -166,10 +167,11 @@ class Baseline:
 
     @property
     def old_since(self) -> int | None:
-        """Number of the trial from which on the data are others than when the default last ran; None: they are not."""
-        changed = [c.since for c in self.belief.changes if c.since == self.belief.era]
-        ran = self.belief.newest_runs.get(self.batch_size, 0)
-        return changed[-1] if changed and ran < changed[-1] else None
+        """Number of the first trial told against an old default: it has not run since the data changed, or within the
+        window. None: it is not old.
+        """
+        since = max(self.belief.era, self.belief.window_start())
+        return since if self.belief.newest_runs.get(self.batch_size, 0) < since else None
 
     def measured(self, run: RunTrials) -> bool:
         """Whether the default itself trained to an end in this run."""

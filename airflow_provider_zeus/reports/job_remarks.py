@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import DATA_WAIT, TELL_METRIC, UNCAPPED, UNSEEN, Phase, State, Trial, Where
+from airflow_provider_zeus.model.trial import (
+    DATA_WAIT,
+    LIMIT,
+    TELL_METRIC,
+    UNCAPPED,
+    UNSEEN,
+    Phase,
+    State,
+    Trial,
+    Where,
+)
+from airflow_provider_zeus.reports.limit_profiles import SAME_W
 
 NEWEST = 30  # trials looked at
 FEW = 10  # trials of a job that counts as new
@@ -29,6 +41,7 @@ class RemarkKind(StrEnum):
     OTHER_TASK = "other task"  # two jobs, or one whose task was renamed
     TARGET = "target"
     DEVICE = "device"
+    LIMIT = "limit"  # the power limit of a job that chooses no batch size
     UNIT = "unit"  # one of metric and target is a share, the other one per cent
     NO_METRIC = "no metric"  # the newest run reported none
     UNSEEN = "unseen"  # nothing shows that the newest run used its batch size
@@ -69,7 +82,7 @@ def remarks(trials: Sequence[Trial], *, device: Where | None = None, reader: str
     own = [t for t in every if reader in (None, t.origin.dag_id)]
     found = [_other_job(every, reader)]
     if own:
-        found += [_new_target(own), _new_device(own, device), _unit(own), _easy(own)]
+        found += [_new_target(own), _new_device(own, device), _new_limit(own), _unit(own), _easy(own)]
         found += of_ended([t for t in own if t.state is not State.RUNNING][-1:])
     return sorted((remark for remark in found if remark is not None), key=lambda remark: remark.number)
 
@@ -130,6 +143,42 @@ def _new_device(trials: Sequence[Trial], device: Where | None) -> Remark | None:
     change = f"from {_device(old)} to {_device(new)}"
     text = f"The device changed at trial {number} {change}: energy and time of the two are not compared."
     return Remark(RemarkKind.DEVICE, number, text)
+
+
+def _new_limit(trials: Sequence[Trial]) -> Remark | None:
+    """The newest change of the limit that is tuned by a task's steps, and what changed it: sizes have one each."""
+    before: dict[_Task, Trial] = {}
+    found = None
+    for trial in trials:
+        limit_w = trial.observation.power_limit_w
+        tunes = trial.planned.phase is Phase.MEASURED and trial.spec.get("mode") == "optimize"
+        if not tunes or limit_w is None or trial.state is State.RUNNING:
+            continue
+        last = before.get(_task(trial), trial)
+        before[_task(trial)] = trial
+        if abs((last.observation.power_limit_w or 0.0) - limit_w) > SAME_W:
+            day = f"{datetime.fromtimestamp(trial.opened_at, UTC):%Y-%m-%d}"
+            change = f"from {last.observation.power_limit_w:,.0f} W to {limit_w:,.0f} W"
+            text = f"The power limit changed {change} on {day} (trial {trial.number}){_why_limit(last, trial)}."
+            found = Remark(RemarkKind.LIMIT, trial.number, text)
+    return found
+
+
+def _why_limit(old: Trial, new: Trial) -> str:
+    """What changed the power limit between two runs, as far as the log shows it; empty where it does not."""
+    was, now = old.observation, new.observation
+    if UNCAPPED in now.reasons:
+        return ": none can save anything here"
+    if LIMIT in now.reasons:
+        return f": {now.reasons[LIMIT]}"
+    if was.where != now.where:
+        return ", as the device did"
+    if was.step_kind != now.step_kind:
+        return ": another model or optimizer was trained"
+    changed = [name for name in ("eta", "power_limits_w", "max_power_w") if old.spec.get(name) != new.spec.get(name)]
+    if changed:
+        return f", as {' and '.join(changed)} of the job did"
+    return ": limits were measured once more" if now.excess_s or was.excess_s else ""
 
 
 def _unit(trials: Sequence[Trial]) -> Remark | None:

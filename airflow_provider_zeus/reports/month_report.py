@@ -16,6 +16,7 @@ from typing import Any
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.printable import cell, visible
+from airflow_provider_zeus.reports.baseline import OLD
 from airflow_provider_zeus.reports.month_spent import (
     GROUPINGS,
     MISSING,
@@ -228,7 +229,8 @@ def _lines(kind: str, report: MonthReport) -> list[str]:
         for of, text in ((money_saved, lambda v: price_text(v, currency)), (co2e_g_saved, grams_text)):
             estimate = of(saved, report.prices, drawn)
             known += [] if estimate.value is None else [_amount(estimate, text)]
-        lines.append(f"Saved by {counted(saved.jobs, 'job')}: {', '.join(known)}")
+        old = f", {counted(saved.old, 'job')} {OLD} the default" if saved.old else ""
+        lines.append(f"Saved by {counted(saved.jobs, 'job')}{old}: {', '.join(known)}")
     elif spent:
         lines.append("Saved: not known of any job")
     return lines + ([f"The month before: {_spent(before, report.prices)}"] if before else [])

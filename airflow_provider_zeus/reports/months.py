@@ -157,6 +157,7 @@ class SavedDraws:
     gpu_time: Vector
     runs: int
     spent: tuple[float | None, float, float]  # by these runs: energy [J], time [s], time of all their devices [s]
+    old: bool = False  # some of them are told against an old default
 
 
 @own_arithmetic()
@@ -183,7 +184,7 @@ def saved_between(log: Dataset, profiles: Sequence[ProfileSample], begin_s: floa
     time, energy, device = saved(TIME), saved(ENERGY), base.device
     if isinstance(time, str):
         return time
-    count = device.count if device else 1
+    count, since = device.count if device else 1, base.old_since
     return SavedDraws(
         kind=kind_of(device.energy_source if device else None),
         energy=None if isinstance(energy, str) else energy[0],
@@ -191,6 +192,7 @@ def saved_between(log: Dataset, profiles: Sequence[ProfileSample], begin_s: floa
         gpu_time=time[0] * count,
         runs=len(runs),
         spent=(None if isinstance(energy, str) else energy[1], time[1], time[1] * count),
+        old=since is not None and runs[-1].trials[-1].number >= since,
     )
 
 
@@ -228,6 +230,7 @@ class SavedSum:
     time_s: Estimate
     spent: tuple[float | None, float, float]  # by these runs: energy [J], time [s], time of all their devices [s]
     draws: tuple[Vector | None, Vector]  # energy [J], time of all devices [s]
+    old: int  # jobs of them that are told against an old default
 
     def priced(self, per_j: float, per_s: float) -> Estimate:
         """In money: a price of a joule, and of a second of one device."""
@@ -253,6 +256,7 @@ class SavedSum:
             time_s=_estimate(time),
             spent=(None if energy is None else spent_j, spent_s or 0.0, spent_gpu_s or 0.0),
             draws=(energy, np.sum([each.gpu_time for each in found], axis=0)),
+            old=sum(each.old for each in found),
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.family import Family
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import Lineage, Phase, PlannedAttempt, ProfileSample, State, Trial
@@ -33,6 +34,7 @@ class NextDecision:
     settings: Mapping[str, Any] = field(default_factory=dict)  # live
     room_s: float | None = None  # from the newest run's begin to its deadline: the next one is decided with as much
     lineage: Lineage | None = None  # the earlier model, as far as the log shows it
+    family: Family | None = None  # what relatives told the newest decision
 
     @classmethod
     def of(
@@ -64,7 +66,8 @@ class NextDecision:
         decision = choose(job, belief, settings=live, **asked)
         last = decision.attempts[-1]
         ends = settled(job, belief, live, **asked) if last.phase is Phase.AUDIT else last
-        return cls(attempts=decision.attempts, settled=ends, settings=live, room_s=room_s, lineage=asked["lineage"])
+        known = {"lineage": asked["lineage"], "family": asked["family"]}
+        return cls(attempts=decision.attempts, settled=ends, settings=live, room_s=room_s, **known)
 
 
 def settled(job: ZeusJob, belief: Belief, settings: Mapping[str, Any], **asked: Any) -> PlannedAttempt:

@@ -138,14 +138,10 @@ def _told(log: JobLog, request: AskRequest, belief: Belief, device: DeviceInfo |
     if request.family is None or not request.job.chooses_size:
         families.leave(log.connection, log.job_id)
         return None
-    families.join(log.connection, log.job_id, request.family, told_by(belief, device), log.now)
+    families.join(log.connection, log.job_id, request.family, told_by(belief, device))
     others = families.others(log.connection, log.job_id, request.family)
-    found = heard_by(belief, device, others)
-    if found is None:
-        return None
-    known = {b for each in others for b in each.reached}  # what is tried there is known to one of them
-    tries = families.tries(log.connection, log.job_id, request.family, log.now)
-    return replace(found, tried=tuple(b for b in tries if b not in known))
+    tries = families.tries(log.connection, log.job_id, request.family, log.now) if others else ()
+    return heard_by(belief, device, others, tries)
 
 
 def _budgets(log: JobLog, request: AskRequest, running: Sequence[Trial], device: DeviceInfo | None) -> list[BudgetUse]:

@@ -69,6 +69,7 @@ class Predictions(NamedTuple):
     beta: float  # no attempt may cost more than beta x the incumbent's cost (section 4.4)
     horizon: float  # recurrences that will use the answer of an experiment
     allowance: float  # expected cost [J] of the next recurrence above which a try counts as a loss
+    awaited: frozenset[int] = frozenset()  # indices of sizes whose outcome relatives are about to tell
     most_cost: Vector | None = None  # (size,) [J] at which a try is given up for want of time; None: no deadline
 
     @property
@@ -149,11 +150,11 @@ def gain(predictions: Predictions, incumbent: int, candidates: Indices, runs: Ru
 
 
 def value_if_given_up_at(
-    horizon: float, success: Vector, gains: Vector, costs: Vector, incumbent_cost: Vector
+    horizon: float | Vector, success: Vector, gains: Vector, costs: Vector, incumbent_cost: Vector
 ) -> Vector:
     """Value [J] of a run that is given up above each outcome's cost. Eq. KG-26 of docs/knowledge-gradient.md.
 
-    Arrays are (candidate, outcome), ``success`` and ``incumbent_cost`` (candidate, 1).
+    Arrays are (candidate, outcome), ``success``, ``incumbent_cost`` and a horizon of each candidate (candidate, 1).
     """
     value: Vector = (success * _OUTCOMES.p * (horizon * gains - costs)).cumsum(1)
     value -= (1.0 - success * _OUTCOMES.cumulative) * (costs + incumbent_cost)
@@ -178,7 +179,9 @@ def net_value(
     runs = run_outcomes(predictions, candidates, log_epoch_costs, epoch_cost_variance)
     gains = gain(predictions, incumbent, candidates, runs)
     incumbent_cost = np.exp(runs.log_cost[..., incumbent])
-    value = value_if_given_up_at(predictions.horizon, success, gains, runs.cost, incumbent_cost[..., None])
+    horizon: Vector = np.full((len(candidates), 1), predictions.horizon)
+    horizon[np.isin(candidates, list(predictions.awaited))] = 0.0  # others answer: it is worth what it saves
+    value = value_if_given_up_at(horizon, success, gains, runs.cost, incumbent_cost[..., None])
     allowed = runs.cost <= predictions.beta * incumbent_cost[..., None]
     if predictions.most_cost is not None:
         allowed &= runs.cost <= predictions.most_cost.take(candidates)[:, None]

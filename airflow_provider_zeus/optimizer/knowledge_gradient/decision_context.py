@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -89,10 +89,7 @@ class DecisionContext(NamedTuple):
         elsewhere, near, told = epoch_costs_elsewhere(belief, device, weights), converged, belief.family
         if told is not None:  # sizes that reached a relative's target are no step into the dark
             elsewhere = elsewhere or dict(zip(told.cost_sizes, told.costs, strict=True))
-            near = converged and converged | frozenset(told.reached)
-        reach = in_reach(sizes, feasible, near)
-        if told is not None and (tried := frozenset(told.tried) - near):  # its result comes without this job
-            reach = tuple(ok and b not in tried for b, ok in zip(sizes, reach, strict=True))
+            near = converged and converged.union(told.reached, told.tried)
         return cls(
             job=job,
             belief=belief,
@@ -100,7 +97,7 @@ class DecisionContext(NamedTuple):
             all_sizes=sizes,
             feasible=feasible,
             converged=converged,
-            in_reach=reach,
+            in_reach=in_reach(sizes, feasible, near),
             epoch_costs=costs,
             epoch_costs_elsewhere=elsewhere,
             epoch_cost_variance=epoch_cost_variance(belief, device, weights),
@@ -120,6 +117,11 @@ class DecisionContext(NamedTuple):
         context = self._replace(in_reach=[ok and times.may_try(b, incumbent) for b, ok in near])
         epochs = np.array([times.epochs_before(b, incumbent) for b in self.all_sizes])
         return context, predictions._replace(most_cost=np.exp(predictions.log_epoch_cost) * epochs)
+
+    @property
+    def awaited(self) -> Collection[int]:
+        """Sizes whose outcome relatives are about to tell."""
+        return self.belief.family.tried if self.belief.family else ()
 
     @property
     def predicted_from(self) -> str:
@@ -170,6 +172,7 @@ class DecisionContext(NamedTuple):
             beta=self.job.beta,
             horizon=self.horizon,
             allowance=self._allowance(np.exp(costs[0])),
+            awaited=frozenset(i for i, b in enumerate(self.all_sizes) if b in self.awaited),
         )
 
     def _allowance(self, epoch_costs: Vector) -> float:

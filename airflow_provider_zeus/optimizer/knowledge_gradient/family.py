@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -26,7 +26,7 @@ P_STRANGER = 0.1  # prior probability that one member is no relative of the othe
 MOST_TOLD = 20.0  # x the precision of the prior that a job may tell of any direction of its curve
 MOST_SD = 3.0  # sd of the prior by which what a job tells may lie off the prior's mean
 MOST_GROWTH = 0.4  # log2 by which an epoch's cost may rise where the size doubles, by what others tell
-REACHED_BY = 2  # members whose target a size has to have reached before it is in reach of the others
+REACHED_BY = 2  # members that a size takes: whose targets it has reached, to be in reach of others; who try it now
 LEAST_TOLD = 1e-3  # x the precision of the prior: a job that has learnt less tells nothing
 
 
@@ -70,10 +70,18 @@ def told(
     )
 
 
-def heard(sizes: tuple[int, ...], default: int, device: str, eta: float, others: Sequence[Told]) -> Family | None:
+def heard(
+    sizes: tuple[int, ...],
+    default: int,
+    device: str,
+    eta: float,
+    others: Sequence[Told],
+    tries: Collection[int] = (),
+) -> Family | None:
     """What the other members tell a job; None where there are none. Eq. KG-39 of docs/knowledge-gradient.md.
 
     :param device: EpochCosts of this one count, at this eta.
+    :param tries: size of each of their runs that tries one now.
     """
     if not others:
         return None
@@ -94,16 +102,28 @@ def heard(sizes: tuple[int, ...], default: int, device: str, eta: float, others:
         shifts.append(_short(theirs @ curve - neutral @ own_mean))
     like = [each for each in others if (each.device, each.eta) == (device, eta)]
     costs = _cost_curve([dict(zip(each.cost_sizes, each.costs, strict=True)) for each in like])
+    reached, trying = Counter(b for each in others for b in each.reached), Counter(tries)
     return Family(
         members=len(others),
         sizes=sizes,
         log_weights=_short(log_weights),
         precisions=tuple(precisions),
         shifts=tuple(shifts),
-        reached=tuple(b for b in sizes if sum(b in each.reached for each in others) >= REACHED_BY),
+        reached=tuple(b for b in sizes if reached[b] >= REACHED_BY),
+        tried=tuple(b for b in sizes if trying[b] >= REACHED_BY),
         cost_sizes=tuple(costs),
         costs=_short(costs.values()),
     )
+
+
+def log_epochs(family: Family, default: int) -> dict[int, float]:
+    """The curve that relatives tell, at no level: mean over the hypotheses that they are some."""
+    mean, shape = prior(family.sizes, default)
+    neutral, n = np.linalg.inv(shape + LEVEL_SD**2), len(mean)
+    told = zip(family.precisions, family.shifts, strict=True)
+    curves = [np.linalg.solve(neutral + np.reshape(flat, (n, n)), neutral @ mean + to) for flat, to in told]
+    weights = np.exp(np.array(family.log_weights[1:]) - max(family.log_weights[1:]))
+    return dict(zip(family.sizes, np.average(curves, 0, weights).tolist(), strict=True))
 
 
 def _on(union: Sequence[int], others: Sequence[Told]) -> tuple[Vector, Vector]:

@@ -122,13 +122,14 @@ def _exploratory(context: DecisionContext, predictions: Predictions, choice: Cho
     b, index = context.all_sizes[choice.index], context.all_sizes.index(incumbent)
     runs = sum(n >= context.belief.era and size == b for n, size, _ in context.belief.converged)
     later = f"{context.horizon:g} run{'s' if context.horizon > 1 else ''}"
+    later = f"next {later}" if context.horizon >= HORIZON else f"{later} left"
     why = Why.WORTH_IT.of(
         b=b,
         cost=text(float(cost[choice.index])),
         source=f"from {counted(runs, 'run')}" if runs else context.predicted_from,
         incumbent=incumbent,
         incumbent_cost=text(float(cost[index])),
-        later=f"next {later}" if context.horizon >= HORIZON else f"{later} left",
+        later="next run" if b in context.awaited else later,
     )
     why = f"{until(context, why, choice.give_up_at)} {_hard_slice(context, b)}".strip()
     attempt = PlannedAttempt(batch_size=b, phase=Phase.EXPLORE if not runs else Phase.SAMPLE, why=why)

@@ -87,8 +87,7 @@ def dag_charts(user: GetUserDep, dag_id: str, job_id: str | None = None) -> Any:
     def make(store: Store, trials: list[Trial], analysis: JobAnalysis | ZeusJob, factors: prices.Factors) -> Any:
         more = reading.has_older(store, dag_id, trials[0].job_id)
         if isinstance(analysis, ZeusJob):
-            profile = store.profile(trials[-1].job_id, newest_device(trials), analysis.job_version)
-            measured = MeasuredLog(trials, analysis, factors, more, profile)
+            measured = measured_log(store, trials, analysis, factors, more=more)
             return {"note": None} | pages.content("measured", measured, slow=True)
         hours = reading.kept_signals(store, analysis.log.job, time.time())
         return {"note": None} | pages.content("dag", JobLog(trials, analysis, factors, hours, more), slow=True)
@@ -199,7 +198,7 @@ def _of_newest(
         trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS)
         if not trials:
             return {"note": words.left_out(store.unreadable) or NO_JOB}
-        return make(store, trials, _analysis(store, dag_id, job_id, trials), factors)
+        return make(store, trials, analysis(store, dag_id, job_id, trials), factors)
 
     if version is None:
         return made()
@@ -208,7 +207,15 @@ def _of_newest(
     return cache.get(key, made)
 
 
-def _analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> JobAnalysis | ZeusJob:
+def measured_log(
+    store: Store, trials: list[Trial], job: ZeusJob, factors: prices.Factors | None = None, *, more: bool = False
+) -> MeasuredLog:
+    """The newest runs of a job that chooses no batch size. ``more``: the log holds older ones."""
+    profile = store.profile(trials[-1].job_id, newest_device(trials), job.job_version)
+    return MeasuredLog(trials, job, factors or prices.Factors(), more, profile)
+
+
+def analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> JobAnalysis | ZeusJob:
     """What the log teaches; of a job that chooses no batch size, the job alone."""
     live = store.settings(job_id)
     if not (job := job_today(trials, live)).chooses_size:

@@ -11,12 +11,13 @@ from fastapi import APIRouter, HTTPException  # noqa: TID253 - see above
 from airflow_provider_zeus.airflow_compat import BaseUser, GetUserDep
 from airflow_provider_zeus.hooks.zeus import about_dags
 from airflow_provider_zeus.hooks.zeus import month_saved as saved_of_job
-from airflow_provider_zeus.model.trial import newest_device, newest_here
-from airflow_provider_zeus.plugin.api import auth, reading
+from airflow_provider_zeus.model.trial import newest_here
+from airflow_provider_zeus.plugin.api import auth, dag_routes, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views import months_view, overview_state, overview_view, pages, prices
+from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.reports.months import PeriodSum, SavedDraws, month_bounds, month_of
 from airflow_provider_zeus.store.sql.store import Store
 
@@ -52,18 +53,17 @@ def jobs(user: GetUserDep) -> Any:
 @router.get("/jobs/{dag_id}/saved", dependencies=[auth.MAY_READ_RUNS])
 @answered
 def job_saved(dag_id: str, job_id: str, user: GetUserDep) -> Any:
-    """Savings of a job in a DAG so far. A route of its own, since it reads all trials of the job."""
+    """Savings of a job in a DAG so far, and its next run. A route of its own, since it reads all trials of the job."""
     store = reading.open_log()
     trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS) if store and job_id in store.jobs(dag_id) else []
     if store is None or not trials:
         raise HTTPException(404, "This DAG has no such job.")
-    job = overview_view.readable_job(newest_here(trials), store.settings(job_id))
-    if job is None:
+    if overview_view.readable_job(newest_here(trials), store.settings(job_id)) is None:
         return overview_view.unreadable()
-    if not job.chooses_size:
-        return overview_view.measured(job, trials, store.profile(job_id, newest_device(trials), job.job_version))
-    dataset, profiles = reading.learned(store, dag_id, job, trials)
-    return overview_view.saved(trials, dataset, profiles, all_of=not reading.has_older(store, dag_id, job_id))
+    known = dag_routes.analysis(store, dag_id, job_id, trials)
+    if isinstance(known, JobAnalysis):
+        return overview_view.saved(trials, known, all_of=not reading.has_older(store, dag_id, job_id))
+    return overview_view.measured(dag_routes.measured_log(store, trials, known))
 
 
 @router.get("/months")

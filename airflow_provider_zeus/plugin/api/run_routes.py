@@ -9,13 +9,14 @@ from fastapi import APIRouter, HTTPException, Query  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import GetUserDep
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey, newest_here
-from airflow_provider_zeus.plugin.api import auth, reading
+from airflow_provider_zeus.plugin.api import auth, dag_routes, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
 from airflow_provider_zeus.plugin.text import saved_text, words
 from airflow_provider_zeus.plugin.text.run_notes import waiting
 from airflow_provider_zeus.plugin.views import costs, overview_view, pages, prices, run_view
 from airflow_provider_zeus.plugin.views.compare_view import MOST, NOTHING, Column, Comparison, Place
+from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.reports.run_figures import RunSaving, Yardstick, last_measured
 from airflow_provider_zeus.store.sql.store import Store
 
@@ -145,10 +146,12 @@ def _column(store: Store, place: Place) -> Column | None:
     if not job.chooses_size:
         saved = "Measured as it is"
     elif every:
-        dataset, profiles = reading.learned(store, place.dag_id, job, every)
+        known = dag_routes.analysis(store, place.dag_id, place.job_id, every)
+        assert isinstance(known, JobAnalysis)  # the job chooses sizes
         all_of = not reading.has_older(store, place.dag_id, place.job_id)
-        found = overview_view.saved(every, dataset, profiles, all_of=all_of)
-        saved = found.word if found.figure.value is None else f"{found.word} {found.figure.text}: {found.amounts}"
+        found = overview_view.saved(every, known, all_of=all_of)
+        amounts = ", ".join(filter(None, (found.amounts, found.of)))
+        saved = found.word if found.figure.value is None else f"{found.word} {found.figure.text}: {amounts}"
     else:
         saving = saving_of(store, own, live)
         saved = saved_text.brief(saving) if saving else ""

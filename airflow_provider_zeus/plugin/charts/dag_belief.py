@@ -20,7 +20,7 @@ from airflow_provider_zeus.plugin.views.models import Chart, Table
 from airflow_provider_zeus.reports.belief_table import BatchSizeStatus
 from airflow_provider_zeus.reports.belief_table import BeliefTable as Beliefs
 
-BELIEVED, OBSERVED = "believed", "observed"
+BELIEVED, OBSERVED, FAMILY = "believed", "observed", "as its siblings'"
 STANDINGS = {
     BatchSizeStatus.INCUMBENT: "in use",
     BatchSizeStatus.CONVERGED: "reached the target",
@@ -41,7 +41,12 @@ def belief_chart(beliefs: Beliefs, name: str) -> Chart:
     title = "Belief per batch size"
     table = _table(title, beliefs)
     costs = [row.believed.cost for row in beliefs.lines]
-    values = [v for row in beliefs.lines for v in row.typical] + [v for c in costs for v in (c.low, c.value, c.high)]
+    siblings = [(i, row.family) for i, row in enumerate(beliefs.lines) if row.family is not None]
+    values = (
+        [v for row in beliefs.lines for v in row.typical]
+        + [v for _, v in siblings]
+        + [v for c in costs for v in (c.low, c.value, c.high)]
+    )
     ends = [v for v in values if v is not None and v > 0]
     if not ends:
         return Chart(
@@ -53,6 +58,8 @@ def belief_chart(beliefs: Beliefs, name: str) -> Chart:
         "Believed: expected cost of a run to the target. Observed: runs that reached it, profiling included, as they "
         "would have been on a typical slice of the data; the table has what they cost."
     )
+    if siblings:
+        note += " Dashed: what runs would cost if this job's curve were that of its sibling jobs, at its own level."
     size, unit = scale(max(ends), beliefs.unit)
     believed, whiskers, observed = list[Option](), list[list[object]](), list[Option]()
 
@@ -75,7 +82,7 @@ def belief_chart(beliefs: Beliefs, name: str) -> Chart:
     wide = max(ends) > 20 * min(ends)  # then the axis is logarithmic
     option = base(
         grid={"left": 64, "right": 24, "top": 36, "bottom": 72},
-        legend={"bottom": 0, "data": [BELIEVED, INTERVAL, OBSERVED]},
+        legend={"bottom": 0, "data": [BELIEVED, INTERVAL, OBSERVED, *([FAMILY] if siblings else [])]},
         xAxis={
             "type": "category",
             "name": "batch size",
@@ -89,6 +96,7 @@ def belief_chart(beliefs: Beliefs, name: str) -> Chart:
         series=[
             # beside the belief
             scatter(OBSERVED, 7, {"color": GREY, "opacity": 0.7}, observed) | {"symbolOffset": [16, 0]},
+            *([line(FAMILY, GREY, [[i, number(v / size)] for i, v in siblings], "dashed")] if siblings else []),
             line(INTERVAL, GREY, whiskers) | {"silent": True, "symbol": "rect", "symbolSize": [14, 2]},
             scatter(BELIEVED, 13, {"color": GREY, "opacity": 1}, believed, symbol="diamond"),
         ],

@@ -253,7 +253,7 @@ def _dots(shown: Sequence[RunRow], points: Sequence[Option], *, several: bool) -
     for (size, source), data in sorted(groups.items(), key=lambda group: (group[0][0] or 0, group[0][1])):
         name = ("measured" if size is None else str(size)) + (f" ({source})" if source else "")
         style = {"color": size_colour(size), "opacity": 1}
-        found.append(scatter(name, px, style, data) | {"label": {"position": "top"}})
+        found.append(scatter(name, px, style, data) | {"label": {"position": "top"}, "z": 3})  # over all lines
     return found
 
 

@@ -66,7 +66,7 @@ def _chart(metric: str, curves: Sequence[MetricCurve]) -> Chart:
     aims = list(dict.fromkeys(curve.target for curve in curves if curve.target is not None))
     colours = colours_of([curve.batch_size for curve in curves])
     option = base(
-        grid={"left": 64, "right": 24, "top": 30, "bottom": 66},
+        grid={"left": 64, "right": 96 if aims else 24, "top": 30, "bottom": 66},  # beside it the target, off all curves
         legend={"type": "scroll", "bottom": 0},
         xAxis=value_axis("epoch", 28, min=1, max=max(longest, 2), minInterval=1),
         yAxis=value_axis(plain(metric), 44, scale=True),
@@ -109,9 +109,7 @@ def _line(curve: MetricCurve, colour: str, aims: Sequence[float]) -> Option:
         "data": points,
     }
     if aims:
-        marks = [
-            {"yAxis": number(aim), "label": {"formatter": f"target {aim:.4g}", "position": "insideEndTop"}}
-            for aim in aims
-        ]
-        drawn["markLine"] = mark_lines(marks)
+        drawn["markLine"] = mark_lines(
+            [{"yAxis": number(aim), "label": {"formatter": f"target {aim:.4g}"}} for aim in aims]
+        )
     return drawn

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from airflow_provider_zeus.model.trial import PowerPoint, State, Trial
+from airflow_provider_zeus.model.trial import UNCAPPED, PowerPoint, State, Trial
 from airflow_provider_zeus.plugin.charts.chart_parts import (
     COLOURS,
     SHADE,
@@ -60,7 +60,7 @@ def power(drawn: Sequence[tuple[Trial, Sequence[PowerPoint]]]) -> Chart:
     if not any(s.point.power_w is not None for s in spans):
         ended = [trial.observation for trial, _ in drawn if trial.observation.time_s is not None]
         why = (
-            "Power is not known: nothing measured it (no source)."
+            "Power is not known: nothing measured it."
             if all(seen.energy_source is None for seen in ended)
             else "The log holds no power over time of this run: it ended within a second, 'airflow zeus prune' has "
             "deleted it, or the store is Variables, which keep it for the newest trials only."
@@ -69,23 +69,25 @@ def power(drawn: Sequence[tuple[Trial, Sequence[PowerPoint]]]) -> Chart:
     size, unit = scale(spans[-1].end_s, "s")
     last = {s.attempt: s.point for s in spans}
     limits = [s.limit_w for s in spans]
-    chosen: list[float | None] = []  # by profiling, of all GPUs together; None while it still runs
+    chosen: list[float | None] = []  # by profiling, of all GPUs together; None while it still runs, or chose none
     for s in spans:
-        limit_w, profiles = s.trial.observation.power_limit_w, last[s.attempt].phase == "profile"
-        still = s.trial.state is State.RUNNING and profiles
-        chosen.append(None if limit_w is None or still else limit_w * s.device_count)
+        seen, profiles = s.trial.observation, last[s.attempt].phase == "profile"
+        still = UNCAPPED in seen.reasons or (s.trial.state is State.RUNNING and profiles)
+        chosen.append(None if seen.power_limit_w is None or still else seen.power_limit_w * s.device_count)
+    lines = [
+        _power_line(spans, size),
+        line(LIMIT, COLOURS[1], _steps(spans, size, limits), "dashed", 1.5) | {"silent": True},
+    ]
+    if any(chosen):
+        lines.append(line(CHOSEN, COLOURS[2], _steps(spans, size, chosen), "dotted") | {"silent": True})
     option = base(
         grid={"left": 60, "right": 24, "top": 28, "bottom": 66},
-        legend={"bottom": 0, "data": [POWER, LIMIT, CHOSEN]},
+        legend={"bottom": 0, "data": [each["name"] for each in lines]},
         xAxis=value_axis(
             f"training time [{unit}]", 28, max=number(spans[-1].end_s / size), axisLabel={"showMaxLabel": False}
         ),
         yAxis=value_axis("power [W]", 40, min=0),
-        series=[
-            _power_line(spans, size),
-            line(LIMIT, COLOURS[1], _steps(spans, size, limits), "dashed", 1.5) | {"silent": True},
-            line(CHOSEN, COLOURS[2], _steps(spans, size, chosen), "dotted") | {"silent": True},
-        ],
+        series=lines,
     )
     option["tooltip"]["trigger"] = "axis"
     windows, attempts = len(_profiling(spans)), len({s.attempt for s in spans})

@@ -20,10 +20,12 @@ from airflow_provider_zeus.plugin.views.models import Chart, Table
 from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitProfiles
 
 
-def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, ran_w: float | None) -> Chart | None:
+def curve(
+    samples: Sequence[ProfileSample], batch_size: int, weights: Weights, ran_w: float | None, *, uncapped: bool = False
+) -> Chart | None:
     """Chart of J and s per sample against the power limit, with the optimum marked; None where nothing was profiled.
 
-    :param ran_w: the limit of this run's attempt [W].
+    :param ran_w: the limit of this run's attempt [W]; ``uncapped``: no limit could save anything, so none is the best.
     """
     at = LimitProfiles.of(samples).sums.get(batch_size, {})
     best = best_limit(at.values(), weights)
@@ -32,12 +34,12 @@ def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, r
     limits = sorted(at)
     joules, seconds = [at[w].energy_j / at[w].samples for w in limits], [at[w].time_s / at[w].samples for w in limits]
     known = max(joules) > 0
-    marks = [(best[0], f"optimum {best[0]:,.0f} W")]
-    if ran_w is not None and abs(ran_w - best[0]) > SAME_W:
+    marks = [] if uncapped else [(best[0], f"optimum {best[0]:,.0f} W")]
+    if ran_w is not None and (uncapped or abs(ran_w - best[0]) > SAME_W):
         marks.append((ran_w, f"run’s {ran_w:,.0f} W"))
     (j_size, j_unit), (s_size, s_unit) = _small(max(joules), "J"), _small(max(seconds), "s")
     option = base(
-        grid={"left": 64, "right": 64, "top": 30 + ROW_PX * (len(marks) - 1), "bottom": 66},
+        grid={"left": 64, "right": 64, "top": 30 + ROW_PX * max(len(marks) - 1, 0), "bottom": 66},
         legend={"bottom": 0},
         xAxis=value_axis("power limit [W]", 28, scale=True),
         yAxis=[
@@ -49,9 +51,10 @@ def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, r
             _rate(f"time [{s_unit}]", limits, seconds, s_size, 1, []),
         ],
     )
+    optimum = "none is chosen" if uncapped else f"the optimum is {best[0]:,.0f} W"
     text = (
         f"Energy and time per sample of batch size {batch_size} at {len(limits)} power limits from {limits[0]:,.0f} to "
-        f"{limits[-1]:,.0f} W; the optimum is {best[0]:,.0f} W. The table holds the same figures."
+        f"{limits[-1]:,.0f} W; {optimum}. The table holds the same figures."
     )
     return Chart(
         title=f"Power limits at batch size {batch_size}, per sample",

@@ -148,8 +148,8 @@ function attemptItem(attempt, i) {
     ...(attempt.source.kind === "no-source" ? [] : [["Energy", attempt.energy]]),
     ["Time", attempt.time],
     ...(attempt.weighted ? [["Weighted cost", attempt.cost]] : []),
-    ["of which profiling", attempt.excess],
-    ["Epochs", attempt.epochs],
+    ...(attempt.excess ? [["Extra by profiling", attempt.excess]] : []),
+    ...(attempt.batch_size === null ? [] : [["Epochs", attempt.epochs]]),
     ["Power limit", attempt.limit],
     ...(attempt.busy ? [["GPU busy", attempt.busy]] : []),
   ];

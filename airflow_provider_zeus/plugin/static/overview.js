@@ -2,7 +2,7 @@
 import { controls } from "./actions.js";
 import {
   airflow, api, badge, breakable, byId, choice, element, fetchJson, figure, offerComparison, section, sourceBadges,
-  stateBadge, template, tryAgain,
+  stateBadge, template, tryAgain, unbroken,
 } from "./ui.js";
 import { sortableTable } from "./sort.js";
 
@@ -20,7 +20,7 @@ const seen = new IntersectionObserver((entries) => {
 
 export function jobsTable(jobs, { title }) {
   const rows = sortableTable("job-table", "jobs",
-    ["Job, DAG", "State", "Saved so far", "Last run that ended", "Newest run", "-Settings"]);
+    ["Job, DAG", "State", "Saved so far", "Last run that ended", "Newest and next run", "-Settings"]);
   rows.tBodies[0].append(...jobs.map(jobRow));
   const box = Object.assign(section(title, template("jobs-block")), { id: "jobs-section" });
   const find = (id) => box.querySelector(`#${id}`);
@@ -69,7 +69,7 @@ function jobRow(job) {
   const began = new Date(job.began_at * 1000);
   const run = element("a", began.toLocaleString([], { dateStyle: "short", timeStyle: "short" }), { href: airflow("dags", job.dag_id, "runs", job.run_id, "plugin", "zeus-cost-run"), target: "_top", title: job.run_id });
   const last = element("td", null, { "data-sort": job.began_at }, run, element("br"));
-  last.append(job.batch_size === null ? "" : `batch size ${job.batch_size} `, stateBadge(job.outcome, job.outcome_text));
+  last.append(job.batch_size === null ? "" : `batch size ${job.batch_size} `, stateBadge(job.outcome, job.outcome_text), element("div", null, { class: "note next" }));
   const trend = element("div", null, { title: job.trend.exact, class: "note trend" },
     element("span", job.trend.blocks, { class: "blocks", "aria-hidden": "true" }), " ", element("span", `Trend: ${job.trend.text}`));
   const row = element("tr", null, {},
@@ -140,12 +140,13 @@ async function fillSaved(row) {
   const cell = row.querySelector(".saved");
   try {
     const saved = await fetchJson(api("jobs", job.dag_id, "saved", { job_id: job.job_id }));
-    const known = saved.figure.value !== null;
-    const amount = known ? [" ", figure("span", saved.figure, { class: "share" }), element("span", saved.amounts, { class: "amount" })] : [];
-    cell.replaceChildren(element("span", saved.word, { class: saved.kind, title: saved.text }), ...amount);
+    const share = saved.figure.value === null ? [] : [" ", figure("span", saved.figure, { class: "share" })];
+    cell.replaceChildren(element("span", saved.word, { class: saved.kind, title: saved.text }), ...share);
+    if (saved.amounts) cell.append(element("span", saved.amounts, { class: "amount", title: saved.text }));
     cell.dataset.sort = saved.figure.value ?? "";
     if (saved.of) cell.append(element("div", saved.of, { class: "note of" }));
-    if (!known) cell.append(element("div", saved.text, { class: "note why" }));
+    if (!saved.amounts && !share.length) cell.append(element("div", saved.text, { class: "note why" }));
+    row.querySelector(".next").textContent = saved.next && `Next: ${unbroken(saved.next)}`;
     const calm = job.state.name === "exploring" || job.state.name === "settled";
     if (saved.state && calm) row.querySelector(".state").replaceChildren(...stateParts(saved.state));
   } catch (problem) {

@@ -274,7 +274,7 @@ export function sourceBadges(source) {
 }
 
 /** A text whose figures stay on one line with their units. */
-const unbroken = (text) => text.replace(/(\d) (?=%|k?Wh|min|h|s)/g, "$1\u00a0");
+export const unbroken = (text) => text.replace(/(\d) (?=%|k?Wh?|min|h|s)/g, "$1\u00a0");
 
 /** The first line of a page: a Sentence, its intervals on hover, and the badge of all its figures. */
 export function sentenceLine({ text, exact, source }) {

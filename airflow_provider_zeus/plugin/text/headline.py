@@ -22,6 +22,7 @@ from airflow_provider_zeus.plugin.text.saved_text import (
 )
 from airflow_provider_zeus.plugin.views.models import Answer, Sentence, Source, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
+from airflow_provider_zeus.reports.baseline import OLD
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, RunTrials
 from airflow_provider_zeus.reports.next_run import Upcoming
 from airflow_provider_zeus.reports.run_figures import RunSaving
@@ -46,16 +47,21 @@ def sentence(savings: Savings, upcoming: Upcoming, source: Source, *, all_of: bo
     if not savings.runs:
         return Sentence(text=NO_RUN, source=source)
     took = took_text(savings.energy.spent, savings.time.spent)
+    count = f"{'' if all_of else 'The newest '}{counted(savings.runs, 'run')}"
+    text = f"{count} took {took or 'what is not known'}; {compared(savings)}; next: {comes_next(upcoming)}."
+    return Sentence(text=text, exact=intervals(savings), source=source)
+
+
+def comes_next(upcoming: Upcoming) -> str:
+    """The next run, and what it is expected to take, in a sentence's middle."""
     first, *after = upcoming.attempts
     takes = took_text(upcoming.energy_j.value, upcoming.time_s.value)
-    then = f"next: batch size {first.batch_size}"
+    text = f"batch size {first.batch_size}"
     if after and first.phase is not Phase.AUDIT:
-        then = f"next: a try of batch size {first.batch_size}; if it fails, {upcoming.batch_size}"
-    then += f", about {takes}" if takes else ", whose cost is not known yet"
-    then += ", to measure the default" if first.phase is Phase.AUDIT else ""
-    count = f"{'' if all_of else 'The newest '}{counted(savings.runs, 'run')}"
-    text = f"{count} took {took or 'what is not known'}; {compared(savings)}; {then}."
-    return Sentence(text=text, exact=intervals(savings), source=source)
+        text = f"a try of batch size {first.batch_size}, else {upcoming.batch_size}"
+    text += "" if upcoming.limit_w is None else f" at {words.watts(upcoming.limit_w).text}"
+    text += f", about {takes}" if takes else ", whose cost is not known yet"
+    return text + ", to measure the default" * (first.phase is Phase.AUDIT)
 
 
 def took_text(energy_j: float | None, time_s: float | None) -> str:
@@ -72,14 +78,15 @@ def odd_state(savings: Savings, upcoming: Upcoming, source: Source) -> str:
         {t.state for t in trials},
         sum(t.batch_size == default and t.state is State.EXHAUSTED for t in trials),
     )
-    measure = f"“Measure the default in the next run”, below, trains {default} once."
+    measure = "“Measure the default in the next run”, below, runs it."
     if upcoming.attempts[0].phase is Phase.AUDIT:
         measure = f"The next run trains {default} to measure it."
     if not savings.base.why_not or not savings.runs:
         if old:
             found.append(
-                f"The data changed {counted(old, 'run')} ago, and the default, {default}, has not run since: "
-                f"what these runs saved is told against old data. {measure}"
+                f"The data changed {counted(old, 'run')} ago; the default, {default}, has not run since. {measure}"
+                if savings.base.old_since == savings.base.belief.era
+                else f"The default, {default}, ran in none of the newest {counted(old, 'run')}. {measure}"
             )
     elif State.CONVERGED in states and missed:
         other = "another one" if best is None else f"{best.batch_size} (default_batch_size={best.batch_size})"
@@ -141,7 +148,7 @@ def weighed_tile(cost_j: float | None, weights: Weights, energy_j: float | None)
         return []
     figure = words.energy(cost_j, energy_j)
     figure.exact += f"; {words.cost_rule(weights)}"
-    return [Tile(name=WEIGHED, figure=figure, note="of both")]
+    return [Tile(name=WEIGHED, figure=figure)]
 
 
 def spent_tiles(
@@ -205,9 +212,10 @@ def told_of(
 
 def _against_default(found: Savings | RunSaving, told: Sequence[Told]) -> Answer:
     """The card of savings and losses against the default."""
-    old = " (old data)" * bool(outdated(found))
     shown = [of for of in told if not of.saved.low == of.saved.high == 0]
-    return saved_answer(f"against {against(found.default_batch_size)}{old}", shown, found.cost)
+    old = bool(outdated(found))
+    about = f"against {against(found.default_batch_size)}{f', {OLD} it' * old}"
+    return saved_answer(about, shown, found.cost, old=old)
 
 
 def _next_run(upcoming: Upcoming, weights: Weights, source: Source, factors: Factors, gpus: int) -> list[Answer]:
@@ -220,7 +228,7 @@ def _next_run(upcoming: Upcoming, weights: Weights, source: Source, factors: Fac
     if first.phase is Phase.AUDIT:
         about += ", to measure the default"
     elif after:
-        about = f"tries {first.batch_size}, else {upcoming.batch_size}{at}:"
+        about = f"tries {first.batch_size}, else {upcoming.batch_size}{at}"
     weighed = weighed_tile(upcoming.cost.value, weights, upcoming.energy_j.value)
     tiles = spent_tiles(upcoming.energy_j.value, upcoming.time_s.value, source, factors, gpus, weighed)
     known: dict[str, tuple[Estimate, Callable[[float], str]]] = {

@@ -10,7 +10,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Tile, Verdict
-from airflow_provider_zeus.reports.baseline import Saved
+from airflow_provider_zeus.reports.baseline import OLD, Saved
 from airflow_provider_zeus.reports.dataset import ENERGY
 from airflow_provider_zeus.reports.limit_profiles import SAME_W
 from airflow_provider_zeus.reports.run_figures import RunSaving
@@ -86,7 +86,7 @@ def brief(saving: RunSaving) -> str:
     word = run_verdict(saving).word
     if saving.cost.saved.value is None or Outcome.of_cost(saving.cost).kind == "even":
         return word
-    return f"{word} {share_of_cost(saving.cost)}: {amounts(saving)}"
+    return f"{word} {share_of_cost(saving.cost)}: {amounts(saving)}{f', {OLD} the default' * bool(outdated(saving))}"
 
 
 def against(default: int) -> str:
@@ -106,11 +106,12 @@ class Told(NamedTuple):
     start: float = 0.0  # of it by waiting for a cheaper start: exact, since it is of the energy that was drawn
 
 
-def saved_answer(about: str, told: Sequence[Told], cost: Saved | None = None) -> Answer:
+def saved_answer(about: str, told: Sequence[Told], cost: Saved | None = None, *, old: bool = False) -> Answer:
     """The card of what was saved or lost, each figure with its own verdict and its interval on hover.
 
-    Its heading is the verdict on the cost, or on all figures where there is none. A weighted cost is told as a share:
-    its amount would be read as one of energy.
+    Its heading is the verdict on the cost, or on all figures where there is none.
+
+    :param old: it is told against a default that has not run for long, which ``about`` says.
     """
 
     def outcome(of: Told) -> Outcome | None:
@@ -127,13 +128,11 @@ def saved_answer(about: str, told: Sequence[Told], cost: Saved | None = None) ->
             tiles.append(Tile(name=of.name, figure=words.missing(why), note=f"not known: {why}"))
             continue
         value, even = of.saved.value or 0.0, found.kind == "even"
-        share_alone = of.name == WEIGHED and found.share
-        amount = found.share if share_alone else found.amount
-        text = "not clear yet" if even else amount if found.kind == verdict else f"{found.verb} {amount}"
+        text = "not clear yet" if even else found.amount if found.kind == verdict else f"{found.verb} {found.amount}"
         exact = f"{found.verb} {'about ' * even}{of.figure(abs(value)).exact}; {found.interval}"
         figure = Figure(value=value, text=text, exact=exact)
-        note = "" if even or share_alone else found.share
-        tiles.append(Tile(name=of.name, figure=figure, note=note, kind=found.colour))
+        colour = "warn" if old and found.colour else found.colour
+        tiles.append(Tile(name=of.name, figure=figure, note="" if even else found.share, kind=colour))
     question = {"saved": "Saved", "lost": "Lost", "even": "Saved or lost"}[verdict]
     return Answer(question=question, about=about, figures=tiles)
 
@@ -165,11 +164,12 @@ def job_word(savings: Savings) -> tuple[str, str]:
     if word:
         return word, ""
     found = Outcome.of_cost(savings.cost)
-    return "Not clear yet" if found.kind == "even" else found.verb.capitalize(), found.colour
+    colour = "warn" if found.colour and outdated(savings) else found.colour
+    return "Not clear yet" if found.kind == "even" else found.verb.capitalize(), colour
 
 
 def outdated(found: Savings | RunSaving) -> int:
-    """How many of the runs are told against a default that has not run since the data changed."""
+    """How many of the runs are told against a default that has not run since the data changed, or for long."""
     runs = found.runs if isinstance(found, RunSaving) else [step.run for step in found.steps]
     since = found.base.old_since
     return sum(since is not None and run.trials[-1].number >= since for run in runs)
@@ -191,7 +191,8 @@ def compared(savings: Savings) -> str:
     unsure = " and ".join(name for name, o in known.items() if o.kind == "even")
     if not sure:
         return f"whether {always} takes less is not clear yet"
-    return f"{' and '.join(sure)} than {always}{f', {unsure} not clear yet' if unsure else ''}"
+    old = f", {OLD} it" * bool(outdated(savings))
+    return f"{' and '.join(sure)} than {always}{old}{f', {unsure} not clear yet' if unsure else ''}"
 
 
 def intervals(savings: Savings) -> str:
@@ -205,7 +206,7 @@ def intervals(savings: Savings) -> str:
     texts = [f"{name} {o.verb} {'about ' * (o.kind == 'even')}{o.amount}, {o.interval}" for name, o in known]
     if cost.saved.low != cost.saved.high and savings.measured < savings.runs:
         ran = f"{savings.measured:,} of {counted(savings.runs, 'run')}"
-        since = ", in none since the data changed" * bool(outdated(savings))
+        since = f", in none of the newest {old:,}" if (old := outdated(savings)) else ""
         texts.append(f"estimated, not trained: the default itself ran in {ran}{since}")
     found = "; ".join(texts)
     return f"{found[0].upper()}{found[1:]}."
@@ -258,7 +259,8 @@ def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = Fa
         f"{power}; {out.interval}.",
     )
     if saving.kept and not saving.measured:
-        found.text += " The default is estimated: it did not run on this slice of the data."
+        old = ", nor for long before" * bool(outdated(saving))
+        found.text += f" The default is estimated: it did not run on this slice of the data{old}."
     if not saving.kept:
         spent = f"{cost_text(abs(value), cost.unit)} of {of}"
         return Verdict(kind="lost", word="Lost", text=f"It spent {spent} and left no model: all of it is lost.")

@@ -99,8 +99,8 @@ def badge(names: Sequence[str | None]) -> Source:
         "rapl_share": "An estimate: the processors' counters, by this task's share of their time.",
         IMPORTED: "From an imported file, of a training before Zeus. It is not added to what Zeus measured.",
         "simulated": "No hardware drew this: a model computed it.",
-        "no-source": "Nothing measures energy where these runs trained, so the job is tuned for time alone. To measure "
-        "it, train on a GPU with NVML or a CPU with RAPL; [zeus] cpu_watts gives an estimate.",
+        "no-source": "Nothing measures energy where these runs trained: time alone is known. To measure it, "
+        "train on a GPU with NVML or a CPU with RAPL; [zeus] cpu_watts gives an estimate.",
     }
     own = ("estimate", "rapl_share", "simulated", IMPORTED)
     kinds = ["no-source" if n is None else n if n in own else "source" for n in names]

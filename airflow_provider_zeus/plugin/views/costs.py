@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
-from airflow_provider_zeus.model.cost import observed_cost, weights_of
+from airflow_provider_zeus.model.cost import Weights, observed_cost, weights_of
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import Observation, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import AttemptState, Detail, Figure, RunRow, Total
 from airflow_provider_zeus.reports.dataset import runs_of
@@ -142,11 +142,6 @@ def detail_of(trial: Trial, job: ZeusJob, pending: Collection[TrialKey] = ()) ->
     seen, origin = trial.observation, trial.origin
     weights = weights_of(job, seen)
     cost = observed_cost(seen, weights)
-    excess, why = None, "nothing was profiled"
-    if seen.excess_s is not None and (weights.eta == 0 or seen.excess_j is not None):
-        excess = weights.cost(seen.excess_j, seen.excess_s)
-        if excess < 0:
-            excess, why = None, "it cost less than training at the chosen power limit"
     mapped = f" [{origin.map_index}]" if origin.map_index >= 0 else ""
     count = f"{seen.device_count} × " if (seen.device_count or 1) > 1 else ""
     return Detail(
@@ -168,8 +163,18 @@ def detail_of(trial: Trial, job: ZeusJob, pending: Collection[TrialKey] = ()) ->
         if cost is None
         else words.cost(cost, weights.unit, seen.energy_j),
         weighted=not weights.one_alone,
-        excess=words.missing(why) if excess is None else words.cost(excess, weights.unit),
+        excess=_excess(seen, weights),
         busy=None if seen.gpu_busy is None and "gpu_busy" not in seen.reasons else _one(trial, "gpu_busy", words.share),
         device=f"{count}{seen.device_model}" if seen.device_model else "",
         source=words.badge([seen.energy_source] if seen.time_s is not None else []),
     )
+
+
+def _excess(seen: Observation, weights: Weights) -> Figure | None:
+    """What profiling cost beyond the same samples at the chosen limit; None where nothing was, or nothing tells it."""
+    known = seen.excess_s is not None and (weights.eta == 0 or seen.excess_j is not None)
+    excess = weights.cost(seen.excess_j, seen.excess_s or 0.0) if known else 0.0
+    if excess >= 0:
+        return words.cost(excess, weights.unit) if excess else None
+    less = f"−{words.cost(-excess, weights.unit).text}"
+    return Figure(value=excess, text=less, exact="it took less than training at the limit in force after it")

@@ -11,7 +11,7 @@ from statistics import fmean
 from airflow_provider_zeus.model.cost import Weights, weights_of
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.charts import dag_charts
 from airflow_provider_zeus.plugin.text import headline, run_notes, words
 from airflow_provider_zeus.plugin.text.saved_text import WEIGHED, Outcome, Told, saved_answer
@@ -68,13 +68,21 @@ class MeasuredLog:
         if not self.ended:
             return Sentence(text=headline.NO_RUN)
         energy_j, time_s, runs = self.sums
-        each = headline.took_text(None if energy_j is None else energy_j / runs, time_s / runs)
-        saved = limit_sentence(self.limit, self.weights) or nothing_saved(self.job)
+        saved = limit_sentence(self.limit, self.weights) or nothing_saved(self.job, self.ended[-1].observation)
         text = (
             f"{'The newest ' * self.more}{counted(runs, 'run')} took {headline.took_text(energy_j, time_s)}; "
-            f"{saved}; next: {self.at}about {each}, as the runs so far."
+            f"{saved}; next: {self.comes_next}."
         )
         return Sentence(text=text, source=self.source)
+
+    @property
+    def comes_next(self) -> str:
+        """The next run, in a sentence's middle; empty where none has ended."""
+        if not self.ended:
+            return ""
+        energy_j, time_s, runs = self.sums
+        each = headline.took_text(None if energy_j is None else energy_j / runs, time_s / runs)
+        return f"{self.at}about {each}"
 
     @property
     def weights(self) -> Weights:
@@ -100,8 +108,13 @@ class MeasuredLog:
 
     @property
     def state(self) -> str:
-        """What keeps the page from telling more, with its remedy; else what would save."""
-        return self.source.why if self.source.kind == "no-source" else next_rung(self.job)
+        """What keeps the page from telling more, with its remedy."""
+        return self.source.why if self.source.kind == "no-source" else ""
+
+    @property
+    def rung(self) -> str:
+        """What would save; where nothing measures energy the state says what comes first."""
+        return "" if self.state else next_rung(self.job)
 
     @property
     def headline(self) -> list[Answer]:
@@ -170,12 +183,14 @@ def limit_cost(found: LimitSaving, weights: Weights) -> Saved:
     return Saved(unit=weights.unit, spent=spent, baseline=Estimate(full), saved=saved, exploration=None, settled=untold)
 
 
-def nothing_saved(job: ZeusJob) -> str:
+def nothing_saved(job: ZeusJob, newest: Observation) -> str:
     """Why there is nothing to tell of a saving, in a sentence's middle."""
+    if UNCAPPED in newest.reasons:
+        return "no power limit can save anything here, so none is chosen"
     return (
         "no power limit was tuned yet, so nothing is saved"
         if job.tries_limits
-        else "measured alone: nothing is set or chosen"
+        else "nothing is set or chosen, so nothing is saved"
     )
 
 
@@ -202,8 +217,7 @@ def use_tiles(seen: Sequence[Observation]) -> list[Tile]:
         power_w = math.fsum(j for j, _ in known) / math.fsum(s for _, s in known)
         tiles.append(Tile(name="Mean power", figure=_power(power_w)))
     if busy:
-        note = "of the time"
-        tiles.append(Tile(name="GPU use", figure=words.share(fmean(busy)), note=note))
+        tiles.append(Tile(name="GPU use", figure=words.share(fmean(busy))))
     return tiles
 
 

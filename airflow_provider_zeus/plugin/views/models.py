@@ -115,7 +115,7 @@ class Detail(BaseModel):
     time: Figure
     cost: Figure
     weighted: bool  # whether the cost is another figure than energy or time
-    excess: Figure  # part of the cost that profiling took
+    excess: Figure | None  # what profiling took beyond training; None: nothing was profiled, or nothing tells it
     busy: Figure | None  # share of the time in which the GPU worked; None: no device that tells it
     device: Short
     source: Source
@@ -205,11 +205,12 @@ class JobSaved(BaseModel):
     """What one job saved so far in one DAG, of one source."""
 
     word: str  # Saved | Lost | Not clear yet | Too early | Not exploring yet | Not known | Nothing
-    kind: str = ""  # good | bad; empty: neither is known
+    kind: str = ""  # good | bad | warn; empty: neither is known
     figure: Figure = Figure()  # of cost, as a share of the default's where that is known; of a saving or a loss alone
-    amounts: str = ""  # of energy and time
+    amounts: str = ""  # of energy and time, where they compare
     text: Short  # in a sentence, with its intervals
-    of: str = ""  # "newest 1,000 runs" where the log holds older ones
+    of: str = ""  # "newest 1,000 runs" where the log holds older ones; that the default's run is old
+    next: Short = ""  # the next run, and what it is expected to take
     state: JobState | None = None  # "drifted", which takes the whole log
 
 

@@ -16,6 +16,7 @@ from airflow_provider_zeus.plugin.text.headline import spent_tiles
 from airflow_provider_zeus.plugin.text.saved_text import Told, saved_answer
 from airflow_provider_zeus.plugin.views.models import Answer, Chart, Source, Table
 from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
+from airflow_provider_zeus.reports.baseline import OLD
 from airflow_provider_zeus.reports.month_report import month_title
 from airflow_provider_zeus.reports.month_spent import GROUPINGS, SPENT, DagAbout, by_group, group_rows
 from airflow_provider_zeus.reports.months import (
@@ -139,7 +140,8 @@ def _saved_of_kind(found: SavedSum, factors: Factors, drawn: Sequence[Observatio
     :param drawn: by all their attempts in the month.
     """
     by = f"{counted(found.runs, 'run')} of {counted(found.jobs, 'job')}"
-    about = f"against each job's default at full power, by {by}"
+    old = f", {counted(found.old, 'job')} {OLD} the default" if found.old else ""
+    about = f"against each job's default at full power, by {by}{old}"
     energy, time = found.energy_j, found.time_s
     told = [
         Told("Energy", energy, partial(words.energy, beside_j=energy.value), _without(energy, found.spent[0])),
@@ -157,7 +159,7 @@ def _saved_of_kind(found: SavedSum, factors: Factors, drawn: Sequence[Observatio
         told.append(Told("CO₂e", carbon, grams_of, baseline))
     if found.kind == TIME_ALONE:
         told = [of for of in told if of.saved.value is not None]
-    return saved_answer(about, told)
+    return saved_answer(about, told, old=found.old > 0)
 
 
 def _without(saved: Estimate, spent: float | None) -> float | None:

@@ -8,16 +8,16 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
-from airflow_provider_zeus.plugin.text import saved_text, words
+from airflow_provider_zeus.model.trial import Phase, State, Trial
+from airflow_provider_zeus.plugin.text import headline, saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.plugin.views import costs, overview_state
-from airflow_provider_zeus.plugin.views.measured_view import nothing_saved
+from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
+from airflow_provider_zeus.plugin.views.measured_view import MeasuredLog, nothing_saved
 from airflow_provider_zeus.plugin.views.models import Controls, Figure, JobRow, JobSaved, Source
-from airflow_provider_zeus.reports.dataset import Dataset, runs_of
-from airflow_provider_zeus.reports.limit_saving import limit_saving
+from airflow_provider_zeus.reports.baseline import OLD
+from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.reports.month_spent import DagAbout
-from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.units import counted, energy_text
 
 NO_JOBS = (
@@ -101,31 +101,41 @@ def unreadable() -> JobSaved:
     return JobSaved(word="Not known", text="no run of it can be read here")
 
 
-def measured(job: ZeusJob, trials: Sequence[Trial], profile: Sequence[ProfileSample]) -> JobSaved:
-    """What the power limit saved of a job that chooses no batch size. ``profile``: of its newest device."""
-    seen = [t.observation for t in trials if t.observation.where is not None]
-    found = limit_saving([o for o in seen if o.where == seen[-1].where], profile)
+def measured(log: MeasuredLog) -> JobSaved:
+    """What the power limit saved of a job that chooses no batch size, and what comes next."""
+    found, answer = log.limit, JobSaved(word="Nothing", text="", next=log.comes_next)
     if found is None or found.energy_j.value is None:
-        return JobSaved(word="Nothing", text=nothing_saved(job))
+        answer.text = nothing_saved(log.job, log.trials[-1].observation)
+        return answer
     outcome = Outcome.of(found.energy_j.value, found.energy_j, energy_text)
-    text = f"{outcome.verb} {outcome.amount} of energy by the power limit, {outcome.interval}"
-    if outcome.kind == "even":
-        return JobSaved(word="Not clear yet", text=text)
-    figure = Figure(value=found.energy_j.value, text=f"{outcome.amount} by the power limit", exact=text)
-    return JobSaved(word=outcome.verb.capitalize(), kind=outcome.colour, figure=figure, text=text)
+    answer.text = f"{outcome.verb} {outcome.amount} of energy by the power limit, {outcome.interval}"
+    answer.word = "Not clear yet" if outcome.kind == "even" else outcome.verb.capitalize()
+    if outcome.kind != "even":
+        answer.kind, amount = outcome.colour, f"{outcome.amount} by the power limit"
+        answer.figure = Figure(value=found.energy_j.value, text=amount, exact=answer.text)
+    return answer
 
 
-def saved(trials: Sequence[Trial], log: Dataset, profiles: Sequence[ProfileSample], *, all_of: bool) -> JobSaved:
-    """What the runs of one job saved. ``log``: their dataset; ``all_of``: the trial log holds no older runs."""
-    found = saving(log, log.job, profiles=profiles)
+def saved(trials: Sequence[Trial], known: JobAnalysis, *, all_of: bool = True) -> JobSaved:
+    """What the runs of one job saved, and what comes next. ``all_of``: the trial log holds no older runs."""
+    found = known.saving
     word, kind = saved_text.job_word(found)
-    text = saved_text.not_compared(found)[1] or saved_text.intervals(found)
-    answer = JobSaved(word=word, kind=kind, text=text, state=overview_state.drifted(log.belief(), trials))
+    why = saved_text.not_compared(found)[1]
+    answer = JobSaved(
+        word=word,
+        kind=kind,
+        text=why or saved_text.intervals(found),
+        next=headline.comes_next(known.next_run),
+        state=overview_state.drifted(known.log.belief(), trials),
+    )
+    if why:
+        return answer
+    answer.amounts = saved_text.amounts(found)
     if kind:
         share = saved_text.share_of_cost(found.cost)
-        answer.figure = Figure(value=found.cost.saved.value, text=share, exact=text)
-        answer.amounts = saved_text.amounts(found)
-        answer.of = "" if all_of else f"newest {counted(found.runs, 'run')}"
+        answer.figure = Figure(value=found.cost.saved.value, text=share, exact=answer.text)
+        newest = "" if all_of else f"newest {counted(found.runs, 'run')}"
+        answer.of = ", ".join(filter(None, (newest, f"{OLD} the default" * (kind == "warn"))))
     return answer
 
 

@@ -73,6 +73,7 @@ PAGES: Mapping[str, Sequence[Block]] = {
         Block("remarks", "What changed about the job", "list", lambda of: of.remarks),
         Block("alerts", "Alerts", "alerts", lambda of: of.alerts),
         Block("cost", "", "chart", lambda of: of.cost, slow=True),
+        Block("rung", "", "text", lambda of: of.rung, slow=True),
         Block("budgets", "Budgets", "answers", lambda of: of.budgets),
         Block("rows", "", "runs", lambda of: of.rows, fold=EACH),
         Block("gaps", "", "list", lambda of: of.gaps, slow=True, fold=MISSING),

@@ -12,12 +12,17 @@ from pydantic import BaseModel
 
 from airflow_provider_zeus.model.cost import Weights, weights_of
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Phase, PowerPoint, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import UNCAPPED, Phase, PowerPoint, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.charts import run_charts, run_curve, run_gpus
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.measured_view import saved_by_limit, use_tiles
+from airflow_provider_zeus.plugin.views.measured_view import (
+    limit_sentence,
+    nothing_saved,
+    saved_by_limit,
+    use_tiles,
+)
 from airflow_provider_zeus.plugin.views.models import (
     UNKNOWN,
     Answer,
@@ -32,8 +37,7 @@ from airflow_provider_zeus.plugin.views.models import (
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.reports.job_remarks import of_ended
-from airflow_provider_zeus.reports.limit_saving import limit_saving
-from airflow_provider_zeus.reports.next_run import next_rung
+from airflow_provider_zeus.reports.limit_saving import LimitSaving, limit_saving
 from airflow_provider_zeus.reports.run_figures import RunSaving
 
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
@@ -182,12 +186,17 @@ class RunPart:
         measures = source.kind != "no-source"
         figures = [_figure_tile("Energy", energy)] if measures else []
         figures += [_figure_tile("Time", row.time)]
-        figures += [] if self.weights.one_alone else [_figure_tile(saved_text.WEIGHED, row.cost, "of both")]
+        figures += [] if self.weights.one_alone else [_figure_tile(saved_text.WEIGHED, row.cost)]
         figures += [_figure_tile(name, figure) for name, figure in converted]
         figures += [] if self.job.chooses_size else use_tiles(seen)
         saved = [] if self.ended is None else headline.of_run(self.ended, self.weights, source, factors)
-        saved += [] if self.running else saved_by_limit(limit_saving(seen, self.profile), self.weights)
+        saved += [] if self.running else saved_by_limit(self.limit, self.weights)
         return [Answer(question=headline.COST, figures=figures), *saved]
+
+    @property
+    def limit(self) -> LimitSaving | None:
+        """What the power limit saved of a run without a batch size."""
+        return limit_saving((t.observation for t in self.trials), self.profile)
 
     @property
     def verdict(self) -> Verdict:
@@ -195,7 +204,8 @@ class RunPart:
         if self.running:
             return saved_text.RUNNING
         if not self.job.chooses_size:
-            return Verdict(kind="unknown", word="Measured", text=next_rung(self.job))
+            said = limit_sentence(self.limit, self.weights) or nothing_saved(self.job, self.trials[-1].observation)
+            return Verdict(kind="unknown", word="Measured", text=f"{said}.")
         below, silent = (self.row.state == state.value for state in (State.EXHAUSTED, State.NO_METRIC))
         return saved_text.run_verdict(self.ended, self.why_not, below=below, silent=silent)
 
@@ -275,8 +285,11 @@ class RunTraces:
         if not measured:
             return []
         weights = weights_of(self.job, measured[-1].observation)
-        limits = {t.batch_size: t.observation.power_limit_w for t in measured}
-        curves = [run_curve.curve(self.profile, size, weights, limit_w) for size, limit_w in limits.items()]
+        newest = {t.batch_size: t.observation for t in measured}
+        curves = [
+            run_curve.curve(self.profile, size, weights, seen.power_limit_w, uncapped=UNCAPPED in seen.reasons)
+            for size, seen in newest.items()
+        ]
         return [curve for curve in reversed(curves) if curve]
 
 
@@ -300,6 +313,6 @@ def summary(parts: Sequence[Mapping[str, Any]]) -> Table | None:
     )
 
 
-def _figure_tile(name: str, figure: Figure, note: str = "") -> Tile:
+def _figure_tile(name: str, figure: Figure) -> Tile:
     """A tile whose note is, where the figure is missing, why."""
-    return Tile(name=name, figure=figure, note=figure.exact if figure.text == UNKNOWN else note)
+    return Tile(name=name, figure=figure, note=figure.exact if figure.text == UNKNOWN else "")

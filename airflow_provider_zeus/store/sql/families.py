@@ -20,18 +20,19 @@ from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.model.wire import decode, encode
 from airflow_provider_zeus.store.sql import schema
 
-MOST_MEMBERS = 24  # of one family that are heard, those that told last: more would say the same, and take time
+MOST_MEMBERS = 24  # of one family that are heard, those that tell most: more would say the same, and take time
 WAIT_MS = 1000  # for the decision of a relative, so that two do not try one size at once
 
 log = logging.getLogger(__name__)
 
 _J, _T = schema.job, schema.trial
 _job: sa.BindParameter[Any] = sa.bindparam("job")
-_family: sa.BindParameter[Any] = sa.bindparam("family")
+_family: sa.BindParameter[Any] = sa.bindparam("family_name")
+_text: sa.BindParameter[Any] = sa.bindparam("text")
 _OTHERS = (
     sa.select(_J.c.told)
     .where(_J.c.family == _family, _J.c.job_id != _job, _J.c.told.is_not(None))
-    .order_by(_J.c.told_at.desc(), _J.c.job_id)
+    .order_by(_J.c.learnt.desc(), _J.c.job_id)
     .limit(MOST_MEMBERS)
 )
 _TRIES = (
@@ -39,15 +40,20 @@ _TRIES = (
     .join(_J, _J.c.job_id == _T.c.job_id)
     .where(_J.c.family == _family, _J.c.job_id != _job, _T.c.state == State.RUNNING.value)
     .where(_T.c.phase == Phase.EXPLORE.value, _T.c.lease_until > sa.bindparam("now"))
-    .distinct()
 )
-_LEAVE = sa.update(_J).where(_J.c.job_id == _job, _J.c.family.is_not(None)).values(family=None, told=None, told_at=None)
+_JOIN = (
+    sa.update(_J)
+    .where(_J.c.job_id == _job, _J.c.family.is_distinct_from(_family) | _J.c.told.is_distinct_from(_text))
+    .values(family=_family, told=_text, learnt=sa.bindparam("much"))
+)
+_LEAVE = sa.update(_J).where(_J.c.job_id == _job, _J.c.family.is_not(None)).values(family=None, told=None, learnt=None)
 
 
-def join(connection: sa.Connection, job_id: str, family: str, told: Told | None, now: float) -> None:
-    """Write what a job tells; None: nothing yet."""
+def join(connection: sa.Connection, job_id: str, family: str, told: Told | None) -> None:
+    """Write what a job tells, where that is new; None: nothing yet."""
     text = None if told is None else json.dumps(encode(told), separators=(",", ":"))
-    connection.execute(sa.update(_J).where(_J.c.job_id == job_id).values(family=family, told=text, told_at=now))
+    much = None if told is None else told.learnt
+    connection.execute(_JOIN, {"job": job_id, "family_name": family, "text": text, "much": much})
 
 
 def leave(connection: sa.Connection, job_id: str) -> None:
@@ -55,10 +61,17 @@ def leave(connection: sa.Connection, job_id: str) -> None:
     connection.execute(_LEAVE, {"job": job_id})
 
 
+def members(connection: sa.Connection) -> dict[str, int]:
+    """How many jobs are in the family of each job, itself among them; without jobs that are in none."""
+    counted = sa.func.count().over(partition_by=_J.c.family)
+    rows = connection.execute(sa.select(_J.c.job_id, counted).where(_J.c.family.is_not(None)))
+    return {row.job_id: row[1] for row in rows}
+
+
 def others(connection: sa.Connection, job_id: str, family: str) -> list[Told]:
     """What the other members tell."""
     found = []
-    for text in connection.scalars(_OTHERS, {"job": job_id, "family": family}):
+    for text in connection.scalars(_OTHERS, {"job": job_id, "family_name": family}):
         try:
             found.append(decode(Told, json.loads(text)))
         except (ValueError, TypeError, RecursionError):
@@ -67,7 +80,7 @@ def others(connection: sa.Connection, job_id: str, family: str) -> list[Told]:
 
 
 def tries(connection: sa.Connection, job_id: str, family: str, now: float) -> Sequence[int]:
-    """Batch sizes that the other members try now; whoever asks next waits until this transaction has ended.
+    """Batch size of each run of the others that tries one now; whoever asks next waits for the end of this transaction.
 
     SQLite has one writer at a time. Where another decision takes longer than :data:`WAIT_MS`, none is waited for.
     """
@@ -80,4 +93,4 @@ def tries(connection: sa.Connection, job_id: str, family: str, now: float) -> Se
         except DBAPIError:
             log.debug("Relatives decide for longer than a second: this job decides without their tries.")
         connection.execute(sa.select(sa.func.set_config("lock_timeout", before, True)))  # the bound of all our waits
-    return list(connection.scalars(_TRIES, {"job": job_id, "family": family, "now": now}))
+    return list(connection.scalars(_TRIES, {"job": job_id, "family_name": family, "now": now}))

@@ -15,7 +15,7 @@ from airflow_provider_zeus.store import heartbeat, moving, rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Profile, Report, Unreadable
 from airflow_provider_zeus.store.live_settings import ReadText, last_known, read_settings
 from airflow_provider_zeus.store.service import JobLog
-from airflow_provider_zeus.store.sql import checkpoints, measurements, pages, rename, signals
+from airflow_provider_zeus.store.sql import checkpoints, families, measurements, pages, rename, signals
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.engine import clock, engine_of, forget, read_url, shown, transaction
 from airflow_provider_zeus.store.sql.migrate import check
@@ -182,6 +182,11 @@ class Store(ABC):
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
         with self._transaction(None) as connection:
             return sql_trials.job_ids(connection, dag_id)
+
+    def members(self) -> dict[str, int]:
+        """How many jobs are in the family of each job, itself among them; without jobs that are in none."""
+        with self._transaction(None) as connection:
+            return families.members(connection)
 
     def profile(self, job_id: str, device: Where | None, job_version: str) -> list[ProfileSample]:
         """What one version of a job measured on one device: one sum per (batch size, power limit), in that order.

@@ -143,6 +143,10 @@ class VariableStore(Store):
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
         return self._names() if dag_id is None else self._or_damaged(super().jobs(dag_id))
 
+    def members(self) -> dict[str, int]:
+        """None: Variables cannot read each other."""
+        return {}
+
     def recurrence(self, dag_id: str, run_id: str) -> list[Trial]:
         """Every trial of one DAG run, in order of job and number."""
         return self._or_damaged(super().recurrence(dag_id, run_id))

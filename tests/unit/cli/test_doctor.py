@@ -129,8 +129,9 @@ def test_what_a_device_is(tmp_path: Path) -> None:
     assert found.status == "ok"
     assert "1 x simulated V100" in found.finding
     assert "power limits 100 to 250 W" in found.finding
-    none = checks_host.device(NoneDevice(why="no libnvidia-ml.so"))
-    assert (none.status, none.remedy) == ("warning", "no libnvidia-ml.so")
+    none = checks_host.device(NoneDevice(why="no source of energy. no libnvidia-ml.so; set [zeus] cpu_watts"))
+    assert (none.status, none.remedy) == ("warning", "no libnvidia-ml.so; set [zeus] cpu_watts")
+    assert none.finding.endswith("; nothing measures energy here, so batch sizes are tuned on time alone")
 
 
 def gpu(**values: Any) -> Any:

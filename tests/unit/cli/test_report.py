@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import stat
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,6 +61,12 @@ def test_the_hours_price_of_each_job_counts() -> None:
 
 
 PRICES = Prices(price_per_kwh=0.5, pue=1.5, g_co2e_per_kwh=400.0, currency="EUR")
+
+
+def test_a_sum_with_an_old_default_in_it_says_so() -> None:
+    saved = {("d", "a"): replace(draws("measured", 1.0, 0.1), old=True), ("d", "b"): draws("measured", 1.0, 0.1)}
+    page = as_html(month_report("2026-11", [of("a"), of("b")], saved, PRICES, {}))
+    assert "Saved by 2 jobs, 1 job judged by an old run of the default: " in page
 
 
 def test_each_job_by_kind_with_what_it_saved() -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
+from airflow_provider_zeus.optimizer.policy import heard_by, told_by
 from airflow_provider_zeus.plugin.api.reading import BeliefCache
 from airflow_provider_zeus.plugin.charts.chart_parts import INTERVAL, number
-from airflow_provider_zeus.plugin.charts.dag_belief import BELIEVED, OBSERVED, STANDINGS, belief_chart
+from airflow_provider_zeus.plugin.charts.dag_belief import BELIEVED, FAMILY, OBSERVED, STANDINGS, belief_chart
 from airflow_provider_zeus.plugin.charts.dag_front import CHOSEN, FRONT, PROFILED, RAN, front_chart
 from airflow_provider_zeus.plugin.charts.dag_saved import EXPLORED, SUM, saved_chart
 from airflow_provider_zeus.plugin.text import headline, saved_text
@@ -142,6 +143,28 @@ def test_belief_stands_beside_what_was_observed() -> None:
         ["32", "reached the target"],
         ["64", "in use"],
     ]
+
+
+def test_the_curve_of_siblings_is_dashed_at_the_jobs_own_level() -> None:
+    job = replace(JOB, policy="knowledge_gradient", max_epochs=50)
+    log = [run(n, b, 4.0, epochs=e) for n, (b, e) in enumerate([(32, 10.0), (16, 20.0), (64, 10.0)] * 4, 1)]
+    told = told_by(as_dataset(log, job).belief(), None)
+    assert told is not None
+    first = run(1, 32, 4.0)
+    family = heard_by(as_dataset([first], job).belief(), None, [told] * 3)
+    alone = belief_table([first], job)
+    beside = belief_table([replace(first, decision=replace(first.decision, family=family))], job)
+    assert [line.believed for line in beside.lines] == [line.believed for line in alone.lines]
+    costs = {line.batch_size: line.family or 0.0 for line in beside.lines}
+    own = {line.batch_size: line.believed.cost.value or 0.0 for line in alone.lines}
+    assert costs[32] == pytest.approx(own[32]), "its level is the job's"
+    assert costs[16] / own[16] > 1.3, "and its shape the siblings'"
+    chart = belief_chart(beside, "weighted cost")
+    drawn = series(chart)[FAMILY]
+    assert drawn["lineStyle"]["type"] == "dashed"
+    assert len(values(drawn)) == 3
+    assert "Dashed" in chart.note
+    assert FAMILY not in series(belief_chart(alone, "weighted cost"))
 
 
 def doubtful() -> tuple[ZeusJob, list[Trial]]:
@@ -443,11 +466,21 @@ def test_a_change_of_the_data_is_marked_where_it_began() -> None:
     assert saved_text.outdated(found.saving) == after
     state = headline.odd_state(found.saving, found.next_run, found.source)
     assert state.startswith(
-        f"The data changed {after} runs ago, and the default, 16, has not run since: what these runs"
+        f"The data changed {after} runs ago; the default, 16, has not run since. “Measure the default"
     )
     card = next(a for a in JobLog(log, found, Factors(), {}, more=False).headline if "against" in a.about)
-    assert card.about == "against always 16 at full power (old data)"
-    assert "in none since the data changed" in saved_text.intervals(found.saving)
+    assert card.about == "against always 16 at full power, judged by an old run of it"
+    assert f"in none of the newest {after}" in saved_text.intervals(found.saving)
+
+
+def test_a_default_that_has_not_run_for_a_window_is_old() -> None:
+    job = replace(JOB, policy="knowledge_gradient", window=6)
+    log = [replace(run(n, 32 if n < 4 else 64, 4.0), spec=job.to_dict()) for n in range(1, 10)]
+    assert known(*log[:8], job=job).saving.base.old_since is None, "one of the last six converged ones"
+    found = known(*log, job=job)
+    assert (found.saving.base.old_since, saved_text.outdated(found.saving)) == (4, 6)
+    state = headline.odd_state(found.saving, found.next_run, found.source)
+    assert state.startswith("The default, 32, ran in none of the newest 6 runs. ")
 
 
 def test_lines_of_the_default_and_of_the_best_fixed() -> None:

@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_zeus.cli.read_export import of_csv, of_json
 from airflow_provider_zeus.cli.read_file import document_of
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import ProfileSample, State
+from airflow_provider_zeus.model.trial import UNCAPPED, ProfileSample, State
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.plugin.kit import ran
@@ -58,10 +58,11 @@ def test_the_tab_says_what_it_took_and_what_would_save(viewer: Any, store: Store
     assert {tile["name"]: tile["figure"]["text"] for tile in cost["figures"]}["Energy"] == "3 Wh"
     shown = {tile["name"]: tile["figure"]["text"] for tile in each["figures"]}
     assert (shown["Energy"], shown["Mean power"], shown["GPU use"]) == ("1 Wh", "360 W", "50 %")
-    assert 'mode="optimize"' in slow["state"]
+    assert 'mode="optimize"' in slow["rung"]
+    named = [block["id"] for block in quick["blocks"]]
+    assert named.index("headline") < named.index("cost") < named.index("rung"), "below what it took"
     assert slow["sentence"]["text"] == (
-        "3 runs took 3 Wh and 30 s; measured alone: nothing is set or chosen; next: about 1 Wh and 10 s, as the runs "
-        "so far."
+        "3 runs took 3 Wh and 30 s; nothing is set or chosen, so nothing is saved; next: about 1 Wh and 10 s."
     )
     assert slow["cost"]["option"]["yAxis"]["name"] == "energy [Wh]", "which is all that it costs"
     assert quick["facts"] == "", "nothing is weighed"
@@ -82,16 +83,30 @@ def test_what_the_power_limit_saved_stands_there_with_its_interval(viewer: Any, 
     assert saved["figures"][0]["kind"] == "good"
     assert "90 % interval" in saved["figures"][0]["figure"]["exact"]
     assert [tile["name"] for tile in saved["figures"]] == ["Energy", "Time", "Weighted cost"]
-    assert saved["figures"][2]["figure"]["text"].endswith(" %"), "of that at full power"
+    assert saved["figures"][2]["figure"]["text"].endswith(" Wh"), "as in the rows above it"
     of_job = answer(viewer, "jobs/d/saved", job_id="d.train")
     assert of_job["word"] == "Saved"
     assert of_job["figure"]["text"].endswith("by the power limit")
+    assert of_job["next"].startswith("at 200 W, about ")
     slow = answer(viewer, "dags/d/charts")
-    assert "mode=" not in slow["state"]
+    assert "mode=" not in slow["rung"]
     assert "the power limit saved " in slow["sentence"]["text"]
     assert " % less weighted cost; next: " in slow["sentence"]["text"]
     assert "; next: at 200 W, about " in slow["sentence"]["text"]
-    assert "its ZeusJob" not in slow["state"]
+    assert slow["state"] == ""
+
+
+def test_where_no_limit_can_save_anything_all_parts_say_so(viewer: Any, store: Store) -> None:
+    why = {UNCAPPED: "the cap never binds: the draw is 74 W, the lowest limit 200 W"}
+    more = {"samples": 1000, "step_kind": KIND, "power_limit_w": 250.0, "excess_j": -9.0, "excess_s": -0.1}
+    measured(store, 1, "optimize", reasons=why, **more)
+    slow = answer(viewer, "dags/d/charts")
+    assert "no power limit can save anything here, so none is chosen" in slow["sentence"]["text"]
+    assert [card["question"] for card in slow["headline"]] == ["Cost", "Next run"]
+    (part,) = answer(viewer, "dags/d/runs/run1/costs")["parts"]
+    assert part["verdict"]["text"] == "no power limit can save anything here, so none is chosen."
+    assert [card["question"] for card in part["headline"]] == ["Cost"]
+    assert answer(viewer, "jobs/d/saved", job_id="d.train")["word"] == "Nothing"
 
 
 def test_a_job_whose_limit_is_not_tuned_yet_says_which_one_is_in_force(viewer: Any, store: Store) -> None:
@@ -127,7 +142,7 @@ def test_the_page_of_all_jobs_and_the_month_know_it(viewer: Any, admin: Any, sto
     (job,) = answer(admin, "jobs")["jobs"]
     assert (job["batch_size"], job["state"]["name"], job["outcome_text"]) == (None, "measured", "done")
     saved = answer(viewer, "jobs/d/saved", job_id="d.train")
-    assert (saved["word"], saved["text"]) == ("Nothing", "measured alone: nothing is set or chosen")
+    assert (saved["word"], saved["text"]) == ("Nothing", "nothing is set or chosen, so nothing is saved")
     assert answer(viewer, "dags/d/what-if")["note"]
     months = [json.dumps(answer(admin, path)) for path in ("months", "months/saved")]
     assert "None" not in "".join(months)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from airflow_provider_zeus.model.trial import Phase, PlannedAttempt, ProfileSamp
 from airflow_provider_zeus.plugin.api import auth, overview_routes
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.views import costs, overview_state, overview_view
+from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.plugin.views.models import JobSaved
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.months import month_of
@@ -208,7 +210,7 @@ def test_what_a_newer_version_wrote_is_a_row_all_the_same() -> None:
 
 
 def of_runs(trials: list[Trial], profile: list[ProfileSample], *, all_of: bool = True) -> JobSaved:
-    return overview_view.saved(trials, as_dataset(trials, JOB), profile, all_of=all_of)
+    return overview_view.saved(trials, JobAnalysis.of(trials, as_dataset(trials, JOB), profile), all_of=all_of)
 
 
 def test_what_was_saved_and_lost() -> None:
@@ -228,6 +230,7 @@ def test_what_was_saved_and_lost() -> None:
     unknown = of_runs(cheap, profile)
     assert (unknown.word, unknown.figure.value) == ("Not known", None)
     assert "batch size 32" in unknown.text
+    assert re.fullmatch(r"(a try of )?batch size \d+.* about \d.* Wh and \d.* s", found.next), "what comes next"
     assert (found.of, of_runs([*slow, *cheap], profile, all_of=False).of) == ("", "newest 8 runs")
 
 

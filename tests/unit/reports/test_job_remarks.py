@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.job import CHOICE
-from airflow_provider_zeus.model.trial import UNCAPPED, UNSEEN, Observation, State, Trial
+from airflow_provider_zeus.model.trial import LIMIT, UNCAPPED, UNSEEN, Observation, Phase, State, Trial
 from airflow_provider_zeus.reports.job_remarks import RemarkKind, remarks
 from tests.unit.plugin.kit import JOB, trial
 
@@ -159,6 +159,39 @@ def test_a_run_that_no_limit_holds_back_says_so() -> None:
     (remark,) = remarks([*others, replace(last, observation=replace(last.observation, reasons={UNCAPPED: why}))])
     assert (remark.kind, remark.is_warning) == (RemarkKind.UNCAPPED, False)
     assert remark.text == f"T{why[1:]}. No power limit is chosen."
+
+
+TUNED = {"batch_sizes": [], "default_batch_size": None, "target": None, "max_epochs": None, "mode": "optimize"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "spec", "why"),
+    [
+        ({"step_kind": 8}, {}, ": another model or optimizer was trained"),
+        ({"device_model": "A40"}, {}, ", as the device did"),
+        ({}, {"eta": 0.9}, ", as eta of the job did"),
+        ({"excess_s": 2.0}, {}, ": limits were measured once more"),
+        ({"reasons": {UNCAPPED: "the cap never binds"}}, {}, ": none can save anything here"),
+        ({"reasons": {LIMIT: "somebody else set it"}}, {}, ": somebody else set it"),
+        ({}, {}, ""),
+    ],
+)
+def test_a_limit_that_a_task_tunes_and_what_changed_it(changes: dict[str, Any], spec: dict[str, Any], why: str) -> None:
+    same = {"step_kind": 7, "excess_s": 0.0, "phase": Phase.MEASURED}
+    limits = zip(range(1, 6), (150.0, 150.0, 250.0, 250.0, 250.0), strict=True)
+    own = [
+        replace(
+            trial(n, f"r{n}", opened_at=86400.0 * n, power_limit_w=w, **{**same, **(changes if n > 2 else {})}),
+            spec={**JOB.to_dict(), **TUNED, **(spec if n > 2 else {})},
+        )
+        for n, w in limits
+    ]
+    remark = next(each for each in remarks(own) if each.kind is RemarkKind.LIMIT)
+    assert remark.text == f"The power limit changed from 150 W to 250 W on 1970-01-04 (trial 3){why}."
+    assert (remark.number, remark.is_warning) == (3, False)
+    sized = [replace(t, planned=replace(t.planned, phase=Phase.SAMPLE)) for t in own]
+    assert RemarkKind.LIMIT not in {each.kind for each in remarks(sized)}, "sizes have a limit each"
+    assert RemarkKind.LIMIT not in {each.kind for each in remarks(own[2:])}
 
 
 def test_a_task_without_sizes_beside_one_with_is_named_so_and_climbing_is_no_remark() -> None:

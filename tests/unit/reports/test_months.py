@@ -71,6 +71,19 @@ def test_the_savings_of_a_month_are_those_of_its_runs() -> None:
     assert total.energy_j.value == pytest.approx(savings.energy.saved.value)
     assert total.time_s.value == pytest.approx(savings.time.saved.value)
     assert saved_between(data, PROFILE, 0.0, 1.0) == "no run that counts has ended"
+    assert not whole.old
+
+
+def test_a_month_after_the_default_last_ran_is_old() -> None:
+    world = World(replace(JOB, window=6), NEEDS)
+    for size in (32, 32, *[64] * 8):
+        add(world, size, 10.0 if size == 32 else 4.0)
+    trials = [replace(t, opened_at=BEGIN_S + t.number) for t in world.log]
+    data = as_dataset(trials, world.job)
+    last, first = (saved_between(data, PROFILE, BEGIN_S + n, BEGIN_S + n + 2.5) for n in (8, 1))
+    assert isinstance(last, SavedDraws)
+    assert isinstance(first, SavedDraws)
+    assert (last.old, first.old, added([last, first])[0].old) == (True, False, 1)
 
 
 def test_why_a_job_is_not_in_the_sum() -> None:

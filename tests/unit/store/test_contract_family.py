@@ -155,9 +155,33 @@ def test_siblings_that_begin_at_once_try_a_size_between_them(sql: SqlStore, cloc
     for name in names:
         runs(sql, name, 1)
     sizes = [asks(sql, name, 2).trial.batch_size for name in names]
-    assert sizes == [64, *[128] * 5], "one of them tries 64"
-    clock.t += 1000  # the one that tries it has died: its lease has ended
+    assert sorted(sizes) == [16, 16, 32, 32, 64, 64], "two try each"
+    assert set(asks(sql, "j8", 1).trial.decision.family.tried) == {16, 32, 64}  # type: ignore[union-attr]
+    clock.t += 1000  # those that try them have died: their leases have ended
     assert asks(sql, "j9", 1).trial.decision.family.tried == ()  # type: ignore[union-attr]
+
+
+def test_of_a_large_family_those_that_tell_most_are_heard(sql: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(families, "_OTHERS", families._OTHERS.limit(2))
+    for name, count in (("a", 1), ("z", 6), ("k", 6), ("b", 1)):
+        runs(sql, name, count)
+    assert set(asks(sql, "asia", 1).trial.decision.family.reached) >= {128, 64}  # type: ignore[union-attr]
+
+
+def test_a_question_that_brings_nothing_new_writes_nothing_into_the_familys_rows(sql: SqlStore) -> None:
+    runs(sql, "eu", 3)
+    asks(sql, "eu", 4)
+    changed = []
+
+    def seen(_: Any, cursor: Any, text: str, *more: Any) -> None:
+        if text.startswith("UPDATE zeus_job SET family"):
+            changed.append(cursor.rowcount)
+
+    sa.event.listen(sql._engine, "after_cursor_execute", seen)
+    asks(sql, "eu", 5, ti_id="eu-again")
+    runs(sql, "eu", 1, 6)
+    asks(sql, "eu", 7)
+    assert changed == [0, 0, 1]
 
 
 def test_a_size_that_has_reached_siblings_targets_is_tried_by_all(sql: SqlStore) -> None:

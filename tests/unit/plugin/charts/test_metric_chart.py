@@ -21,7 +21,10 @@ def test_a_line_per_attempt_with_the_target() -> None:
         "1: batch size 64": [[1, 0.1], [2, 0.2], [3, 0.3]],
         "2: batch size 32": [[1, 0.5], [2, 0.85]],
     }
-    assert [mark["yAxis"] for mark in option["series"][0]["markLine"]["data"]] == [0.8]
+    (mark,) = option["series"][0]["markLine"]["data"]
+    assert mark["yAxis"] == 0.8
+    assert "position" not in mark["label"], "at the line's end, beside the chart: no curve strikes it through"
+    assert option["grid"]["right"] > 7 * len(mark["label"]["formatter"])
     assert "markLine" not in option["series"][1]
     assert "2: batch size 32 ended at 0.85 after 2 epochs" in chart.text
     assert chart.table is not None

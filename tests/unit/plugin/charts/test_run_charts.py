@@ -69,7 +69,10 @@ def test_the_limits_of_several_gpus_stand_beside_their_power() -> None:
 
 def test_no_limit_is_chosen_while_one_is_looked_for() -> None:
     running = trial(1, "r", state=State.RUNNING)
-    assert {w for _, w in line(run_charts.power([(running, FIRST[:2])]), run_charts.CHOSEN)} == {None}
+    none = {"power_cap": "the cap never binds"}
+    for alone in ((running, FIRST[:2]), (trial(1, "r", reasons=none), FIRST)):
+        names = [each["name"] for each in drawn(run_charts.power([alone]))["series"]]
+        assert names == drawn(run_charts.power([alone]))["legend"]["data"] == [run_charts.POWER, run_charts.LIMIT]
     assert {w for _, w in line(run_charts.power([(running, FIRST)]), run_charts.CHOSEN)} == {200}
 
 
@@ -82,7 +85,7 @@ def test_a_gap_stays_a_gap() -> None:
 
 def test_no_power_says_why() -> None:
     none = run_charts.power([(trial(1, "r", energy_j=None, energy_source=None), points((1.0, None, None, "train")))])
-    assert (none.option, "no source" in none.note) == (None, True)
+    assert (none.option, "nothing measured it" in none.note) == (None, True)
     assert "holds no power" in run_charts.power([(trial(1, "r"), [])]).note
     assert run_charts.power([]).option is None
 

@@ -55,6 +55,14 @@ def test_the_optimum_is_marked_and_where_the_run_was(eta: float, ran_w: float | 
     assert sides.get(300.0, "right") == "right", "a label at the end of the axis would be cut off"
 
 
+def test_where_no_limit_can_save_anything_none_is_the_optimum() -> None:
+    chart = run_curve.curve(SAMPLES, 32, Weights(1.0, 300.0), 300.0, uncapped=True)
+    assert chart is not None
+    (mark,) = drawn(chart)["series"][0]["markLine"]["data"]
+    assert mark["label"]["formatter"] == "run’s 300 W"
+    assert "optimum" not in chart.model_dump_json()
+
+
 def test_the_curve_as_a_table() -> None:
     table = curve().table
     assert table is not None

@@ -82,8 +82,29 @@ def test_a_saving_a_loss_and_what_the_interval_leaves_open(cost: Saved, kind: st
     assert "interval" not in tile.figure.text + tile.note
     assert card.question == {"Not clear yet": "Saved or lost"}.get(word, word), "the heading is the verdict"
     assert tile.figure.text == ("not clear yet" if kind == "even" else "0.0556 Wh"), "which the heading has said"
-    assert weighed.figure.text == ("not clear yet" if kind == "even" else "20 %"), "no Wh that are no energy"
-    assert "Wh" in weighed.figure.exact
+    assert (weighed.figure.text, weighed.note) == (tile.figure.text, tile.note), "an amount, as in the rows above it"
+
+
+def test_a_saving_by_an_old_run_of_the_default_says_so_in_words_and_in_no_green() -> None:
+    """On the tab, on the page of all jobs and on a run's page."""
+    runs = tuple(SimpleNamespace(run=SimpleNamespace(trials=[run], not_needed=False)) for run in map(ran, range(1, 9)))
+    old = of_job(GOOD, steps=runs, base=SimpleNamespace(old_since=4))
+    assert saved_text.outdated(old) == 5
+    assert saved_text.job_word(old) == ("Saved", "warn")
+    assert saved_text.compared(old) == (
+        "20 % less energy and 20 % less time than always 32 at full power, judged by an old run of it"
+    )
+    assert "in 2 of 8 runs, in none of the newest 5" in saved_text.intervals(old)
+    card = saved_text.saved_answer("against it", [saved_text.Told("Energy", GOOD.saved, words.energy)], GOOD, old=True)
+    assert (card.about, card.figures[0].kind) == ("against it", "warn")
+    one = of_run(GOOD, measured=False, runs=(runs[6].run,), base=SimpleNamespace(old_since=4))
+    assert saved_text.brief(one).endswith(", judged by an old run of the default")
+    assert "did not run on this slice of the data, nor for long before" in saved_text.run_verdict(one).text
+
+
+def ran(number: int) -> Any:
+    seen = SimpleNamespace(power_limit_w=None)
+    return SimpleNamespace(number=number, batch_size=64, generations=0, observation=seen)
 
 
 def test_what_differs_from_the_heading_says_so() -> None:

@@ -39,7 +39,8 @@ def test_a_runs_cost_is_the_sum_of_its_attempts_and_tries() -> None:
 
 def test_profiling_that_cost_less_than_training_is_no_part_of_the_cost() -> None:
     detail = costs.detail_of(trial(1, "a", energy_j=400.0, time_s=4.0, excess_j=-20.8, excess_s=0.0), JOB)
-    assert (detail.excess.value, detail.excess.exact) == (None, "it cost less than training at the chosen power limit")
+    assert detail.excess is not None
+    assert (detail.excess.value, detail.excess.text) == (-10.4, "−0.00289 Wh")
 
 
 def test_newest_run_first_and_mapped_instances_apart() -> None:
@@ -131,7 +132,8 @@ def test_details_of_a_run_in_words() -> None:
     first, second = (costs.detail_of(each, JOB) for each in (given_up, kept))
     assert (first.batch_size, first.phase, first.why) == (64, "exploring", "64 drew lowest.")
     assert first.ended.endswith(": 5 kJ spent.")
+    assert first.excess is not None
     assert first.excess.value == pytest.approx(0.5 * 20 + 0.5 * 300)
     assert (first.where, first.device) == ("train, try 1", "V100")
     assert (second.where, second.device) == ("train [3], try 1", "2 × V100")
-    assert (second.excess.value, second.excess.exact) == (None, "nothing was profiled")
+    assert second.excess is None, "nothing was profiled"

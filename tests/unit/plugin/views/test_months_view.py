@@ -173,6 +173,13 @@ def test_what_the_jobs_saved_is_a_verdict_for_each_kind() -> None:
     assert answer.answers["estimated"].note == NOTHING
 
 
+def test_a_sum_with_an_old_default_in_it_says_so_and_is_not_green() -> None:
+    found = [saved("measured", KWH_J, 1e5), replace(saved("measured", KWH_J, 1e5), old=True)]
+    card = month_saved(found, [of("a"), of("b")], 2, NO_PRICES).answers["measured"]
+    assert card.about.endswith("by 6 runs of 2 jobs, 1 job judged by an old run of the default")
+    assert {tile.kind for tile in card.figures} == {"warn"}
+
+
 def test_a_month_counts_a_cheaper_start_as_the_tab_of_the_job_does() -> None:
     """10 kWh were drawn at .10 instead of .30 EUR and 50 instead of 30 g; the default would have drawn 20 kWh."""
     waited = {"paid": 1.0, "start_saved": 2.0, "g_co2e": 500.0, "start_saved_g": -200.0}

@@ -9,7 +9,7 @@ From then on it stays as it is, and ``schema.py`` adds to copies of its tables w
 
 import sqlalchemy as sa
 
-revision = "0014"
+revision = "0015"
 down_revision = None
 
 metadata = sa.MetaData()
@@ -22,9 +22,9 @@ job = sa.Table(
     sa.Column("last_number", sa.BigInteger, nullable=False),  # number of the newest trial
     sa.Column("family", sa.Text),  # whose members learn from each other; NULL: in none
     sa.Column("told", sa.Text),  # JSON: what the job tells its family; NULL: nothing yet
-    sa.Column("told_at", sa.Double),
+    sa.Column("learnt", sa.Double),  # how much that is
 )
-sa.Index("ix_zeus_job_family", job.c.family, job.c.told_at)
+sa.Index("ix_zeus_job_family", job.c.family, job.c.learnt)
 
 trial = sa.Table(
     "zeus_trial",
