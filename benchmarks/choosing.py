@@ -235,8 +235,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     scenarios = [Scenario(p) for p in pairs]
     held = hold(args.traces, pairs, args.seeds, args.jobs)
     ways = [OURS, "zeus", PACKAGE, HILL_CLIMBING]
-    series = {name: measure(each, ways, args.seeds, args.jobs) for name, each in tables.items()}
-    played = regimes.run_all(scenarios, args.regime_seeds, args.jobs)
+    series = {name: measure(each, ways, range(args.seeds), args.jobs) for name, each in tables.items()}
+    played = regimes.run_all(scenarios, range(args.regime_seeds), args.jobs)
     of_regimes = regimes.report_of(played, {name: by[OURS] for name, by in series.items()})
     epochs = " ".join(f"{name}={n}" for name, n in args.max_epochs)
     said = "python -m benchmarks.choosing --traces DIR" + (" --series DIR" if args.series else "")

@@ -52,7 +52,7 @@ class Part:
     regime: str
     scenario: Scenario
     policy: str
-    seeds: int
+    seeds: Sequence[int]
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Played:
 def play(part: Part) -> Played:
     """All its seeds."""
     regime, kept = BY_NAME[part.regime], Played()
-    for seed in range(part.seeds):
+    for seed in part.seeds:
         drift = regime.job(part.scenario, seed)
         assert drift is not None, "it can befall this pair"
         log, changes = watched(drift, part.policy, seed, regime.misread)
@@ -197,7 +197,7 @@ Found = dict[str, dict[str, dict[str, Played]]]  # by regime, pair and policy
 
 
 def run_all(
-    scenarios: Sequence[Scenario], seeds: int, jobs: int | None = None, regimes: Sequence[Regime] = REGIMES
+    scenarios: Sequence[Scenario], seeds: Sequence[int], jobs: int | None = None, regimes: Sequence[Regime] = REGIMES
 ) -> Found:
     """These regimes on every pair that they can befall, under both policies."""
     parts = [
@@ -267,8 +267,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args, start = parser.parse_args(arguments), time.monotonic()
     pairs = chosen_traces(args).pairs()[:: args.every]
     series = series_of(args.series, dict(args.max_epochs))
-    measured = {name: measure(each, [OURS], args.seeds, args.jobs)[OURS] for name, each in series.items()}
-    report = report_of(run_all([Scenario(pair) for pair in pairs], args.seeds, args.jobs), measured)
+    measured = {name: measure(each, [OURS], range(args.seeds), args.jobs)[OURS] for name, each in series.items()}
+    report = report_of(run_all([Scenario(pair) for pair in pairs], range(args.seeds), args.jobs), measured)
     report = {"source": "simulated", "seeds": args.seeds, **report}
     print("\n".join(markdown(report)))
     print(f"{len(pairs)} pairs, {args.seeds} seeds, common random numbers; {time.monotonic() - start:.0f} s")

@@ -78,14 +78,14 @@ def play(task: Task) -> Replays:
 
 
 def run_all(
-    cases: Mapping[str, Drift], variants: Mapping[str, Variant], seeds: int, jobs: int | None = None
+    cases: Mapping[str, Drift], variants: Mapping[str, Variant], seeds: Sequence[int], jobs: int | None = None
 ) -> dict[str, dict[str, Replays]]:
     """Every case under every variant."""
     parts = [
         Task(name, variant, drift, *variants[variant], some)
         for variant in variants
         for name, drift in cases.items()
-        for some in chunks(tuple(range(seeds)))
+        for some in chunks(tuple(seeds))
     ]
     found: dict[str, dict[str, Replays]] = {name: {v: Replays() for v in variants} for name in cases}
     for part, replays in zip(parts, on_all_cores(play, parts, jobs), strict=True):
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def brought(args: argparse.Namespace) -> None:
     """Replay the cases of a file."""
     cases = read_cases(args.file, chosen_traces(args))
-    found = run_all(cases, scenario_cases.POLICIES, args.seeds, args.jobs)
+    found = run_all(cases, scenario_cases.POLICIES, range(args.seeds), args.jobs)
     report = {"source": "simulated", "seeds": args.seeds, **scenario_cases.case_report(found, cases)}
     lines = scenario_cases.case_markdown(report)
     write_report(args.out, report, "\n".join(lines) + "\n")
@@ -128,9 +128,9 @@ def own_sets(args: argparse.Namespace) -> None:
     if args.only != "drift":
         chosen = {n: s for n, s in static_scenarios(pairs).items() if args.part in (part_of(n), "both")}
         cases = {name: Drift(scenario, RECURRENCES) for name, scenario in chosen.items()}
-        static = run_all(cases, STATIC, args.seeds, args.jobs)
+        static = run_all(cases, STATIC, range(args.seeds), args.jobs)
     if drift_cases:
-        drifting = run_all(drift_cases, DRIFTING, args.seeds, args.jobs)
+        drifting = run_all(drift_cases, DRIFTING, range(args.seeds), args.jobs)
     report: dict[str, Any] = {"source": "simulated", "seeds": args.seeds}
     verdicts: list[Verdict] = []
     if static:

@@ -83,11 +83,11 @@ def figures(ours: Sequence[Totals], baselines: Mapping[str, Sequence[Totals]]) -
     }
 
 
-def measure(series: Series, policies: Sequence[str], seeds: int, jobs: int | None = None) -> dict[str, Any]:
+def measure(series: Series, policies: Sequence[str], seeds: Sequence[int], jobs: int | None = None) -> dict[str, Any]:
     """{policy: {"small" | "near_optimal" | "large": figures}}."""
     chosen = defaults_of(series)
     wanted = list(dict.fromkeys([*policies, PAPERS, DEFAULT]))
-    parts = [(p, b, seed) for p in wanted for b in dict.fromkeys(chosen.values()) for seed in range(seeds)]
+    parts = [(p, b, seed) for p in wanted for b in dict.fromkeys(chosen.values()) for seed in seeds]
     found: dict[tuple[str, int], list[Totals]] = defaultdict(list)
     for part, totals in zip(parts, on_all_cores(partial(play, series), parts, jobs), strict=True):
         found[part[:2]].append(totals)
@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = add(parser, "--report --jobs").parse_args(arguments)
     series = read_series(args.table, args.max_epochs) if args.table else weather()
     baselines = [name for name in (PAPERS, HILL_CLIMBING) if name != args.policy]
-    found = measure(series, [args.policy, *baselines], args.seeds, args.jobs)
+    found = measure(series, [args.policy, *baselines], range(args.seeds), args.jobs)
     print(f"{len(series.weeks)} slices, {args.seeds} seeds; simulated power, measured epochs.\n")
     print("\n".join(markdown(found)))
     report = {"policy": args.policy, "seeds": args.seeds, "slices": len(series.weeks)}

@@ -8,7 +8,7 @@ groups of ``benchmarks.quality.case_figures``. ``--held`` names traces of furthe
 ``--before`` a checkout of an earlier version, for the regret after tilts and for the speed; ``--mlperf`` MLPerf's
 convergence points. Rows of a folder that is not named are left out. ``--only`` takes some groups alone, ``--every N``
 every N-th drift and the regimes of every N-th pair. ``benchmarks.constants`` takes rules and constants away from the
-same cases. Everything is simulated; the last line says which seeds were drawn.
+same cases. Everything is simulated; the last line says which seeds were drawn, ``--first-seed`` where they begin.
 """
 
 from __future__ import annotations
@@ -110,14 +110,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument(folder, type=Path, metavar="DIR")
     parser.add_argument("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS), metavar="GROUP")
     parser.add_argument("--series-seeds", type=positive, default=40, metavar="N")
+    parser.add_argument("--first-seed", type=int, default=0, metavar="N")
     args, start = add(parser, "--seeds --report --jobs", seeds=4).parse_args(arguments), time.monotonic()
     chosen_traces(args)
     cases = Cases(args.traces, args.series, tuple(args.max_epochs), args.mlperf, args.held, args.before)
-    cases = cases._replace(seeds=args.seeds, series_seeds=args.series_seeds, every=args.every)
+    cases = cases._replace(
+        seeds=args.seeds, series_seeds=args.series_seeds, every=args.every, first_seed=args.first_seed
+    )
     found = figures_of(cases, args.jobs, args.only)
     print("\n".join(markdown(found)))
     print(
-        f"seeds 0 to N - 1, N: {args.seeds} of pairs, drifts and regimes, {5 * args.seeds} of the two sizes, "
+        f"seeds from {args.first_seed} on: {args.seeds} of pairs, drifts and regimes, {5 * args.seeds} of two sizes, "
         f"{args.series_seeds} of series, {max(args.series_seeds // 4, 1)} of MLPerf; drifts and pairs of regimes by "
         f"steps of {args.every}; {time.monotonic() - start:.0f} s"
     )

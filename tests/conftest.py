@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -90,6 +90,29 @@ def airflow_home() -> Path:
     if not hasattr(supervisor.in_process_api_server, "cache_clear"):  # older ones make it for each task of dag.test()
         supervisor.in_process_api_server = functools.cache(supervisor.in_process_api_server)
     return _HOME
+
+
+@pytest.fixture(scope="session")
+def airflow_app(airflow_home: Path) -> Iterator[Any]:
+    """``airflow api-server`` without a server, with our plugin in it and logins on. To make it takes seconds.
+
+    Here, since a session's fixture that another file imports is made anew for that file.
+    """
+    from airflow.api_fastapi.app import create_app, purge_cached_app
+
+    settings = {
+        "AUTH_MANAGER": "tests.unit.plugin.auth_manager.OneDagDenied",
+        "SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+        "SIMPLE_AUTH_MANAGER_USERS": "admin:admin,vic:viewer",
+        "SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(airflow_home / "passwords.json"),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(f"AIRFLOW__CORE__{name}", value)
+        patch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "a secret of these tests " * 4)
+        purge_cached_app()
+        yield create_app(apps="core")
+        purge_cached_app()
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from airflow_provider_zeus.errors import ZeusError
 
 HOSTILE = settings(
     derandomize=True,
-    max_examples=max(100, settings().max_examples),
+    max_examples=max(50, settings().max_examples),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
 )
 

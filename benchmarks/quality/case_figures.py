@@ -57,7 +57,7 @@ def mean(found: Iterable[float]) -> Figure:
 
 def of_series(cases: Cases, jobs: int | None = None) -> Figures:
     """Total cost [%] against always the default; points behind hill climbing, and lost by ``expected_runs``."""
-    tables, seeds = cases.tables(), cases.series_seeds
+    tables, seeds = cases.tables(), cases.drawn(cases.series_seeds)
     found = {name: measure(each, [OURS, HILL_CLIMBING], seeds, jobs) for name, each in tables.items()}
     knowing = {name: measure(told(each), [OURS], seeds, jobs) for name, each in tables.items()}
 
@@ -80,7 +80,7 @@ def of_mlperf(cases: Cases, jobs: int | None = None) -> Figures:
     behind: dict[str, float] = {}
     near = []
     for name, table in cases.mlperf_tables().items():
-        found = measure(table, [OURS, HILL_CLIMBING], max(cases.series_seeds // 4, 1), jobs)
+        found = measure(table, [OURS, HILL_CLIMBING], cases.drawn(max(cases.series_seeds // 4, 1)), jobs)
         for kind, ours in found[OURS].items():
             theirs = found[HILL_CLIMBING][kind]
             behind[f"{name} {kind}"] = 100 * (ours["vs_best_fixed"] / theirs["vs_best_fixed"] - 1)
@@ -96,12 +96,12 @@ def of_pairs(cases: Cases, jobs: int | None = None) -> Figures:
     figures: Figures = {}
     for name, folder in (("pairs", cases.traces), ("held", cases.held)):
         if folder is not None:
-            seeds, gpus = tuple(range(cases.seeds)), Traces(folder).gpus
+            seeds, gpus = tuple(cases.drawn(cases.seeds)), Traces(folder).gpus
             new = [gpu for gpu in gpus if name == "pairs" or gpu not in Traces(cases.traces).gpus]
             each = [(pair, policy) for pair in Traces(folder).pairs(new) for policy in (OURS, UPSTREAM)]
             tasks = [Task(pair.workload, pair.gpu, policy, seeds) for pair, policy in each]
             figures |= _ratios(name, ratios_to_upstream(run_tasks(folder, tasks, jobs), OURS, -1))
-    parts = [(Scenario(p), seed) for p in cases.pairs() for seed in range(cases.seeds)]
+    parts = [(Scenario(p), seed) for p in cases.pairs() for seed in cases.drawn(cases.seeds)]
     ends = list(on_all_cores(_regret, [(*part, audit) for audit in (0.0, AUDIT) for part in parts], jobs))
     plain, audited, n = ends[: len(parts)], ends[len(parts) :], cases.seeds
     ratios = [ratio_of(audited[i : i + n], plain[i : i + n], FLOOR) for i in range(0, len(parts), n)]
@@ -121,7 +121,7 @@ def _ratios(name: str, found: Mapping[str, Ratio]) -> Figures:
 
 def of_drifts(cases: Cases, jobs: int | None = None) -> Figures:
     """Regret from the shift on as a multiple of the repaired paper's policy's."""
-    found = scenarios.run_all(shifting(cases), {p: Variant(p) for p in (OURS, PAPERS)}, cases.seeds, jobs)
+    found = scenarios.run_all(shifting(cases), {p: Variant(p) for p in (OURS, PAPERS)}, cases.drawn(cases.seeds), jobs)
     figures = _ratios("drifts", {name: ratio_between(of, since=SHIFT) for name, of in found.items()})
     return figures | (_against(cases.before, cases) if cases.before else {})
 
@@ -164,7 +164,7 @@ def _replayed(checkout: Path, traces: Path, jobs: list[dict[str, Any]]) -> dict[
 def of_regimes(cases: Cases, jobs: int | None = None) -> Figures:
     """Total cost [%] against always the default; runs below target after a shift; jobs that are locked below it."""
     some = [Scenario(pair) for pair in cases.pairs()[:: cases.every]]
-    played = regimes.run_all(some, cases.seeds, jobs)
+    played = regimes.run_all(some, cases.drawn(cases.seeds), jobs)
     report: dict[str, Any] = regimes.report_of(played, {})["regimes"]
     figures: Figures = {}
     for name, of in report.items():
@@ -177,7 +177,7 @@ def of_regimes(cases: Cases, jobs: int | None = None) -> Figures:
     figures["false alarms"] = Figure(report["nothing changes"]["false_alarms"]["mean"])
     locked = sum(_locked(of[OURS].replays) for name in lost for of in played[name].values())
     if (alone := two_sizes_alone(cases)) is not None:
-        (of,) = scenarios.run_all({"": alone}, {OURS: Variant(OURS)}, 5 * cases.seeds, jobs).values()
+        (of,) = scenarios.run_all({"": alone}, {OURS: Variant(OURS)}, cases.drawn(5 * cases.seeds), jobs).values()
         figures["two sizes alone: below"] = Figure(below_after(of[OURS], SHIFT)["below"][0], f"of {AFTER}")
         locked += _locked(of[OURS])
     return {**figures, "locked": Figure(float(locked))}

@@ -10,7 +10,8 @@ drifts    jobs whose data change (``drifts``)
 regimes   what else may befall a job (``regime_set``), and a target that two sizes alone still reach, now and then
 ========  ==============================================================================================================
 
-Replays draw seeds 0 to N - 1; what is drawn to make a case (``regime_set``) is drawn from its name and the same seed.
+Replays draw N seeds, from ``first_seed`` on; what is drawn to make a case (``regime_set``) is drawn from its name and
+the same seed.
 """
 
 from __future__ import annotations
@@ -49,6 +50,11 @@ class Cases(NamedTuple):
     seeds: int = 4
     series_seeds: int = 40
     every: int = 1  # every N-th drift, and every N-th pair of a regime, alone
+    first_seed: int = 0
+
+    def drawn(self, seeds: int) -> range:
+        """So many seeds, from the first one on."""
+        return range(self.first_seed, self.first_seed + seeds)
 
     def pairs(self) -> list[Pair]:
         """The measured pairs."""

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-os.environ["HF_HUB_OFFLINE"] = "1"
-pytest.importorskip("transformers", reason="transformers is not installed: airflow-provider-zeus[huggingface]")
-pytest.importorskip("accelerate", reason="accelerate is not installed: airflow-provider-zeus[huggingface]")
 
 from tests.integration.jobs import log_of
 from tests.unit.dags.capriccio import write_model, write_slices
@@ -24,6 +19,9 @@ DAGS = Path(__file__).parents[2] / "dags"
 def test_slices_train_in_order_with_the_runs_parameters(
     run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in ("transformers", "accelerate"):
+        pytest.importorskip(name, reason=f"{name} is not installed: airflow-provider-zeus[huggingface]")
     monkeypatch.syspath_prepend(str(DAGS))
     monkeypatch.setenv("ZEUS_ATTEMPT_ROOT", str(tmp_path / "attempts"))
     (tmp_path / "model").mkdir()

@@ -20,7 +20,7 @@ from airflow_provider_zeus.store.connection_url import REMEDY
 from tests.integration.jobs import job, zeus_dag
 from tests.unit.cli.conftest import Zeus, home, zeus  # noqa: F401  fixtures
 from tests.unit.plugin.api.test_app import data_routes
-from tests.unit.plugin.conftest import airflow_app, token_of, viewer  # noqa: F401  fixtures
+from tests.unit.plugin.conftest import token_of, viewer  # noqa: F401  fixtures
 
 PLANTED = "hunter2-Planted"
 DEAD = f"postgresql://zeus:{PLANTED}@127.0.0.1:1/zeus?sslpassword={PLANTED}"

@@ -13,7 +13,7 @@ from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.security.plugin_kit import connected, head, served, status_of
 from tests.unit.plugin.auth_manager import SECRET
-from tests.unit.plugin.conftest import admin, airflow_app, anonymous, home, store, token_of, viewer  # noqa: F401
+from tests.unit.plugin.conftest import admin, anonymous, home, store, token_of, viewer  # noqa: F401
 from tests.unit.plugin.kit import ran
 
 SETTINGS = "/zeus/api/dags/d/settings"

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.plugin.conftest import airflow_app  # noqa: F401
 
-
-def test_a_check_that_has_to_be_awaited_is_refused(airflow_app: Any) -> None:  # noqa: F811
+def test_a_check_that_has_to_be_awaited_is_refused(airflow_app: Any) -> None:
     """Called in a thread it would return a coroutine, and nothing would have been checked."""
     from airflow_provider_zeus.plugin.api import auth
 

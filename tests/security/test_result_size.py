@@ -7,7 +7,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -207,18 +207,18 @@ def test_an_odd_line_leaves_a_small_trial_that_can_be_told(
 @pytest.mark.parametrize(
     "value",
     [
-        f'{{"zeus": {{"lines": {DEEP}}}}}',
-        {"zeus": {"lines": [json.loads("[" * 500 + "]" * 500)] * 10}},
-        {"zeus": {"lines": [end()] * 100_000}},
-        {"zeus": {"lines": [end(start_id=str(i)) for i in range(900)]}},
-        {"zeus": {"lines": [end(reason="x" * LONG)]}},
-        '{"zeus": {"lines": [{"v": 1, "kind": "start", "start_id": "a", "attempt": ' + "9" * 100_000 + "}]}}",
-        "x" * (2**26 + 1),
+        lambda: f'{{"zeus": {{"lines": {DEEP}}}}}',
+        lambda: {"zeus": {"lines": [json.loads("[" * 500 + "]" * 500)] * 10}},
+        lambda: {"zeus": {"lines": [end()] * 100_000}},
+        lambda: {"zeus": {"lines": [end(start_id=str(i)) for i in range(900)]}},
+        lambda: {"zeus": {"lines": [end(reason="x" * LONG)]}},
+        lambda: '{"zeus": {"lines": [{"v": 1, "kind": "start", "start_id": "a", "attempt": ' + "9" * 100_000 + "}]}}",
+        lambda: "x" * (2**26 + 1),
     ],
     ids=["deep text", "deep", "lines", "starts", "long", "digits", "text"],
 )
-def test_an_xcom_beyond_every_bound_is_no_result(value: Any) -> None:
-    assert starts_in_xcom(value, "zeus") == []
+def test_an_xcom_beyond_every_bound_is_no_result(value: Callable[[], Any]) -> None:
+    assert starts_in_xcom(value(), "zeus") == []
 
 
 def test_lost_tries_are_few_lines_of_the_log(store: SqlStore, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.store import pending
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.sql.store import Store
-from tests.unit.plugin.conftest import airflow_app, anonymous, home, store, token_of  # noqa: F401
+from tests.unit.plugin.conftest import anonymous, home, store, token_of  # noqa: F401
 from tests.unit.plugin.kit import JOB, ran
 from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import DictPort, report, request

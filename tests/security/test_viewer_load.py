@@ -23,7 +23,7 @@ from airflow_provider_zeus.reports.export_rows import csv_of, rows_of
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.security.plugin_kit import client_of, connected, filled, head, in_one_loop, served, status_of, until
-from tests.unit.plugin.conftest import airflow_app, home, store, token_of, viewer  # noqa: F401
+from tests.unit.plugin.conftest import home, store, token_of, viewer  # noqa: F401
 from tests.unit.plugin.kit import JOB, ran
 from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import report, request

@@ -20,7 +20,7 @@ fine:
 bad:
 \t@false
 red:
-\t@{python} -m pytest -q -p no:cacheprovider -n 2 --rootdir . --junitxml=test-results/red.xml test_red.py
+\t@{python} -m pytest -q -p no:cacheprovider -n 1 --rootdir . --junitxml=test-results/red.xml test_red.py
 hangs:
 \t@{python} -m pytest -q -p no:cacheprovider -n 1 --rootdir . test_hangs.py || true
 """

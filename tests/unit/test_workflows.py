@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ WORKFLOWS = sorted((FOLDER / "workflows").glob("*.yml"))
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 
 
+@cache
 def _read(path: Path) -> dict[Any, Any]:
     found = yaml.safe_load(path.read_text())
     assert isinstance(found, dict)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-SLOPE = 0.3  # prior mean of d log Epochs / d log b above the default batch size; 0 below it
+SLOPE = 0.3  # prior mean of d log Epochs / d log b above the default batch size, and below one that is the largest
 TREND_SD = 0.25  # sd of the linear trend, per octave
 SMOOTH_SD, LENGTH_OCTAVES = 0.35, 1.85  # sd of the smooth part and its length scale
 OWN_SD = 0.05  # sd of a batch size's deviation from its neighbours
@@ -41,12 +41,15 @@ def prior(sizes: tuple[int, ...], default: int) -> tuple[Vector, Vector]:
     """Prior mean (n,) and covariance (n, n) of c, without the level. Eqs. KG-2, KG-3 of docs/knowledge-gradient.md.
 
     Shared: do not modify.
+
+    :param sizes: ascending.
     """
     x = np.log2(np.asarray(sizes, float) / default)
     distance = (x[:, None] - x[None, :]) / LENGTH_OCTAVES
     smooth = SMOOTH_SD**2 * np.exp(-0.5 * distance**2)
     shape: Vector = TREND_SD**2 * np.outer(x, x) + smooth + OWN_SD**2 * np.eye(len(sizes))
-    return SLOPE * math.log(2.0) * np.maximum(x, 0.0), shape
+    sloping = x if default == sizes[-1] else np.maximum(x, 0.0)
+    return SLOPE * math.log(2.0) * sloping, shape
 
 
 def mills_ratio(z: float) -> float:

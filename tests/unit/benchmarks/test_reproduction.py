@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from airflow_provider_zeus.power.limits import control
 from airflow_provider_zeus.simulation.driver import grid_search
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
@@ -25,6 +27,7 @@ from benchmarks.quality.tradeoff import potentials
 from benchmarks.replays import UPSTREAM, Replays, Task, run_tasks
 from benchmarks.report import plus_minus
 from tests.unit.simulation.tiny import tiny, write
+from tests.unit.training.conftest import Guardian
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "reproduction.md"
@@ -47,14 +50,27 @@ def run(folder: Path, *more: str) -> list[str]:
     ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _one_process() -> Iterator[None]:
+    """Others would take longer to start than these replays."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "cpu_count", lambda: 1)
+        patched.setattr(control, "GuardianClient", Guardian)
+        yield
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> reproduction.Results:
     folder = tmp_path_factory.mktemp("traces")
     return reproduction.results_of(reproduction._parser().parse_args(run(folder)))
 
 
-def test_every_place_of_the_text_is_filled(found: reproduction.Results) -> None:
-    page = page_of(found, "images/page")
+@pytest.fixture(scope="module")
+def page(found: reproduction.Results) -> str:
+    return page_of(found, "images/page")
+
+
+def test_every_place_of_the_text_is_filled(found: reproduction.Results, page: str) -> None:
     assert "${" not in page
     assert "seeds 0 to 1" in page
     assert re.search(r"^Section 6\.2 on TOY", page, re.M)
@@ -63,11 +79,11 @@ def test_every_place_of_the_text_is_filled(found: reproduction.Results) -> None:
     assert page_of(found, "images/page") == page, "the same results give the same page"
 
 
-def test_a_figure_of_the_page_is_that_of_the_report(found: reproduction.Results) -> None:
+def test_a_figure_of_the_page_is_that_of_the_report(found: reproduction.Results, page: str) -> None:
     mean, half = found.report["pairs"]["bert_qa/toy"]["knowledge_gradient"]["eta_last5"]
     row = next(line for line in reproduction_tables.savings(found) if line.startswith("| BERT (QA) | TOY"))
     assert row.split(" | ")[-2] == f"{mean:.3f} ± {half:.3f}"
-    assert row in page_of(found, "images/page")
+    assert row in page
 
 
 @pytest.mark.nightly

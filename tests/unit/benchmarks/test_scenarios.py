@@ -342,7 +342,7 @@ def test_no_traces_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: 
 def test_replays_of_a_variant_differ_by_its_window_alone(tmp_path: Path) -> None:
     drift = Drift(tiny(tmp_path), 30)
     variants = {name: benchmark.DRIFTING[name] for name in (PAPERS, f"{PAPERS}_window_60")}
-    found = benchmark.run_all({"a": drift}, variants, 3, 1)["a"]
+    found = benchmark.run_all({"a": drift}, variants, range(3), 1)["a"]
     assert found[PAPERS].expected_regret == found[f"{PAPERS}_window_60"].expected_regret, "30 runs fill no window"
     assert len(found[PAPERS].expected_regret) == 3
     alone = benchmark.play(benchmark.Task("a", PAPERS, drift, PAPERS, None, (2,)))

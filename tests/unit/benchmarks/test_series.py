@@ -34,14 +34,14 @@ def test_the_near_optimal_default_is_the_cheapest_and_a_miss_pays_for_its_epochs
 
 
 def test_always_the_default_is_what_ratios_are_taken_to(series: Path) -> None:
-    (found,) = measure(read_series(series, 30), ["default"], seeds=2, jobs=1).values()
+    (found,) = measure(read_series(series, 30), ["default"], seeds=range(2), jobs=1).values()
     assert [f["total_vs_default"] for f in found.values()] == [1.0, 1.0, 1.0]
     assert found["small"]["vs_best_fixed"] == pytest.approx(10 / 3)
     assert found["large"]["runs_below_target"] == 30
 
 
 def test_hill_climbing_doubles_until_a_run_gets_no_cheaper(series: Path) -> None:
-    (found,) = measure(read_series(series, 30), ["hill_climbing"], seeds=1, jobs=1).values()
+    (found,) = measure(read_series(series, 30), ["hill_climbing"], seeds=range(1), jobs=1).values()
     small, best = found["small"], found["near_optimal"]
     assert small["runs_below_target"] == 0
     assert small["total_vs_default"] < 0.5, "it soon trains with 64"
@@ -49,7 +49,7 @@ def test_hill_climbing_doubles_until_a_run_gets_no_cheaper(series: Path) -> None
 
 
 def test_the_products_policies_save_where_the_default_is_bad(series: Path) -> None:
-    found = measure(read_series(series, 30), ["knowledge_gradient", "zeus"], seeds=2, jobs=1)
+    found = measure(read_series(series, 30), ["knowledge_gradient", "zeus"], seeds=range(2), jobs=1)
     for kinds in found.values():
         assert kinds["small"]["total_vs_default"] < 0.6
         assert kinds["small"]["low"] <= kinds["small"]["total_vs_default"] <= kinds["small"]["high"]

@@ -61,8 +61,10 @@ STORES: dict[str, Callable[[Path], Store]] = {
 }
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(("source", "target"), [("sql", "variables"), ("variables", "sql"), ("sql", "sql")])
+@pytest.mark.parametrize(
+    ("source", "target", "seed"),
+    [("sql", "variables", 0), ("variables", "sql", 1), ("sql", "sql", 0), ("sql", "sql", 1)],
+)
 def test_another_log_believes_and_decides_the_same(
     zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch, seed: int, source: str, target: str
 ) -> None:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.hooks.zeus import ZeusHook
 from airflow_provider_zeus.store.sql.schema import HEAD
 from airflow_provider_zeus.store.sql.store import SqlStore
-from tests.unit.plugin.conftest import airflow_app, token_of  # noqa: F401
+from tests.unit.plugin.conftest import token_of  # noqa: F401
 from tests.unit.store.store_kit import request
 
 Press = Callable[..., tuple[bool, str]]

@@ -325,10 +325,11 @@ def test_an_empty_data_set_is_no_failure(pl: ModuleType, kit: Kit, tmp_path: Pat
         pl.trainer(run, tmp_path).fit(
             pl.Linear(1), DataLoader(TensorDataset(torch.randn(0, 4)), batch_size=run.batch_size)
         )
+        run.progress.present.end_pass(0.0, 2.0)  # another pass, which waits for nothing
         return run.batch_size
 
     assert kit.run(incumbent(16), **SIZES).train(train) == 16
-    assert [end.state for end in kit.ends()] == [State.NO_DATA]
+    assert [(end.state, end.notes["data_wait_s"]) for end in kit.ends()] == [(State.NO_DATA, 0.0)]
 
 
 def test_the_loop_alone_outside_of_train(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -50,6 +51,12 @@ def tells(here: World) -> Told:
     return told
 
 
+@cache
+def relative() -> Told:
+    """What a job tells after 15 runs."""
+    return tells(ran())
+
+
 def hears(here: World, *others: Told) -> Family:
     found = heard_by(here.belief, V100, others)
     assert found is not None
@@ -78,7 +85,7 @@ def test_the_papers_policy_asks_for_no_family() -> None:
     paper = World(job_of(*SIZES, default=512), GOOD, SECONDS)
     paper.runs(3)
     assert told_by(paper.belief, V100) is None
-    assert heard_by(paper.belief, V100, [tells(ran())]) is None
+    assert heard_by(paper.belief, V100, [relative()]) is None
 
 
 def test_levels_stay_each_jobs_own() -> None:
@@ -91,23 +98,23 @@ def test_levels_stay_each_jobs_own() -> None:
 
 
 def test_a_job_with_siblings_goes_straight_to_what_suited_them() -> None:
-    told, alone = [tells(ran()), tells(ran())], played([])
+    told = [relative(), relative()]
     here = world()
     for _ in range(2):
         here.run(family=heard_by(here.belief, V100, told))
     assert [t.batch_size for t in here.log] == [512, 128], "the default has to reach the target first"
-    assert played(told) < 0.97 * alone
+    assert played(told) < 0.97 * played([])
     assert played(told, default=16) < 0.93 * played([], default=16)
 
 
 def test_a_size_that_one_relative_alone_has_reached_is_no_nearer() -> None:
-    here, told = ran(runs=1), tells(ran())
+    here, told = ran(runs=1), relative()
     assert hears(here, told).reached == ()
     assert 128 in hears(here, told, told).reached
 
 
 def test_the_sentence_names_them() -> None:
-    told = tells(ran())
+    told = relative()
     here = ran(runs=1)
     decision = here.decide(family=hears(here, told, told, told))
     assert "(predicted from 3 sibling jobs and its neighbours)" in decision.attempts[0].why
@@ -116,7 +123,7 @@ def test_the_sentence_names_them() -> None:
 
 def test_a_decision_can_be_replayed_from_what_it_holds() -> None:
     here = ran(runs=1)
-    decision = here.decide(family=hears(here, tells(ran()), tells(ran())))
+    decision = here.decide(family=hears(here, relative(), relative()))
     stored = decode(Decision, encode(decision))
     assert stored == decision
     assert choose(here.job, here.belief, device=V100, seed=decision.seed, family=stored.family) == decision
@@ -124,7 +131,7 @@ def test_a_decision_can_be_replayed_from_what_it_holds() -> None:
 
 
 def test_epoch_costs_count_for_the_same_device_and_eta_alone() -> None:
-    here, told = ran(runs=1), tells(ran())
+    here, told = ran(runs=1), relative()
     assert hears(here, told).cost_sizes
     assert not hears(here, replace(told, device="1 x A40 by nvml_counter")).cost_sizes
     assert not hears(here, replace(told, eta=1.0)).cost_sizes
@@ -139,7 +146,7 @@ def test_a_size_that_two_relatives_try_is_worth_what_its_own_run_saves_and_bring
     assert two == more == replace(dearer, tried=(256,))
     assert here.decide(family=two).attempts[0].batch_size == 128, "two of them tell the others what 256 costs"
     assert [a.batch_size for a in here.decide(family=replace(dearer, tried=SIZES)).attempts] == [512]
-    told = tells(ran())
+    told = relative()
     cheaper = here.decide(family=replace(hears(here, told, told), tried=SIZES)).attempts[0]
     assert cheaper.batch_size == 128, "a run that is expected to save goes on"
     assert "what it may save in the next run " in cheaper.why
@@ -147,29 +154,40 @@ def test_a_size_that_two_relatives_try_is_worth_what_its_own_run_saves_and_bring
 
 def test_what_was_told_of_other_sizes_leaves_a_decision_as_it_is() -> None:
     here, other = ran(runs=1), World(job_of(16, 32, 512, default=512, policy="knowledge_gradient"), GOOD, SECONDS)
-    strange = heard_by(other.belief, V100, [tells(ran())])
+    strange = heard_by(other.belief, V100, [relative()])
     assert here.decide(family=strange).attempts == here.decide().attempts
 
 
+@cache
+def strangers(kind: str) -> list[Told]:
+    """What relatives of a kind tell."""
+    return STRANGERS[kind]()
+
+
+@cache
+def alone(default: int) -> float:
+    """What 30 runs of a job cost that has no relatives."""
+    return played([], runs=30, default=default)
+
+
 STRANGERS = {
-    "a reversed curve": [tells(ran(REVERSED, default=16))],
-    "a flat one": [tells(ran(FLAT))],
-    "a hundred runs and two": [tells(ran(GOOD, 100)), tells(ran(REVERSED, 2, default=16))],
-    "one reversed among relatives": [tells(ran()), tells(ran()), tells(ran(REVERSED, default=16))],
+    "a reversed curve": lambda: [tells(ran(REVERSED, default=16))],
+    "a flat one": lambda: [tells(ran(FLAT))],
+    "a hundred runs and two": lambda: [tells(ran(GOOD, 100)), tells(ran(REVERSED, 2, default=16))],
+    "one reversed among relatives": lambda: [relative(), relative(), tells(ran(REVERSED, default=16))],
 }
 
 
 @pytest.mark.parametrize("kind", STRANGERS)
-@pytest.mark.parametrize("default", [16, 128, 512])
+@pytest.mark.parametrize("default", [16, pytest.param(128, marks=pytest.mark.nightly), 512])
 def test_a_stranger_costs_at_most_two_per_cent(kind: str, default: int) -> None:
-    alone = played([], runs=30, default=default)
-    assert played(STRANGERS[kind], runs=30, default=default) <= 1.02 * alone
+    assert played(strangers(kind), runs=30, default=default) <= 1.02 * alone(default)
 
 
 def test_nonsense_sways_its_own_job_and_no_relative() -> None:
     """A pod that reports that only the smallest size trains at all, a thousand times as well as any."""
     nonsense = tells(ran({b: 1.0 if b == 16 else 100.0 for b in SIZES}, 60, default=16, sizes=SIZES))
-    honest = [tells(ran()), tells(ran())]
+    honest = [relative(), relative()]
     assert played([*honest, nonsense]) <= 1.02 * played(honest)
     assert played([nonsense]) <= 1.02 * played([])
 

@@ -1,4 +1,4 @@
-"""Airflow's own api-server app with our plugin in it, with logins on, and a trial log for each test."""
+"""Browsers of Airflow's own api-server app with our plugin in it, and a trial log for each test."""
 
 from __future__ import annotations
 
@@ -10,27 +10,6 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.store.sql.store import Store
-
-SETTINGS = {
-    "AIRFLOW__CORE__AUTH_MANAGER": "tests.unit.plugin.auth_manager.OneDagDenied",
-    "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
-    "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,vic:viewer",
-    "AIRFLOW__API_AUTH__JWT_SECRET": "a secret of these tests " * 4,
-}
-
-
-@pytest.fixture(scope="session")
-def airflow_app(airflow_home: Path) -> Iterator[Any]:
-    """``airflow api-server`` without a server."""
-    from airflow.api_fastapi.app import create_app, purge_cached_app
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in SETTINGS.items():
-            patch.setenv(name, value)
-        patch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE", str(airflow_home / "passwords.json"))
-        purge_cached_app()
-        yield create_app(apps="core")
-        purge_cached_app()
 
 
 @pytest.fixture

@@ -181,13 +181,13 @@ def requests_(draw: st.DrawFn) -> tuple[str, str, dict[str, Any], Any]:
     return method, filled(path, **values), query, body
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=max(40, settings().max_examples), deadline=None, suppress_health_check=list(HealthCheck))
 @given(request=requests_())
 def test_no_request_of_a_viewer_breaks_the_app(viewer: Any, store: Store, request: Any) -> None:
     asked_oddly(viewer, store, *request)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=max(40, settings().max_examples), deadline=None, suppress_health_check=list(HealthCheck))
 @given(request=requests_())
 def test_no_request_of_an_admin_breaks_the_app(admin: Any, store: Store, request: Any) -> None:
     """Whose bodies are read, which a viewer's are not."""

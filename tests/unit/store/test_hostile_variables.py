@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from tests.unit.store.store_kit import JOB, DictPort, report, request
 LOG, JOBS, BEAT, UNTOLD = "zeus-log:d.train", "zeus-jobs", "zeus-beat:ti-2", "zeus-untold:ti-9:1"
 
 
-def filled() -> DictPort:
+@cache
+def filled() -> dict[str, str]:
     """Variables of a log with a trial told, an open one that beats, and a cost that waits."""
     port = DictPort()
     store = VariableStore(port, overlap_possible=False, now=lambda: 1000.0)
@@ -33,10 +35,14 @@ def filled() -> DictPort:
     waiting = PendingResult(job_id="d.train", key=TrialKey("ti-2"), state=State.CONVERGED, report=report(32, profile=1))
     port.set(UNTOLD, waiting.to_json())
     assert {LOG, JOBS, BEAT, UNTOLD} == set(port.data)
-    return port
+    return port.data
 
 
-WHOLE = filled().data
+def whole(key: str) -> Any:
+    """What one of them says."""
+    return json.loads(filled()[key])
+
+
 CALLS: dict[str, Callable[[VariableStore], Any]] = {
     "jobs": lambda store: store.jobs(),
     "trials": lambda store: store.trials("d.train"),
@@ -57,7 +63,7 @@ def answers_or_refuses(key: str, text: str) -> int:
     answered = 0
     for name, call in CALLS.items():
         port = DictPort()
-        port.data = {**WHOLE, key: text}
+        port.data = {**filled(), key: text}
         store = VariableStore(port, overlap_possible=False, now=lambda: 1000.0)
         before = dict(port.data)
         refused = ""
@@ -74,16 +80,16 @@ def answers_or_refuses(key: str, text: str) -> int:
 @pytest.mark.parametrize("key", [LOG, JOBS, BEAT])
 @pytest.mark.parametrize("most", [30, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_one_change_anywhere_in_a_variable(key: str, most: int) -> None:
-    changes = list(each_change(json.loads(WHOLE[key])))
+    changes = list(each_change(whole(key)))
     every = [answers_or_refuses(key, json.dumps(changed)) for changed in changes[:: max(len(changes) // most, 1)]]
     assert 0 < sum(every) < len(every) * len(CALLS), "some are read, some are refused"
 
 
 @pytest.mark.parametrize("key", [LOG, JOBS, BEAT])
-@settings(HOSTILE, max_examples=max(25, settings().max_examples))  # each is read eleven times
+@settings(HOSTILE, max_examples=settings().max_examples)  # each is read eleven times
 @given(data=st.data())
 def test_a_spoilt_variable(key: str, data: st.DataObject) -> None:
-    answers_or_refuses(key, data.draw(texts(json.loads(WHOLE[key]))))
+    answers_or_refuses(key, data.draw(texts(whole(key))))
 
 
 @pytest.fixture
@@ -94,14 +100,14 @@ def log(tmp_path: Path) -> Iterator[SqlStore]:
 
 
 @HOSTILE
-@given(text=texts(json.loads(WHOLE[UNTOLD])))
+@given(text=st.deferred(lambda: texts(whole(UNTOLD))))
 def test_a_spoilt_cost_that_waits_changes_no_other_trial(log: SqlStore, text: str) -> None:
     _drained(log, text)
 
 
 @pytest.mark.slow
 def test_one_change_anywhere_in_a_cost_that_waits(log: SqlStore) -> None:
-    left = [_drained(log, json.dumps(changed)) for changed in each_change(json.loads(WHOLE[UNTOLD]))]
+    left = [_drained(log, json.dumps(changed)) for changed in each_change(whole(UNTOLD))]
     assert 0 < sum(left) < len(left), "some are told, some stay with a warning"
 
 

@@ -15,6 +15,7 @@ import pytest
 import airflow_provider_zeus
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, Phase, PlannedAttempt, ProfileSample
+from airflow_provider_zeus.power.limits import control
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
@@ -111,8 +112,27 @@ def loop(run: ZeusRun, *, epochs: int = 3, samples: int = SAMPLES, saved: list[i
     return run.batch_size
 
 
+class Guardian:
+    """In place of the guardian's process, which takes longer to start than most trainings here.
+
+    Real ones: ``tests/unit/power/limits``, and the scripts of ``test_profiling.py``.
+    """
+
+    alive = True
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def note(self, *limits_w: float) -> None:
+        """Nothing restores a limit."""
+
+    def finish(self) -> None:
+        """It ends."""
+
+
 @pytest.fixture
-def kit(tmp_path: Path) -> Iterator[Kit]:
+def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kit]:
+    monkeypatch.setattr(control, "GuardianClient", Guardian)
     kit = Kit(tmp_path)
     yield kit
     for run in kit.runs:

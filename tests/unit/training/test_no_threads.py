@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.power.limits import control
+from airflow_provider_zeus.power.limits.guardian_client import GuardianClient
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.store.sql.sqlite_file import turn
 from airflow_provider_zeus.training.plan_progress import Heartbeat
@@ -75,6 +77,7 @@ def test_a_training_runs_without_a_guardian(
     def no_process(*_: object, **__: object) -> None:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
+    monkeypatch.setattr(control, "GuardianClient", GuardianClient)  # the real one
     monkeypatch.setattr(subprocess, "Popen", no_process)
     kit.run(incumbent(256)).train(loop)
     assert kit.ends()[-1].state is State.CONVERGED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 from collections.abc import Callable
@@ -123,6 +124,16 @@ def test_a_swallowed_signal_keeps_no_model(kit: Kit, caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.ERROR):
         assert kit.run(GIVEN_UP_AFTER_ONE, incumbent(256)).train(train) == 256
     assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", 2)
+
+
+def test_a_script_that_swallows_its_signal_keeps_no_model_either(kit: Kit) -> None:
+    """It has no ``train()`` around its loop, which it leaves right after a report: the command is started again."""
+    run = kit.run(GIVEN_UP_AFTER_ONE, incumbent(256), restarts=True)
+    with contextlib.suppress(AttemptOver):
+        loop(run)
+    run.close()
+    assert [end.state for end in kit.ends()] == [State.GIVEN_UP]
+    assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", None)
 
 
 @pytest.mark.parametrize("over", [False, True])

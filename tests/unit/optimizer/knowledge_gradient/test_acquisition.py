@@ -230,7 +230,7 @@ def test_a_size_that_never_reached_the_target_is_tried_less_after_a_change_too()
 
 
 def test_the_default_that_runs_though_another_size_is_believed_cheaper_is_not_called_the_cheapest() -> None:
-    w = world(default=64, needs={32: 18.0, 64: 20.0}, eta=1.0, max_epochs=50)
+    w = world(default=64, needs={32: 18.0, 64: 20.0, 128: 30.0}, eta=1.0, max_epochs=50)
     for b, epochs in ((64, 20.0), (32, 18.0), (64, 20.0), (64, 21.0)):
         w.add(b, State.CONVERGED, epochs, energy_j=2000 * epochs, time_s=10 * epochs)
     (only,) = w.decide(settings={"pause_exploration": True}).attempts

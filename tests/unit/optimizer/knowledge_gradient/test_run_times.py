@@ -141,7 +141,9 @@ def test_a_slowdown_is_against_the_fastest_known_size() -> None:
 
 def alone(**fields: Any) -> World:
     """A job of which only the default, 64, has run."""
-    made = World(job_of(16, 32, 64, default=64, policy="knowledge_gradient", max_epochs=60, eta=1.0, **fields), EPOCHS)
+    made = World(
+        job_of(16, 32, 64, 128, default=64, policy="knowledge_gradient", max_epochs=60, eta=1.0, **fields), EPOCHS
+    )
     made.epoch_s = EPOCH_S
     for _ in range(3):
         made.add(64, energy_j=EPOCHS[64] * EPOCH_S[64] * FRUGAL[64])

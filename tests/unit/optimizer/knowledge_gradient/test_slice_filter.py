@@ -55,6 +55,12 @@ def test_the_grid_is_a_distribution() -> None:
     assert len({*zip(NOISE.tolist(), DIFFICULTY.tolist(), strict=True)}) == len(NOISE)
 
 
+def test_a_list_that_ends_at_the_default_is_one_of_smaller_sizes_that_need_fewer_epochs() -> None:
+    inside, at_its_end = prior((16, 32, 64), 32)[0], prior((16, 32), 32)[0]
+    assert inside[0] == inside[1] < inside[2]
+    assert at_its_end[0] < at_its_end[1]
+
+
 def test_a_neighbour_informs_less_the_farther_it_is() -> None:
     model = gp((32, 10.0), (32, 10.0), (32, 10.0))
     assert sd(model)[1] < sd(model)[0]

@@ -18,6 +18,7 @@ import pytest
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.limits.control import LimitControl
+from airflow_provider_zeus.power.limits.guardian_client import GuardianClient
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from tests.unit.power.conftest import records, wait_for
 
@@ -316,3 +317,26 @@ def test_no_change_begins_once_another_thread_has_given_the_limit_back(
     assert not control.set_w(100.0)
     assert gpu.limit_w() == 250.0
     assert guardians() == records(tmp_path) == []
+
+
+def test_a_guardian_that_the_heartbeat_starts_ends_with_the_control_of_a_limit_that_another_process_took(
+    gpu: SimulatedGpu, tmp_path: Path, guardians: Guardians, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restarted, trainings = GuardianClient.restarted, []
+
+    def meanwhile(dead: GuardianClient) -> GuardianClient:
+        trainings.append(Thread(target=control.set_w, args=(125.0,), daemon=True))
+        trainings[0].start()
+        trainings[0].join(0.2)  # it waits for the new guardian
+        return restarted(dead)
+
+    with LimitControl(gpu, tmp_path) as control:
+        control.set_w(150.0)
+        gpu.set_limit_w(180.0)
+        kill_guardian(guardians)
+        monkeypatch.setattr(GuardianClient, "restarted", meanwhile)
+        control.keep_guarded()
+        trainings[0].join(60.0)
+        assert not control.can_set
+        assert guardians() == records(tmp_path) == []
+    assert gpu.limit_w() == 180.0

@@ -10,8 +10,8 @@ from tests.unit.store.store_kit import Clock
 
 
 @pytest.fixture
-def store(sqlite_url: str, clock: Clock) -> SqlStore:
-    return SqlStore(sqlite_url, create=True, now=clock)
+def store(sqlite_tables: str, clock: Clock) -> SqlStore:
+    return SqlStore(sqlite_tables, now=clock)
 
 
 @pytest.fixture

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from functools import reduce
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +16,7 @@ from airflow_provider_zeus.store.sql import checkpoints as sql_belief
 from airflow_provider_zeus.store.sql import engine
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.sql.sqlite_kit import checkpoints, execute
-from tests.unit.store.store_kit import JOB, report, request, run
+from tests.unit.store.store_kit import JOB, Clock, report, request, run
 
 BROKEN = [
     "decision = '{'",
@@ -59,14 +61,35 @@ BROKEN = [
 ]
 
 
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Logs of so many runs; made once, and copied for each test."""
+    found = {}
+    with pytest.MonkeyPatch.context() as patched:
+        for runs in (7, 21):
+            found[runs] = tmp_path_factory.mktemp("log") / "zeus.db"
+            store = SqlStore(f"sqlite:///{found[runs]}", create=True, now=Clock())
+            for n in range(1, runs + 1):
+                run(store, n)
+            store.close()
+            patched.setattr(sql_belief, "EVERY", 4)  # of 21 runs there are checkpoints
+    return found
+
+
+@pytest.fixture
+def seven(logs: dict[int, Path], sqlite_url: str, clock: Clock) -> SqlStore:
+    """A log of seven runs."""
+    shutil.copy(logs[7], sqlite_url.removeprefix("sqlite:///"))
+    return SqlStore(sqlite_url, now=clock)
+
+
 def damage(url: str, change: str, number: int = 5) -> None:
     execute(url, f"UPDATE zeus_trial SET {change} WHERE number = {number}")
 
 
 @pytest.mark.parametrize("change", BROKEN, ids=[change[:60] for change in BROKEN])
-def test_a_damaged_row_is_left_out_and_named(store: SqlStore, sqlite_url: str, change: str) -> None:
-    for n in range(1, 8):
-        run(store, n)
+def test_a_damaged_row_is_left_out_and_named(seven: SqlStore, sqlite_url: str, change: str) -> None:
+    store = seven
     damage(sqlite_url, change)
     whole = [1, 2, 3, 4, 6, 7]
     assert [t.number for t in store.trials("d.train")] == whole
@@ -81,9 +104,8 @@ def test_a_damaged_row_is_left_out_and_named(store: SqlStore, sqlite_url: str, c
     assert store.ask(request(5)).trial.number == 9, "its task asks again"
 
 
-def test_a_damaged_row_teaches_nothing(store: SqlStore, sqlite_url: str) -> None:
-    for n in range(1, 8):
-        run(store, n)
+def test_a_damaged_row_teaches_nothing(seven: SqlStore, sqlite_url: str) -> None:
+    store = seven
     damage(sqlite_url, "decision = '{'")
     with engine.transaction(store._engine, write=True) as connection:
         taught = sql_belief.belief_of(connection, "d.train", JOB, oldest_open=None)
@@ -140,10 +162,10 @@ def test_damaged_power_points_and_profiles_are_left_out(store: SqlStore, sqlite_
     ],
 )
 def test_a_damaged_checkpoint_is_dropped_and_the_log_folded_again(
-    store: SqlStore, sqlite_url: str, change: str, caplog: pytest.LogCaptureFixture
+    logs: dict[int, Path], sqlite_url: str, clock: Clock, change: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for n in range(1, 22):
-        run(store, n)
+    shutil.copy(logs[21], sqlite_url.removeprefix("sqlite:///"))
+    store = SqlStore(sqlite_url, now=clock)
     assert max(checkpoints(sqlite_url)) == 20
     execute(sqlite_url, f"UPDATE zeus_checkpoint SET {change} WHERE number = 20")
     with caplog.at_level(logging.WARNING, "airflow_provider_zeus"):

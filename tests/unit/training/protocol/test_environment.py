@@ -8,6 +8,7 @@ import os
 import resource
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -292,6 +293,23 @@ class TestTwoPlaces:
         for _ in range(2):
             sender.send("final")
         assert len(list(read_result(tmp_path / "r.jsonl"))) == 2
+
+    def test_an_end_that_another_thread_is_writing_is_not_logged_as_lost(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        taken: list[ResultLine] = []
+        close = Thread(target=lambda: sender.close(), daemon=True)
+
+        def slow(line: ResultLine) -> None:
+            close.start()
+            close.join(0.2)  # it waits for the line
+            taken.append(line)
+
+        sender = ResultSender(slow)
+        sender.send("end", attempt=1, state=State.CONVERGED, observation=Observation(energy_j=7.0))
+        close.join(60.0)
+        assert [line.kind for line in taken] == ["end"]
+        assert "anywhere" not in caplog.text
 
     def test_where_neither_takes_it_the_cost_is_logged(
         self, process: Process, tmp_path: Path, full: list[bool], caplog: pytest.LogCaptureFixture
