@@ -174,7 +174,7 @@ STARTS = (  # of jobs that choose where a training starts: replayed by benchmark
     Constant(_STP, "LEVEL", "ln Epochs of a start that has not run, against a cold one's", "seven real series"),
     Constant(_STP, "LEVEL_SD", "sd of that", "seven real series"),
     Constant(_STP, "WALK_SD", "sd of its change from run to run while the start does not run", _SEEN),
-    Constant(_STP, "COMPLETE", "newest complete runs that tell how often a start misses", "judgement"),
+    Constant(_STP, "NEWEST", "newest runs of a start whose mean is what it costs", "judgement"),
     Constant(_EP, "START_NOISE", "variance of a run that is not cold, x that of a cold one", _SEEN),
     Constant(_EP, "START_WALK_SD", "sd of the change of a start's level between its runs", _SEEN),
     Constant(_ST, "RUNS_KEPT", "newest runs of each start that teach it", "convention: bounded time"),

@@ -233,6 +233,7 @@ IMPORTED = "imported"  # key of ``Observation.reasons``: which file another log 
 PLAIN = "run_handle"  # key of ``Observation.reasons``: no ZeusRun was opened, so nothing stops it before its end
 UNSEEN = "batch_size_use"  # key of ``Observation.reasons``: nothing shows that the command read its batch size
 WHY_COLD = "cold_start"  # key of ``Observation.reasons``: why the planned start was not taken, or not seen to be
+START_UNSEEN = "the start is not seen to be used"  # how such a reason begins; then follows the remedy
 LOST = "retried, result lost"  # reason of a try that another one followed, and whose result nothing kept
 NO_RESULT = "no result"  # reason of a trial whose training left nothing
 DATA_WAIT = "data_wait"  # key of ``Observation.reasons``: what waiting for batches took, and what to try

@@ -14,7 +14,16 @@ from typing import Any
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
-from airflow_provider_zeus.model.trial import PLAIN, UNSEEN, WHY_COLD, Observation, PlannedAttempt, PowerPoint, State
+from airflow_provider_zeus.model.trial import (
+    PLAIN,
+    START_UNSEEN,
+    UNSEEN,
+    WHY_COLD,
+    Observation,
+    PlannedAttempt,
+    PowerPoint,
+    State,
+)
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.task_meter import Counted
@@ -119,7 +128,7 @@ def seen_to_use(seen: Observation, planned: PlannedAttempt, command: Sequence[st
         is_named = starts = True
     if not sees_start:
         seen = replace(seen, start=planned.start if starts else Start.COLD)
-        reasons |= {} if starts else {WHY_COLD: "the start is not seen to be used: read it from ZEUS_START"}
+        reasons |= {} if starts else {WHY_COLD: f"{START_UNSEEN}: read it from ZEUS_START"}
     if not is_named:
         reasons[UNSEEN] = (
             f"the command is not seen to use batch size {batch_size}: it opened no ZeusRun, and neither its words nor "

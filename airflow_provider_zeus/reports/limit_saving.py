@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider_zeus.model.cost import HALF_WIDTH, Rate
 from airflow_provider_zeus.model.estimate import Estimate, Z
-from airflow_provider_zeus.model.trial import Observation, ProfileSample, summed
+from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample, summed
 from airflow_provider_zeus.units import energy_text
 
 DOUBT = Z * math.sqrt(2.0) * HALF_WIDTH / 1.96  # of ln of the ratio of two limits: what profiling aims at, 90 %
@@ -46,7 +46,8 @@ class LimitSaving:
 def limit_saving(seen: Iterable[Observation], profile: Sequence[ProfileSample]) -> LimitSaving | None:
     """What runs on one device saved; None where the profile does not tell it for any of them.
 
-    A run at the highest limit saved nothing and paid for profiling. Pauses between steps count as equal.
+    A run at the highest limit saved nothing and paid for profiling. Pauses between steps count as equal. Runs in which
+    no limit could save anything, so that none was chosen, do not count.
 
     :param profile: of that device.
     """
@@ -58,7 +59,7 @@ def limit_saving(seen: Iterable[Observation], profile: Sequence[ProfileSample]) 
     for o in seen:
         known = rates.get(o.step_kind or 0, {})
         used = next((at for w, at in known.items() if o.power_limit_w and abs(w - o.power_limit_w) < 1.0), None)
-        if used is None or not o.samples:
+        if used is None or not o.samples or UNCAPPED in o.reasons:
             continue
         full_w = max(known)
         spent = o.excess_j or 0.0, o.excess_s or 0.0

@@ -16,11 +16,11 @@ from typing import Any
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.size_bounds import truncated
-from airflow_provider_zeus.model.trial import WHY_COLD, Observation
+from airflow_provider_zeus.model.trial import START_UNSEEN, WHY_COLD, Observation
 
 OLD, FRESH = 0.5, 0.1  # shares of the earlier and of the fresh weights in a shrunk start
 SHARDED = "the model is sharded (FSDP, DTensor)"
-UNSEEN = "the start is not seen to be used: call run.start(model, state) after the model is built, or run.started(...)"
+UNSEEN = f"{START_UNSEEN}: call run.start(model, state) after the model is built, or run.started(...)"
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,6 @@ from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import DeviceInfo, Lineage, Phase, PlannedAttempt, ProfileSample
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import (
-    CAUTION,
     HORIZON,
     Choice,
     Predictions,
@@ -48,7 +47,7 @@ from airflow_provider_zeus.optimizer.starts import RUNS_KEPT, StartRun, cold_is_
 
 LEVEL, LEVEL_SD = -0.5, 1.2  # of ln Epochs of a start that has not run, against a cold one's: seven real series
 WALK_SD = 0.1  # by how much that difference may change from run to run while the start does not run
-COMPLETE = 12  # newest complete runs that tell how often a start misses its target
+NEWEST = 6  # runs of a start that tell what it costs
 
 Pair = tuple[int, Start]
 
@@ -134,11 +133,10 @@ def _attempts(context: DecisionContext, found: Pairs, held: str | None, lineage:
     n = len(context.all_sizes)
     known = [i for i in range(n) if predictions.trusted[i]]
     cold = min(known, key=lambda i: cost[i]) if known else context.all_sizes.index(context.start_size())
-    misses = 1.0 - float(predictions.success[cold])
-    most = float(np.exp(predictions.log_epoch_cost[cold])) * belief.max_epochs
-    cold_cost = (1.0 - misses) * float(cost[cold]) + misses * most
     epoch_costs = dict(zip(context.all_sizes, np.exp(predictions.log_epoch_cost[:n]).tolist(), strict=True))
-    if start is not Start.COLD and (due := cold_is_due(context.job, belief.starts, lineage, cold_cost, epoch_costs)):
+    if start is not Start.COLD and (
+        due := cold_is_due(context.job, belief.starts, lineage, float(cost[cold]), epoch_costs)
+    ):
         return (PlannedAttempt(batch_size=pairs[cold][0], phase=Phase.INCUMBENT, why=due, start=Start.COLD),)
     held = held or (Why.DIED.of() if belief.newest[1] else None)
     held = held or (None if context.epoch_costs else Why.UNMEASURED.of())
@@ -230,14 +228,10 @@ def _pairs(context: DecisionContext, base: Predictions, models: Sequence[StartMo
         if i:
             may_run = known if context.times is None else context.times.fitting(known) or known
             trusted += [b in may_run for b in sizes]
-    # the misses of all starts count alike, those on slices that every run missed too
     told = [run for run in belief.starts if run.taken == Start.COLD]
-    cold = _success(told, belief.max_epochs) if told else 1.0
-    rates = [np.full(n, _success(model.runs, belief.max_epochs)) for model in models]
-    success = np.concatenate([np.minimum(base.success, cold), *rates])
-    means = np.concatenate([block.mean for block in blocks])
-    # a start may end at one epoch or miss its target: a miss takes all epochs, and not as many as usual once more
-    with_misses = np.log(success * np.exp(means) + (1.0 - success) * belief.max_epochs) + np.log(success)
+    of_start = zip(blocks, (told, *(model.runs for model in models)), strict=True)
+    means = np.concatenate([block.mean + _excess(block, runs, belief.max_epochs) for block, runs in of_start])
+    rates = [np.full(n, 1.0 if model.reached else 1.0 - P_FAIL) for model in models]
     gp = GaussianProcess(
         sizes * k,
         means,
@@ -246,7 +240,6 @@ def _pairs(context: DecisionContext, base: Predictions, models: Sequence[StartMo
         np.tile(base.gp.difference_sd, k),
         base.gp.noise,
     )
-    doubts = [CAUTION * np.sqrt(block.cov.diagonal() + base.epoch_cost_variance) for block in blocks[1:]]
     found = base._replace(
         gp=gp,
         log_epoch_cost=np.tile(base.log_epoch_cost, k),
@@ -254,14 +247,15 @@ def _pairs(context: DecisionContext, base: Predictions, models: Sequence[StartMo
         unmeasured=np.tile(base.unmeasured, k),
         log_factors=factors,
         trusted=trusted,
-        success=success,
-        caution=np.concatenate([base.caution, *doubts]) + np.maximum(with_misses - means, 0.0),
+        success=np.concatenate([base.success / base.success.max(), *rates]),  # the mean has what all sizes miss alike
+        caution=np.tile(base.caution, k),
         allowance=_allowance(context, base, models),
     )
     incumbent = sizes[found.incumbent() % n]
     for known in reached[1:]:
         own_reach = in_reach(sizes, context.feasible, known) if known else [b == incumbent for b in sizes]
-        near += list(own_reach)
+        # what has reached its target from a start is chosen by what it took, and not tried once more
+        near += [ok and b not in known for b, ok in zip(sizes, own_reach, strict=True)]
     if context.times is not None:
         near = [ok and context.times.may_try(b, incumbent) for ok, b in zip(near, sizes * k, strict=True)]
         epochs = np.array([context.times.epochs_before(b, incumbent) for b in sizes * k])
@@ -269,10 +263,15 @@ def _pairs(context: DecisionContext, base: Predictions, models: Sequence[StartMo
     return Pairs(tuple((b, start) for start in (Start.COLD, *(m.start for m in models)) for b in sizes), found, near)
 
 
-def _success(runs: Sequence[StartRun], max_epochs: float) -> float:
-    """Probability that a complete run of a start reaches its target."""
-    ended = [run.reached for run in runs if run.reached or run.run.missed(max_epochs)][-COMPLETE:]
-    return (1.0 if any(ended) else 1.0 - P_FAIL) * (1 + sum(ended)) / (1 + len(ended))
+def _excess(gp: GaussianProcess, runs: Sequence[StartRun], max_epochs: float) -> float:
+    """ln of what the newest runs of a start took over what the filter believes of them: their mean is what it costs.
+
+    A miss counts with all its epochs. Of a start that was only tried, what the tries took: it may run again.
+    """
+    at = dict(zip(gp.sizes, gp.mean.tolist(), strict=True))
+    ended = [run for run in runs if run.left_model(max_epochs)] or runs
+    ratios = [run.epochs / math.exp(at[run.batch_size]) for run in ended[-NEWEST:] if run.batch_size in at]
+    return math.log(math.fsum(ratios) / len(ratios)) if ratios else 0.0
 
 
 def _allowance(context: DecisionContext, base: Predictions, models: Sequence[StartModel]) -> float:

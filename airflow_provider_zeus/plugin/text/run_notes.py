@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Self
 
 from airflow_provider_zeus.model.size_bounds import truncated
-from airflow_provider_zeus.model.trial import TELL_STEPS, State, Trial
+from airflow_provider_zeus.model.trial import START_UNSEEN, TELL_STEPS, WHY_COLD, State, Trial
 from airflow_provider_zeus.units import time_text
 
 MOST_WHY = 500  # characters of why a task waits
@@ -40,6 +41,18 @@ def bypassed(trials: Iterable[Trial]) -> str:
     count = len({(t.origin.run_id, t.origin.task_id, t.origin.map_index) for t in found})
     which = "1 run teaches nothing and counts" if count == 1 else f"{count:,} runs teach nothing and count"
     return f"{which} as no saving: {newest.observation.bypassed}. {TELL_STEPS[0].upper()}{TELL_STEPS[1:]}."
+
+
+def start_unseen(trials: Iterable[Trial]) -> str:
+    """That the newest runs were not seen to use the start that they were given, and what to do; empty where one was."""
+    told = sorted((t for t in trials if t.observation.start is not None), key=lambda t: -t.number)
+    whys = [t.observation.reasons.get(WHY_COLD, "") for t in told]
+    unseen = list(takewhile(lambda why: why.startswith(START_UNSEEN), whys))
+    if not unseen:
+        return ""
+    count = len({t.recurrence for t in told[: len(unseen)]})
+    which = "The newest run counts" if count == 1 else f"The newest {count:,} runs count"
+    return f"{which} as cold, and while that is so no other start is tried: {unseen[0]}."
 
 
 def renamed(old: Trial, new: Trial) -> str:

@@ -154,7 +154,8 @@ class JobLog:
     def gaps(self) -> list[str]:
         """What the runs are, and what the figures leave out."""
         trials, learn_from = self.trials, self.known.log.job.learn_from
-        notes = run_notes.bypassed(trials), run_notes.shared_job(trials), run_notes.untaught(trials, learn_from)
+        taught = run_notes.bypassed(trials), run_notes.start_unseen(trials)
+        notes = (*taught, run_notes.shared_job(trials), run_notes.untaught(trials, learn_from))
         older = "Charts and sums are of the newest runs alone; the export has the older ones too." if self.more else ""
         return [*filter(None, (older, *notes)), *left_out(self.known.saving.left_out)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import fmean
@@ -60,7 +60,7 @@ class MeasuredLog:
     def limit(self) -> LimitSaving | None:
         """What the power limit saved on the newest device; None where no profile tells it."""
         seen = [t.observation for t in self.ended]
-        return limit_saving(chosen_by_limit(o for o in seen if o.where == seen[-1].where), self.profile)
+        return limit_saving([o for o in seen if o.where == seen[-1].where], self.profile)
 
     @property
     def sentence(self) -> Sentence:
@@ -181,11 +181,6 @@ def limit_cost(found: LimitSaving, weights: Weights) -> Saved:
     saved = Estimate(value, low, high)
     untold, spent = Estimate.missing("profiling is in it"), full - value
     return Saved(unit=weights.unit, spent=spent, baseline=Estimate(full), saved=saved, exploration=None, settled=untold)
-
-
-def chosen_by_limit(seen: Iterable[Observation]) -> list[Observation]:
-    """Those of them whose power limit could save anything: in the others none was chosen."""
-    return [o for o in seen if UNCAPPED not in o.reasons]
 
 
 def nothing_saved(job: ZeusJob, newest: Observation) -> str:

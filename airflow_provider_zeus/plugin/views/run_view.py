@@ -18,7 +18,6 @@ from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, w
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.measured_view import (
-    chosen_by_limit,
     limit_sentence,
     nothing_saved,
     saved_by_limit,
@@ -197,7 +196,7 @@ class RunPart:
     @property
     def limit(self) -> LimitSaving | None:
         """What the power limit saved of a run without a batch size."""
-        return limit_saving(chosen_by_limit(t.observation for t in self.trials), self.profile)
+        return limit_saving((t.observation for t in self.trials), self.profile)
 
     @property
     def verdict(self) -> Verdict:

@@ -325,3 +325,14 @@ def test_a_single_long_run_of_a_start_does_not_change_its_mind() -> None:
         log.run()
     kept = [t.observation.start for t in log.log if t.state.kept_model]
     assert kept[-6:].count(W) >= 4
+
+
+def test_what_runs_took_on_average_decides_not_what_they_usually_took() -> None:
+    log = Starts(spec(32), lambda b, s, t: {C: 12.0, S: 4.0, W: 26.0 if t % 5 == 0 else 1.0}[s])
+    for _ in range(36):
+        log.run()
+    kept = [t.observation.start for t in log.log if t.state.kept_model][-18:]
+    assert kept.count(S) > 2 * kept.count(W), "four runs of one epoch and one of 26 cost more than five of four"
+    reached = {t.observation.start: t.number for t in reversed(log.log) if t.state is State.CONVERGED}
+    tried = [t for t in log.log if t.planned.bounded and t.number > reached[t.planned.start]]
+    assert [t.planned.start for t in tried if t.planned.start != C] == [], "what has run is not tried once more"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from airflow_provider_zeus.model.trial import Observation, ProfileSample
+from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample
 from airflow_provider_zeus.reports.limit_saving import DOUBT, limit_saving
 
 KIND = 12345
@@ -41,6 +42,14 @@ def test_runs_add_up_and_those_of_another_step_say_nothing() -> None:
     assert found is not None
     assert found.runs == 2
     assert found.energy_j.value == pytest.approx(6000.0)
+
+
+def test_where_no_limit_could_save_anything_none_did() -> None:
+    uncapped = replace(seen(250.0, excess_j=-50.0), reasons={UNCAPPED: "the cap never binds"})
+    assert limit_saving([uncapped], PROFILE) is None
+    found = limit_saving([uncapped, seen()], PROFILE)
+    assert found is not None
+    assert (found.runs, found.energy_j.value) == (1, pytest.approx(3000.0))
 
 
 def test_without_a_profile_nothing_is_said() -> None:

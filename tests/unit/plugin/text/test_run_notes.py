@@ -7,14 +7,16 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_zeus.model.deadline import InTime
-from airflow_provider_zeus.model.trial import BATCH_SIZE, TELL_STEPS, State
+from airflow_provider_zeus.model.trial import BATCH_SIZE, TELL_STEPS, WHY_COLD, State
 from airflow_provider_zeus.plugin.text.run_notes import (
     bypassed,
     deadline,
     shared_job,
+    start_unseen,
     untaught,
     untaught_run,
 )
+from airflow_provider_zeus.training.starts import UNSEEN
 from tests.unit.plugin.kit import JOB, trial
 
 DEFAULT = JOB.learn_from
@@ -50,6 +52,17 @@ def test_a_shared_job_is_said_with_its_remedy() -> None:
     assert shared_job([trial(1, "run1", map_index=0), trial(2, "run1", map_index=0)]) == "", "two attempts of one"
     assert shared_job([trial(1, "run1"), trial(2, "run1", task_id="other")]) == ""
     assert shared_job([]) == ""
+
+
+def test_a_start_that_the_newest_runs_do_not_use_is_said_with_its_remedy() -> None:
+    seen = trial(1, "r1", start="warm")
+    unseen = [trial(n, f"r{n}", start="cold", reasons={WHY_COLD: UNSEEN}) for n in (2, 3)]
+    said = start_unseen([*unseen, seen, trial(4, "r4")])
+    assert said.startswith("The newest 2 runs count as cold")
+    assert "call run.start(model, state) after the model is built, or run.started(...)" in said
+    assert start_unseen([*unseen, trial(5, "r5", start="cold")]) == "", "it is used now"
+    other = trial(6, "r6", start="cold", reasons={WHY_COLD: "there is no earlier model"})
+    assert start_unseen([*unseen, other]) == start_unseen([]) == ""
 
 
 def test_a_bypassed_loader_names_its_newest_reason_and_the_remedy() -> None:
