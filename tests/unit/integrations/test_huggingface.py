@@ -80,7 +80,13 @@ def test_the_metric_may_be_named_as_the_trainer_names_it(hf: ModuleType, kit: Ki
     assert [end.state for end in kit.ends()] == [State.CONVERGED]
 
 
-def test_accumulated_gradients_are_one_step(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:
+@pytest.mark.parametrize("known", [True, False], ids=["of its loader", "of its arguments alone"])
+def test_accumulated_gradients_are_one_step(
+    hf: ModuleType, kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, known: bool
+) -> None:
+    """Twice the trainer's batch size is the run's."""
+    if not known:
+        monkeypatch.setattr("airflow_provider_zeus.integrations.huggingface.batch_size_of", lambda _: None)
     training = hf.Training(tmp_path)
     training.said = {"gradient_accumulation_steps": 2}
     kit.run(incumbent(16), **SIZES).train(training)

@@ -83,6 +83,10 @@ def test_a_password_with_any_characters_arrives_as_it_is() -> None:
         ({"host": "postgresql://u:a@s3cr3t@db/c"}, r"host cannot be read.*@ as %40"),
         ({"extra": '{"sqlalchemy_url": "oracle://u:s3cr3t@db/c"}'}, r"extra sqlalchemy_url: .* not kept in oracle"),
         ({"password": SECRET}, r"host = '': it names no database\. Use type zeus with host"),
+        (
+            {"host": "db", "extra": '{"sqlalchemy_query": "s3cr3t"}'},
+            r"cannot be put together .* Use type zeus with host",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_named_with_its_remedy_and_without_the_password(
