@@ -168,6 +168,8 @@ class ProfileSample:
     energy_j: float
     time_s: float
     steps: wire.Samples = 0
+    capped: wire.Share | None = None  # of the time, in which the board was power-capped
+    sm_clock_mhz: wire.Amount | None = None  # mean clock of the multiprocessors
 
     @classmethod
     def mark(cls, batch_size: int) -> Self:
@@ -182,7 +184,16 @@ class ProfileSample:
             energy_j=self.energy_j + other.energy_j,
             time_s=self.time_s + other.time_s,
             steps=self.steps + other.steps,
+            capped=self._mean(self.capped, other.capped, other.time_s),
+            sm_clock_mhz=self._mean(self.sm_clock_mhz, other.sm_clock_mhz, other.time_s),
         )
+
+    def _mean(self, own: float | None, others: float | None, time_s: float) -> float | None:
+        """By time; of two of which one is not known, the other."""
+        if own is None or others is None:
+            return others if own is None else own
+        whole_s = self.time_s + time_s
+        return (own * self.time_s + others * time_s) / whole_s if whole_s > 0 else own
 
     @property
     def is_mark(self) -> bool:
@@ -281,6 +292,7 @@ class Observation:
     start_id: wire.StartId | None = None  # start of the plan that observed it: two starts are two observations
     step_kind: wire.Ordinal | None = None  # of a run without a batch size: which kind of step its profile is of
     gpu_busy: wire.Share | None = None  # share of the time in which the GPU worked, 0 to 1; the mean of several GPUs
+    data_wait_s: wire.Seconds | None = None  # waited for batches; on a GPU an upper bound of what that wastes
     host_j: wire.Joules | None = None  # of the host's processors and memory beside the GPU: in no cost, and no energy
     host_source: wire.ShortText | None = None
     epoch_metrics: tuple[wire.AnyNumber, ...] | None = None  # the metric of each of the first 1000 epochs
@@ -320,6 +332,13 @@ class Observation:
             return None
         model, count, source = self.where
         return DeviceInfo(model=model, count=count, max_power_w=self.max_power_w, energy_source=source)
+
+    @property
+    def data_wait_j(self) -> float | None:
+        """What was drawn while it waited for batches [J], at its mean power."""
+        if self.data_wait_s is None or self.energy_j is None or not self.time_s:
+            return None
+        return self.energy_j * min(self.data_wait_s / self.time_s, 1.0)
 
     @property
     def spent(self) -> tuple[float | None, float]:

@@ -134,7 +134,8 @@ class ReportsCost:
         found = figures_of(cost, reporter, opened)
         send_run(found)
         if found.ended:
-            log.info("Zeus: %s.", closing(found.ended, found.saving.cost if found.saving else None, found.limit))
+            saved = found.saving.cost if found.saving else None
+            log.info("Zeus: %s.", closing(found.ended, saved, found.limit, in_force()))
         openlineage = sys.modules.get("airflow.providers.openlineage.conf")  # its listener has loaded it
         is_told = self.outlets or (openlineage is not None and not openlineage.is_disabled())
         if is_told and enabled() != OFF:

@@ -11,10 +11,16 @@ from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.dataset import total
 from airflow_provider_zeus.reports.limit_saving import LimitSaving
+from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import energy_text, time_text
 
 
-def closing(ended: Sequence[Trial], saved: Saved | None = None, limit: LimitSaving | None = None) -> str:
+def closing(
+    ended: Sequence[Trial],
+    saved: Saved | None = None,
+    limit: LimitSaving | None = None,
+    prices: Prices | None = None,
+) -> str:
     """The line of a run, such as ``reached its target after 6 epochs at batch size 64, 3.78 Wh, ...``.
 
     Energy, time and cost are those of all attempts together; the metric is that of the last one.
@@ -22,6 +28,7 @@ def closing(ended: Sequence[Trial], saved: Saved | None = None, limit: LimitSavi
     :param ended: trials of the run in order, at least one: what is kept comes last.
     :param saved: cost saved against the default [J or s]; None: not known.
     :param limit: what the power limit of a run without a batch size saved.
+    :param prices: in force, for what waiting for batches cost.
     """
     last, seen = ended[-1], [t.observation for t in ended]
     others = [str(t.batch_size) for t in ended[:-1] if t.batch_size is not None]
@@ -36,7 +43,7 @@ def closing(ended: Sequence[Trial], saved: Saved | None = None, limit: LimitSavi
         "figures are simulated" if any(o.energy_source == "simulated" for o in seen) else "",
         _saving(saved),
         limit.text if limit else "",
-        visible(last.observation.reasons.get(DATA_WAIT, "").partition(". Try ")[0]),
+        _waited(last.observation, prices),
     ]
     return ", ".join(filter(None, parts))
 
@@ -79,6 +86,15 @@ def _host(seen: Sequence[Observation]) -> str:
     """What the host drew beside the GPU, which is in no other figure."""
     text = _sum((o.host_j for o in seen), energy_text)
     return f"beside it {text} of the host's processors and memory ({seen[-1].host_source})" if text else ""
+
+
+def _waited(seen: Observation, prices: Prices | None) -> str:
+    """What waiting for batches took, where that is worth a line; in money, where it has a currency."""
+    text = visible(seen.reasons.get(DATA_WAIT, "").partition(". Try ")[0])
+    found = prices and prices.at_the_time([seen])
+    wait_s = None if seen.data_wait_s is None else seen.data_wait_s * (seen.device_count or 1)
+    money = found.money_of(seen.data_wait_j, wait_s) if text and found and found.currency else None
+    return text if money is None or found is None else f"{text} ({money:,.2g} {visible(found.currency)})"
 
 
 def _why_no_energy(trial: Trial) -> str:

@@ -76,7 +76,8 @@ def resolved(held: Observation, report: Report) -> Report:
 def usable(s: ProfileSample) -> bool:
     """Whether all values of a profile sample can have been measured."""
     measured = not any(map(_SAMPLE.problem, (s.samples, s.energy_j, s.time_s, s.limit_w, s.steps)))
-    return measured and 0 < s.batch_size <= _SAMPLE.high
+    seen = (s.capped is None or 0 <= s.capped <= 1) and (s.sm_clock_mhz is None or not _SAMPLE.problem(s.sm_clock_mhz))
+    return measured and seen and 0 < s.batch_size <= _SAMPLE.high
 
 
 def _kept(value: float | None) -> float | None:

@@ -304,6 +304,7 @@ class LiveAttempt(AttemptSteps):
             metric=self.metric,
             target_value=self.target_value,
             epoch_metrics=tuple(self._by_epoch) or None,
+            data_wait_s=None if self._data_wait.share is None else self._data_wait.waited_s,
             reasons={**seen.reasons, **{name: why for name, why in reasons.items() if why}},
         )
         self.snapshot = self._without_epochs(seen) if self.epochs_resumed else seen

@@ -92,12 +92,11 @@ def heard(
     own_mean, own_shape = mean[at], shape[np.ix_(at, at)]
     neutral = np.linalg.inv(own_shape + LEVEL_SD**2)
     log_weights, precisions, shifts = [math.log(P_NO_FAMILY)], [], []
-    for far in FAR:
-        found, off, cov = _family_curve(precision, shift, shape, far)
+    for found, off, cov in zip(*_family_curves(precision, shift, shape), strict=True):
         curve, theirs = own_mean + off[at], np.linalg.inv(cov[np.ix_(at, at)] + LEVEL_SD**2)
         twice = own_mean @ neutral @ own_mean - curve @ theirs @ curve
         twice += np.linalg.slogdet(theirs)[1] - np.linalg.slogdet(neutral)[1]
-        log_weights.append(math.log((1.0 - P_NO_FAMILY) / len(FAR)) + found + 0.5 * float(twice))
+        log_weights.append(math.log((1.0 - P_NO_FAMILY) / len(FAR)) + float(found + 0.5 * twice))
         precisions.append(_short((theirs - neutral).ravel()))
         shifts.append(_short(theirs @ curve - neutral @ own_mean))
     like = [each for each in others if (each.device, each.eta) == (device, eta)]
@@ -137,25 +136,29 @@ def _on(union: Sequence[int], others: Sequence[Told]) -> tuple[Vector, Vector]:
     return precision, shift
 
 
-def _family_curve(precision: Vector, shift: Vector, shape: Vector, far: float) -> tuple[float, Vector, Vector]:
-    """(Log evidence against strangers, mean and covariance of another member's curve), off the prior's mean.
+def _family_curves(precision: Vector, shift: Vector, shape: Vector) -> tuple[Vector, Vector, Vector]:
+    """By ``FAR``: log evidence against strangers, mean and covariance of another member's curve, off the prior's mean.
 
     Each member counts by the probability that it is a relative: how well the others predict it, against how well the
-    prior does. Eqs. KG-37 and KG-38 of docs/knowledge-gradient.md.
+    prior does. Eqs. KG-37 and KG-38 of docs/knowledge-gradient.md. Arrays are over (share of d, member, size).
     """
-    own, common, n = far * shape, (1.0 - far) * shape, len(shape)
-    solved = np.linalg.solve(np.eye(n) + precision @ own, np.dstack([precision, shift[..., None]]))
+    n, far = len(shape), np.array(FAR)[:, None, None, None]
+    own, common = far * shape, (1.0 - far) * shape
+    told = np.broadcast_to(np.dstack([precision, shift[..., None]]), (len(FAR), len(shift), n, n + 1))
+    solved = np.linalg.solve(np.eye(n) + precision @ own, told)
     of_g, to_g = solved[..., :n], solved[..., n]  # what each member tells of g, through its own deviation
-    alone, kin = _evidence(precision, shift, shape)[0], np.ones(len(shift))
+    alone, kin = _evidence(precision, shift, shape)[0], np.ones((len(FAR), len(shift)))
     for _ in range(2 if len(shift) > 1 else 0):
-        rest = np.tensordot(kin, of_g, 1) - kin[:, None, None] * of_g
-        _, g, cov = _evidence(rest, kin @ to_g - kin[:, None] * to_g, common)
+        each_of, each_to = kin[..., None, None] * of_g, kin[..., None] * to_g
+        rest, rest_to = each_of.sum(1, keepdims=True) - each_of, each_to.sum(1, keepdims=True) - each_to
+        _, g, cov = _evidence(rest, rest_to, common)
         pulled = (precision @ g[..., None])[..., 0]
-        predicted = _evidence(precision, shift - pulled, cov + own)[0] + (g * (shift - 0.5 * pulled)).sum(1)
+        predicted = _evidence(precision, shift - pulled, cov + own)[0] + (g * (shift - 0.5 * pulled)).sum(-1)
         odds = math.log(P_STRANGER / (1.0 - P_STRANGER)) + alone - predicted
         kin = 1.0 / (1.0 + np.exp(np.minimum(odds, 700.0)))
-    found, g, cov = _evidence(np.tensordot(kin, of_g, 1), kin @ to_g, common)
-    return float(found + kin @ (_evidence(precision, shift, own)[0] - alone)), g, cov + own
+    whole, whole_to = (kin[..., None, None] * of_g).sum(1), (kin[..., None] * to_g).sum(1)
+    found, g, cov = _evidence(whole, whole_to, common[:, 0])
+    return found + (kin * (_evidence(precision, shift, own)[0] - alone)).sum(1), g, cov + own[:, 0]
 
 
 def _evidence(precision: Vector, shift: Vector, cov: Vector) -> tuple[Vector, Vector, Vector]:

@@ -12,8 +12,9 @@ from itertools import takewhile
 from typing import Self
 
 from airflow_provider_zeus.model.size_bounds import truncated
-from airflow_provider_zeus.model.trial import START_UNSEEN, TELL_STEPS, WHY_COLD, State, Trial
-from airflow_provider_zeus.units import time_text
+from airflow_provider_zeus.model.trial import START_UNSEEN, TELL_STEPS, WHY_COLD, Observation, State, Trial
+from airflow_provider_zeus.plugin.views.models import Figure
+from airflow_provider_zeus.units import energy_text, time_text
 
 MOST_WHY = 500  # characters of why a task waits
 
@@ -29,6 +30,21 @@ def untaught(trials: Iterable[Trial], learn_from: Sequence[str]) -> str:
         f"{named} {do} not teach (learn_from: {', '.join(learn_from)}): no batch size is tried in {them}, and how many "
         f"epochs a size needs is not learned from {them}. {their} shown as any run's. "
         f"{_remedy(learn_from, sorted(counts))}"
+    )
+
+
+def waited(seen: Observation, money: Figure | None) -> str:
+    """What waiting for batches took of an attempt; empty below one per cent.
+
+    :param money: of that energy and time.
+    """
+    if seen.data_wait_s is None or not seen.time_s or seen.data_wait_s < 0.01 * seen.time_s:
+        return ""
+    took = [time_text(seen.data_wait_s)]
+    took += [] if seen.data_wait_j is None else [energy_text(seen.data_wait_j)]
+    took += [] if money is None or money.value is None else [money.text]
+    return (
+        f"Waiting for batches took {100 * seen.data_wait_s / seen.time_s:.0f} % of its time: {', about '.join(took)}."
     )
 
 

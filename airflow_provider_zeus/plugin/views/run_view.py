@@ -220,6 +220,8 @@ class RunPart:
         notes += [remark.text for remark in of_ended(trials)]
         if (count := max(o.device_count or 1 for o in seen)) > 1:
             notes.append(f"Energy is that of all {count} GPUs together; that of each GPU is shown below.")
+        prices = self.prices.at_the_time(seen)
+        notes += [run_notes.waited(o, prices.money(o.data_wait_j, o.data_wait_s, o.device_count or 1)) for o in seen]
         if idle := [o.gpu_busy for o in seen if o.gpu_busy is not None and o.gpu_busy < 0.5]:
             notes.append(
                 f"The GPU worked {words.share(min(idle)).text} of the time. A GPU that waits draws less power: part of "

@@ -27,6 +27,14 @@ _by_device = (
     _S.c.job_version == sa.bindparam("version"),
 )
 _POINTS = sa.select(_T.c.id, _P.c.trial_id, _P.c.points).select_from(_T.outerjoin(_P)).where(*_by_key)
+
+
+def _mean(column: sa.Column[float]) -> sa.Label[float]:
+    """Mean by time of what may not be known of a part of it."""
+    known_s = sa.func.sum(sa.case((column.is_not(None), _S.c.time_s), else_=0.0))
+    return (sa.func.sum(column * _S.c.time_s) / sa.func.nullif(known_s, 0.0)).label(column.name)
+
+
 _SAMPLES = (  # cast: PostgreSQL sums whole numbers into decimals
     sa.select(
         _S.c.batch_size,
@@ -35,6 +43,8 @@ _SAMPLES = (  # cast: PostgreSQL sums whole numbers into decimals
         sa.func.sum(_S.c.energy_j).label("energy_j"),
         sa.func.sum(_S.c.time_s).label("time_s"),
         sa.cast(sa.func.sum(_S.c.steps), sa.BigInteger).label("steps"),
+        _mean(_S.c.capped),
+        _mean(_S.c.sm_clock_mhz),
     )
     .where(*_by_device)
     .group_by(_S.c.batch_size, _S.c.limit_w)

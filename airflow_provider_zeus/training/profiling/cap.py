@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
+from airflow_provider_zeus.model.trial import ProfileSample
 from airflow_provider_zeus.power.device import IDLE, POWER_CAP, Clocks, Device
 
 BOUND = 0.1  # share of the time from which on a limit binds
@@ -17,12 +19,33 @@ def never_binds(draw_w: float, lowest_w: float) -> str:
 
 
 @dataclass
-class _AtLimit:
-    """What was seen at one limit."""
+class _Seen:
+    """What was seen, of the time at one limit or of a window."""
 
     capped_s: float = 0.0
     counted_s: float = 0.0  # of which the counter tells; 0: there is none
     seen: list[Clocks] = field(default_factory=list)
+
+    def add(self, before: Clocks, clocks: Clocks, lasted_s: float) -> None:
+        """A piece that has ended."""
+        self.seen.append(clocks)
+        if clocks.capped_s is not None and before.capped_s is not None:
+            self.capped_s += clocks.capped_s - before.capped_s
+            self.counted_s += lasted_s
+
+    @property
+    def share(self) -> float | None:
+        """Of the time in which the limit bound."""
+        if self.counted_s > 0:
+            return min(max(self.capped_s / self.counted_s, 0.0), 1.0)
+        told = [clocks.reasons for clocks in self.seen if clocks.reasons is not None]
+        return fmean(bool(reasons & POWER_CAP) for reasons in told) if told else None
+
+    @property
+    def clock_mhz(self) -> float | None:
+        """Mean clock of the multiprocessors."""
+        clocks = [each.sm_mhz for each in self.seen if each.sm_mhz is not None]
+        return fmean(clocks) if clocks else None
 
 
 class CapWatch:
@@ -31,7 +54,8 @@ class CapWatch:
     def __init__(self, device: Device) -> None:
         self._device, self._since = device, None if (now := device.clocks()) is None else (now, 0.0)
         self._tells = self._since is not None
-        self._at: dict[float, _AtLimit] = {}
+        self._at: dict[float, _Seen] = {}
+        self._new = _Seen()  # since the last pieces of a window
 
     def open(self, now_s: float) -> None:
         """A piece begins."""
@@ -44,31 +68,30 @@ class CapWatch:
         self._since = None
         if since is None or clocks is None or limit_w is None:
             return
-        at = self._at.setdefault(limit_w, _AtLimit())
-        at.seen.append(clocks)
-        if clocks.capped_s is not None and since[0].capped_s is not None:
-            at.capped_s += clocks.capped_s - since[0].capped_s
-            at.counted_s += now_s - since[1]
+        for seen in (self._at.setdefault(limit_w, _Seen()), self._new):
+            seen.add(since[0], clocks, now_s - since[1])
 
     def share(self, limit_w: float) -> float | None:
         """Share of the time at a limit in which it bound: by the counter, else by the reasons that were read."""
-        at = self._at.get(limit_w, _AtLimit())
-        if at.counted_s > 0:
-            return min(max(at.capped_s / at.counted_s, 0.0), 1.0)
-        told = [clocks.reasons for clocks in at.seen if clocks.reasons is not None]
-        return fmean(bool(reasons & POWER_CAP) for reasons in told) if told else None
+        return self._at.get(limit_w, _Seen()).share
 
     def clock_mhz(self, limit_w: float) -> float | None:
         """Mean clock of the multiprocessors at a limit [MHz]."""
-        clocks = [each.sm_mhz for each in self._at.get(limit_w, _AtLimit()).seen if each.sm_mhz is not None]
-        return fmean(clocks) if clocks else None
+        return self._at.get(limit_w, _Seen()).clock_mhz
+
+    def put_into(self, pieces: Sequence[ProfileSample]) -> list[ProfileSample]:
+        """The pieces of a window with what was seen since the last ones."""
+        if pieces:
+            seen, self._new = self._new, _Seen()
+            pieces = [replace(piece, capped=seen.share, sm_clock_mhz=seen.clock_mhz) for piece in pieces]
+        return list(pieces)
 
     def why_locked(self, limit_w: float, busy: float | None) -> str:
         """Why the clock seems to be locked, which may have a reason; empty where it does not.
 
         :param busy: share of the time in which the GPU works.
         """
-        seen = self._at.get(limit_w, _AtLimit()).seen
+        seen = self._at.get(limit_w, _Seen()).seen
         known = [(each.sm_mhz, each.max_mhz) for each in seen if each.sm_mhz is not None and each.max_mhz is not None]
         enough, step_mhz = 2, 15.0  # pieces; between two clocks
         locked = 0.8  # of the highest clock: one that stays below it under load, without a reason, is locked

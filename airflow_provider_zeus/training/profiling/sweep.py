@@ -152,7 +152,7 @@ class Sweep:
         if not self._in_force(self.windows.limit_w):
             self.windows.drop()
             return
-        for sample in self.windows.take(at_end=at_end):
+        for sample in self.cap.put_into(self.windows.take(at_end=at_end)):
             self.profiler.add(sample)
             self._record(sample)
 

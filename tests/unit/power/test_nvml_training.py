@@ -166,6 +166,7 @@ def test_where_the_cap_never_binds_the_walk_ends_and_nothing_is_set(
     profile = tuple(s for line in training.lines for s in line.profile)
     assert {s.limit_w for s in profile} == {250.0}
     assert sum(s.time_s for s in profile) < 0.2, "no more than its first window"
+    assert {(s.capped, s.sm_clock_mhz) for s in profile} == {(0.0, 1380.0)}
     assert caplog.text.count(f"{NEVER}. No power limit is chosen.") == 1
     (end,) = (line for line in training.lines if line.kind == "end")
     assert (end.notes["capped"], end.notes["sm_clock_mhz"]) == (0.0, 1380.0)

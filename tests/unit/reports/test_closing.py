@@ -10,6 +10,7 @@ import pytest
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import (
+    DATA_WAIT,
     Decision,
     Observation,
     Origin,
@@ -21,6 +22,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.closing import closing
+from airflow_provider_zeus.signals.prices import Prices
 
 JOB = ZeusJob(batch_sizes=[32, 64], default_batch_size=32, target="accuracy >= 0.85", max_epochs=30, eta=0.5)
 MEASURED = Observation(
@@ -64,6 +66,13 @@ def test_all_that_is_known() -> None:
         "reached its target after 6 epochs at batch size 64, accuracy 0.86, 3.78 Wh, 4 min 05 s, "
         "weighted cost 10.4 Wh, saved about 12 %, 90 % interval 2 to 20 %"
     )
+
+
+def test_waits_for_batches_are_told_in_money_where_it_has_a_currency() -> None:
+    said = "20 % of the training time, 49 s and about 0.756 Wh, is spent waiting for batches"
+    waited = trial(data_wait_s=49.0, reasons={DATA_WAIT: f"{said}. Try num_workers=4 in the DataLoader"})
+    assert closing([waited], prices=Prices(price_per_kwh=100.0)).endswith(f", {said}")
+    assert closing([waited], prices=Prices(price_per_kwh=100.0, currency="EUR")).endswith(f", {said} (0.076 EUR)")
 
 
 def test_what_is_not_known_is_left_out() -> None:

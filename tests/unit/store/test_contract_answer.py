@@ -43,6 +43,17 @@ def test_profile_samples_are_summed_per_size_and_limit_and_per_device(store: Sto
     assert other.profile == ()
 
 
+def test_what_was_seen_of_the_cap_is_kept_as_a_mean_by_time(store: Store) -> None:
+    first = ProfileSample(batch_size=32, limit_w=200.0, samples=10, energy_j=2.0, time_s=1.0)
+    seen_now = replace(first, capped=0.4, sm_clock_mhz=1200.0)
+    longer = replace(first, time_s=3.0, capped=0.8, sm_clock_mhz=1600.0)
+    for n, samples in enumerate(([seen_now], [longer], [first]), 1):
+        trial = store.ask(request(n)).trial
+        store.tell(trial.key, State.CONVERGED, replace(report(32), profile=samples))
+    (kept,) = store.ask(request(9)).profile
+    assert (kept.time_s, kept.capped, kept.sm_clock_mhz) == (5.0, pytest.approx(0.7), pytest.approx(1500.0))
+
+
 def test_where_the_device_is_not_known_the_profile_says_whose_it_is(store: Store) -> None:
     run(store, 1, profile=1, max_power_w=None)
     asked = store.ask(request(2, device=None))

@@ -25,7 +25,7 @@ def test_tell_writes_every_figure(opens: Opens, clock: Clock) -> None:
     extra |= {"price_per_kwh": -0.01, "price_currency": "EUR", "price_source": "api", "price_at_once": 0.3}
     extra |= {"g_co2e_per_kwh": 210.5, "g_co2e_source": "grid", "g_co2e_at_once": 300.0}
     extra |= {"step_kind": 7, "gpu_busy": 0.75, "epoch_metrics": (0.25, -0.5, 1e300)}
-    extra |= {"host_j": 55.0, "host_source": "rapl", "start": Start.WARM, "served": 0.7}
+    extra |= {"data_wait_s": 2.5, "host_j": 55.0, "host_source": "rapl", "start": Start.WARM, "served": 0.7}
     told = opens().tell(key, State.EXHAUSTED, report(**extra), reason="below")
     assert (told.state, told.reason, told.told_seq, told.closed_at) == (State.EXHAUSTED, "below", 1, 1012.0)
     assert told.observation == seen(**extra)

@@ -84,6 +84,7 @@ SEEN = Observation(
     start_id="5ta47",
     step_kind=77,
     gpu_busy=0.5,
+    data_wait_s=1.5,
     host_j=91.5,
     host_source="rapl",
     epoch_metrics=(0.5, -0.5, 0.81),

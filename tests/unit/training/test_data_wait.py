@@ -78,6 +78,7 @@ def test_the_share_is_found_and_no_alarm_below_a_tenth(kit: Kit, clock: Clock, s
     end = trained(kit, DataLoader(Slow(clock, STEP_S * share / (1 - share)), batch_size=2), step, own=own)
     assert end.notes["data_wait"] == pytest.approx(share, abs=0.03)
     assert end.notes["data_wait_s"] == pytest.approx(2 * STEPS * STEP_S * share / (1 - share), rel=0.1)
+    assert end.observation.data_wait_s == pytest.approx(end.notes["data_wait_s"])
     assert (DATA_WAIT in end.observation.reasons) == (share >= 0.1)
 
 

@@ -84,6 +84,7 @@ trial = sa.Table(
     sa.Column("start_id", sa.Text),
     sa.Column("step_kind", sa.BigInteger),  # of a run without a batch size: which kind of step its profile is of
     sa.Column("gpu_busy", sa.Double),  # share of the time in which the GPU worked
+    sa.Column("data_wait_s", sa.Double),  # waited for batches
     sa.Column("host_j", sa.Double),  # of processors and memory beside the GPU; no part of energy_j
     sa.Column("host_source", sa.Text),
     sa.Column("epoch_metrics", sa.JSON(none_as_null=True)),  # the metric of each epoch, at most 1000
@@ -127,6 +128,8 @@ profile = sa.Table(
     sa.Column("energy_j", sa.Double, nullable=False),
     sa.Column("time_s", sa.Double, nullable=False),
     sa.Column("steps", sa.BigInteger, nullable=False),
+    sa.Column("capped", sa.Double),  # share of the time in which the board was power-capped
+    sa.Column("sm_clock_mhz", sa.Double),
     sa.Column("job_version", sa.Text, nullable=False, server_default=""),
 )
 sa.Index(
