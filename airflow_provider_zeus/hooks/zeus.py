@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,10 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from os import PathLike
 
+    from airflow_provider_zeus.model.trial import ProfileSample
     from airflow_provider_zeus.reports.dataset import Dataset
     from airflow_provider_zeus.reports.month_spent import DagAbout
     from airflow_provider_zeus.reports.months import SavedDraws
@@ -76,13 +78,17 @@ def write_month(store: Store, month: str, folder: Path) -> list[Path]:
     them; StoreError.
     """
     from airflow_provider_zeus.reports.month_report import as_csv, as_html, groups_csv, month_report
+    from airflow_provider_zeus.reports.months import saved_between
     from airflow_provider_zeus.signals.prices import in_force
 
     bounds = bounds_of(month, 2)
     sums = store.sums(bounds)
     jobs = sorted({(s.dag_id, s.job_id) for s in sums if s.period == 1})
-    saved = {key: month_saved(store, *key, bounds[1], bounds[2]) for key in jobs}
-    report = month_report(month, sums, saved, in_force(), about_dags({dag_id for dag_id, _ in jobs}))
+    logs, (_, begin_s, end_s) = {key: _month_log(store, *key) for key in jobs}, bounds
+    saved = {key: log if isinstance(log, str) else saved_between(*log, begin_s, end_s) for key, log in logs.items()}
+    bought = {key: _bought(log[0], begin_s, end_s) for key, log in logs.items() if not isinstance(log, str)}
+    about, told = about_dags({dag_id for dag_id, _ in jobs}), {key: text for key, text in bought.items() if text}
+    report = month_report(month, sums, saved, in_force(), about, told)
     texts = {".html": as_html(report), ".csv": as_csv(report), "-groups.csv": groups_csv(report)}
     return [write_private(folder / f"zeus-{month}{ending}", [text]) for ending, text in texts.items()]
 
@@ -158,16 +164,25 @@ def month_saved(
     job_id: str,
     begin_s: float,
     end_s: float,
-    with_belief: Callable[[Dataset], Dataset] = lambda log: log,
+    with_belief: Callable[[Dataset], Dataset] | None = None,
 ) -> SavedDraws | str:
     """What one job of a DAG saved in a month by its newest runs, or why that is not known.
 
     :param with_belief: gives a dataset a belief that is known already; default: it is learned from the start.
     """
+    from airflow_provider_zeus.reports.months import saved_between
+
+    log = _month_log(store, dag_id, job_id, with_belief)
+    return log if isinstance(log, str) else saved_between(*log, begin_s, end_s)
+
+
+def _month_log(
+    store: Store, dag_id: str, job_id: str, with_belief: Callable[[Dataset], Dataset] | None = None
+) -> tuple[Dataset, Sequence[ProfileSample]] | str:
+    """The newest runs of a job of a DAG with what is learned from them, and its profiles; or why there is none."""
     from airflow_provider_zeus.errors import JobSpecError
     from airflow_provider_zeus.model.trial import newest_device, newest_here
     from airflow_provider_zeus.reports.dataset import as_dataset
-    from airflow_provider_zeus.reports.months import saved_between
 
     trials = store.runs(dag_id, job_id, last=1000)  # as many as the pages read
     try:
@@ -175,6 +190,16 @@ def month_saved(
     except (JobSpecError, IndexError):
         return "no run of it can be read here"
     log = as_dataset(trials, job)
-    log = with_belief(log) if job.chooses_size else log
-    profiles = store.profile(job_id, log.where or newest_device(trials), job.job_version)
-    return saved_between(log, profiles, begin_s, end_s)
+    if job.chooses_size:
+        log = replace(log, folded=log.belief()) if with_belief is None else with_belief(log)
+    return log, store.profile(job_id, log.where or newest_device(trials), job.job_version)
+
+
+def _bought(log: Dataset, begin_s: float, end_s: float) -> str:
+    """What the retrainings of a job that began in a span bought; empty where that is not known."""
+    from airflow_provider_zeus.reports.worth import worth
+
+    if not log.job.chooses_size:
+        return ""
+    found = worth(log, log.belief().changes, len(log.trials), begin_s, end_s)
+    return "" if isinstance(found, str) else found.said("Its")

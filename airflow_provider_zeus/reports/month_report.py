@@ -78,6 +78,7 @@ class MonthReport:
     prices: Prices
     silent: Sequence[PeriodSum]  # attempts that reported nothing, by job
     groups: Sequence[GroupSum]  # by owner and by tag; empty: nothing is known of the DAGs
+    bought: Mapping[DagJob, str]  # what the retrainings of a job bought, where that is known
 
 
 def month_title(month: str) -> str:
@@ -91,12 +92,14 @@ def month_report(
     saved: Mapping[DagJob, SavedDraws | str],
     prices: Prices,
     about: Mapping[str, DagAbout],
+    bought: Mapping[DagJob, str] | None = None,
 ) -> MonthReport:
     """Put the report together.
 
     :param sums: of two months: period 0 is the month before, period 1 this one.
     :param saved: what each job of this month saved, or why that is not known.
     :param about: tags and owners by DAG; empty where they cannot be read.
+    :param bought: what the retrainings of each job bought, in a sentence, where that is known.
     """
     now, before = (by_kind(s for s in sums if s.period == period) for period in (1, 0))
     silent = [s for s in sums if s.period == 1 and s.unknown]
@@ -124,6 +127,7 @@ def month_report(
         prices=prices,
         silent=silent,
         groups=by_group((s for s in sums if s.period == 1), about),
+        bought=bought or {},
     )
 
 
@@ -214,6 +218,7 @@ def as_html(report: MonthReport) -> str:
             names=("Job", "DAG", *SPENT, "Energy saved", "Time saved", "Money saved"),
             group_names=("Jobs", *SPENT),
             silent=silent_text(report.silent),
+            bought=[(visible(job), visible(dag), visible(text)) for (dag, job), text in report.bought.items()],
         )
     )
 
@@ -231,6 +236,9 @@ def _lines(kind: str, report: MonthReport) -> list[str]:
             known += [] if estimate.value is None else [_amount(estimate, text)]
         old = f", {counted(saved.old, 'job')} {OLD} the default" if saved.old else ""
         lines.append(f"Saved by {counted(saved.jobs, 'job')}{old}: {', '.join(known)}")
+        if saved.started is not None:
+            energy_of, time_of = _amount(saved.started[0], energy_text), _amount(saved.started[1], time_text)
+            lines.append(f"Of that by starts from earlier models: {energy_of} of energy, {time_of} of time")
     elif spent:
         lines.append("Saved: not known of any job")
     return lines + ([f"The month before: {_spent(before, report.prices)}"] if before else [])

@@ -66,14 +66,14 @@ def share_of_cost(cost: Saved) -> str:
     return f"{found.share} of {'time' if cost.unit == 's' else 'cost'}" if found.share else found.amount
 
 
-def amounts(found: Savings | RunSaving) -> str:
+def amounts(cost: Saved, energy: Estimate, time: Estimate) -> str:
     """What was saved or lost in energy and time, in few words, where both the cost and they are known.
 
     Beside the verdict on the cost: only what differs from it is named again.
     """
-    verb = Outcome.of_cost(found.cost).verb
+    verb = Outcome.of_cost(cost).verb
     told = []
-    for name, saved, text in (("energy", found.energy.saved, energy_text), ("time", found.time.saved, time_text)):
+    for name, saved, text in (("energy", energy, energy_text), ("time", time, time_text)):
         if saved.value is not None:
             one = Outcome.of(saved.value, saved, text)
             amount = one.amount if one.verb == verb else f"{one.amount} {one.verb}"
@@ -86,7 +86,8 @@ def brief(saving: RunSaving) -> str:
     word = run_verdict(saving).word
     if saving.cost.saved.value is None or Outcome.of_cost(saving.cost).kind == "even":
         return word
-    return f"{word} {share_of_cost(saving.cost)}: {amounts(saving)}{f', {OLD} the default' * bool(outdated(saving))}"
+    told = amounts(saving.cost, saving.energy.saved, saving.time.saved)
+    return f"{word} {share_of_cost(saving.cost)}: {told}{f', {OLD} the default' * bool(outdated(saving))}"
 
 
 def against(default: int) -> str:
@@ -251,12 +252,12 @@ def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = Fa
         return Verdict(kind="even", word="Nothing", text=text)
     out, power = Outcome.of_cost(cost), f" ({saving.full_power_w:,.0f} W)" if saving.full_power_w else ""
     of = "time" if cost.unit == "s" else "weighted cost"
-    amount = f"{out.share} of {of} ({out.amount})" if out.share else f"{out.amount} of {of}"
+    amount = f"It {out.verb} {f'{out.share} of {of} ({out.amount})' if out.share else f'{out.amount} of {of}'}"
+    unclear = f"Whether it saved {of}" if out.kind == "even" else ""
     found = Verdict(
         kind=out.kind,
-        word="Not clear yet" if out.kind == "even" else out.verb.capitalize(),
-        text=f"It {out.verb} {'about ' * (out.kind == 'even')}{amount} against {against(default)}"
-        f"{power}; {out.interval}.",
+        word="Not clear yet" if unclear else out.verb.capitalize(),
+        text=f"{unclear or amount} against {against(default)}{power}{' is open' * bool(unclear)}; {out.interval}.",
     )
     if saving.kept and not saving.measured:
         old = ", nor for long before" * bool(outdated(saving))

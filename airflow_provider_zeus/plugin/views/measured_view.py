@@ -80,9 +80,15 @@ class MeasuredLog:
         """The next run, in a sentence's middle; empty where none has ended."""
         if not self.ended:
             return ""
-        energy_j, time_s, runs = self.sums
+        energy_j, time_s, runs = taken(self.alike)
         each = headline.took_text(None if energy_j is None else energy_j / runs, time_s / runs)
         return f"{self.at}about {each}"
+
+    @cached_property
+    def alike(self) -> list[Trial]:
+        """The attempts that had the power limit of the newest one, where the job tunes it: what a further one takes."""
+        limit_w = self.ended[-1].observation.power_limit_w
+        return [t for t in self.ended if not self.job.tries_limits or t.observation.power_limit_w == limit_w]
 
     @property
     def weights(self) -> Weights:
@@ -92,9 +98,7 @@ class MeasuredLog:
     @cached_property
     def sums(self) -> tuple[float | None, float, int]:
         """Energy [J] and time [s] of the runs, and how many they are."""
-        seen = [t.observation for t in self.ended]
-        time_s = math.fsum(o.time_s or 0.0 for o in seen)
-        return total(o.energy_j for o in seen), time_s, len({t.recurrence for t in self.ended})
+        return taken(self.ended)
 
     @property
     def at(self) -> str:
@@ -127,17 +131,19 @@ class MeasuredLog:
         devices = gpu_s / time_s if time_s else 1.0
         weights = self.weights
 
-        def tiles(by: int) -> list[Tile]:
+        def tiles(energy_j: float | None, time_s: float, by: int = 1) -> list[Tile]:
             joules, seconds = None if energy_j is None else energy_j / by, time_s / by
             cost = None if joules is None or not self.job.tries_limits else weights.cost(joules, seconds)
             weighed = headline.weighed_tile(cost, weights, joules)
             return headline.spent_tiles(joules, seconds, source, factors, devices, weighed)
 
         return [
-            Answer(question=headline.COST, about=f"of {counted(runs, 'run')}", figures=tiles(1)),
+            Answer(question=headline.COST, about=f"of {counted(runs, 'run')}", figures=tiles(energy_j, time_s)),
             *saved_by_limit(self.limit, self.weights),
             Answer(
-                question=headline.NEXT, about=f"{self.at}as the runs so far", figures=[*tiles(runs), *use_tiles(seen)]
+                question=headline.NEXT,
+                about=f"{self.at}as the runs {'with it' if len(self.alike) < len(seen) else 'so far'}",
+                figures=[*tiles(*taken(self.alike)), *use_tiles([t.observation for t in self.alike])],
             ),
         ]
 
@@ -155,6 +161,16 @@ class MeasuredLog:
         """The chart of what each run took."""
         name = words.cost_name(self.weights) if self.ended else "cost"
         return dag_charts.cost_chart(self.rows, name)
+
+
+def taken(trials: Sequence[Trial]) -> tuple[float | None, float, int]:
+    """Energy [J] and time [s] of these attempts, and of how many runs they are."""
+    seen = [t.observation for t in trials]
+    return (
+        total(o.energy_j for o in seen),
+        math.fsum(o.time_s or 0.0 for o in seen),
+        len({t.recurrence for t in trials}),
+    )
 
 
 def limit_sentence(found: LimitSaving | None, weights: Weights) -> str:

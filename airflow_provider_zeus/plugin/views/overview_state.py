@@ -30,7 +30,7 @@ def state_of(trials: Sequence[Trial], now: float) -> JobState:
     if found := _failing(ended) or _stale(runs, now):
         return found
     if trials[-1].planned.phase is Phase.MEASURED:
-        return JobState(name="measured", why="Its runs are measured as they are; its tab says what would save more.")
+        return JobState(name="measured", why="Its runs are measured as they are; its tab says more.")
     try:
         learn_from = trials[-1].job.learn_from
     except JobSpecError:  # a newer version wrote it

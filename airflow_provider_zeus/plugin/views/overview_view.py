@@ -13,12 +13,12 @@ from airflow_provider_zeus.plugin.text import headline, saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.plugin.views import costs, overview_state
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
-from airflow_provider_zeus.plugin.views.measured_view import MeasuredLog, nothing_saved
+from airflow_provider_zeus.plugin.views.measured_view import MeasuredLog, limit_cost, limit_sentence, nothing_saved
 from airflow_provider_zeus.plugin.views.models import Controls, Figure, JobRow, JobSaved, Source
 from airflow_provider_zeus.reports.baseline import OLD
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.reports.month_spent import DagAbout
-from airflow_provider_zeus.units import counted, energy_text
+from airflow_provider_zeus.units import counted
 
 NO_JOBS = (
     "There is no Zeus job yet. Decorate a training task with @task.zeus(ZeusJob(batch_sizes=[…], default_batch_size=…, "
@@ -107,12 +107,14 @@ def measured(log: MeasuredLog) -> JobSaved:
     if found is None or found.energy_j.value is None:
         answer.text = nothing_saved(log.job, log.trials[-1].observation)
         return answer
-    outcome = Outcome.of(found.energy_j.value, found.energy_j, energy_text)
-    answer.text = f"{outcome.verb} {outcome.amount} of energy by the power limit, {outcome.interval}"
+    cost = limit_cost(found, log.weights)
+    outcome, said = Outcome.of_cost(cost), limit_sentence(found, log.weights)
+    answer.text = f"{said[0].upper()}{said[1:]}; {outcome.interval}"
+    answer.amounts = saved_text.amounts(cost, found.energy_j, found.time_s)
     answer.word = "Not clear yet" if outcome.kind == "even" else outcome.verb.capitalize()
     if outcome.kind != "even":
-        answer.kind, amount = outcome.colour, f"{outcome.amount} by the power limit"
-        answer.figure = Figure(value=found.energy_j.value, text=amount, exact=answer.text)
+        answer.kind, answer.of = outcome.colour, "by the power limit"
+        answer.figure = Figure(value=cost.saved.value, text=saved_text.share_of_cost(cost), exact=answer.text)
     return answer
 
 
@@ -130,7 +132,7 @@ def saved(trials: Sequence[Trial], known: JobAnalysis, *, all_of: bool = True) -
     )
     if why:
         return answer
-    answer.amounts = saved_text.amounts(found)
+    answer.amounts = saved_text.amounts(found.cost, found.energy.saved, found.time.saved)
     if kind:
         share = saved_text.share_of_cost(found.cost)
         answer.figure = Figure(value=found.cost.saved.value, text=share, exact=answer.text)

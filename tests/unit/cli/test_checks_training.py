@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.cli import checks_host
-from airflow_provider_zeus.cli.checks_training import batch_size, metric, steps
+from airflow_provider_zeus.cli.checks_training import batch_size, metric, starts, steps
 from airflow_provider_zeus.cli.rehearsal import Ended, Outcome, Stage
 from airflow_provider_zeus.errors import ConnectionLookupError
 from airflow_provider_zeus.training.protocol.plan import RehearsalResult
@@ -60,6 +61,33 @@ def test_whether_steps_are_told() -> None:
 @pytest.mark.parametrize(("found", "status"), [(0.5, "ok"), (0.05, "warning"), (50.0, "ok"), (None, "undecided")])
 def test_a_loss_is_compared_with_its_target(found: float | None, status: str) -> None:
     assert metric(outcome(metric=found)).status == status
+
+
+def looks_back(data: object) -> object:
+    def part() -> object:
+        return torch.utils.data.random_split(data, [0.8, 0.2])  # type: ignore[arg-type]
+
+    return part()
+
+
+@pytest.mark.parametrize(
+    ("seen", "train", "found"),
+    [
+        ({"started": True}, len, [("ok", "the model is given its start")]),
+        ({}, len, [("warning", "the start is not seen to be used")]),
+        ({"started": True, "sharded": True}, len, [("error", "every run would start cold")]),
+        ({"started": True}, looks_back, [("ok", "given its start"), ("warning", "random_split draws a hold-out")]),
+    ],
+)
+def test_a_job_with_several_starts_gives_its_model_one_and_looks_forward(
+    seen: dict[str, object], train: object, found: list[tuple[str, str]]
+) -> None:
+    of_job = replace(outcome(**seen), plan=Stage().plan(replace(JOB, starts=["cold", "warm"]), Path("/nowhere")))
+    findings = list(starts(of_job, train))
+    assert [finding.status for finding in findings] == [status for status, _ in found]
+    assert all(said in finding.finding for finding, (_, said) in zip(findings, found, strict=True))
+    assert all(finding.remedy for finding in findings if finding.status != "ok")
+    assert list(starts(outcome(**seen), train)) == [], "a job that asks for no starts"
 
 
 def test_the_size_is_another_one_than_the_default() -> None:

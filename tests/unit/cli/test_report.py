@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import stat
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -92,6 +93,20 @@ def test_each_job_by_kind_with_what_it_saved() -> None:
     assert "not known (no run)" in page
 
 
+def test_what_starts_from_earlier_models_saved_is_said_of_the_jobs_that_have_any() -> None:
+    a, b = draws("measured", 1.0, 0.1), draws("measured", 2.0, 0.1)
+    saved = {("d", "a"): replace(a, started=(0.5 * b.energy, 0.5 * a.time)), ("d", "b"): b}
+    page = as_html(month_report("2026-11", [of("a"), of("b")], saved, PRICES, {}))
+    said = re.search(r"Of that by starts from earlier models: ([\d.]+) kWh \(.* of energy, [\d.]+ [hm].* of time", page)
+    assert said is not None
+    assert float(said[1]) == pytest.approx(1.0, rel=0.02)
+    assert "by starts" not in as_html(month_report("2026-11", [of("a")], {("d", "a"): a}, PRICES, {}))
+    bought = {("d", "a"): "Its 2 retrainings brought <acc>."}
+    assert "a (d): Its 2 retrainings brought &lt;acc&gt;." in as_html(
+        month_report("2026-11", [of("a")], {}, PRICES, {}, bought)
+    )
+
+
 def test_a_loss_and_what_is_not_clear_are_said() -> None:
     sums = [of("loses"), of("open")]
     saved = {("d", "loses"): draws("measured", -1.0, 0.1), ("d", "open"): draws("measured", 0.1, 1.0)}
@@ -152,7 +167,7 @@ def test_energy_that_nothing_measured_has_no_price() -> None:
 def test_the_files_of_a_real_log(zeus: Zeus, store: Store, tmp_path: Path) -> None:
     for n in (1, 2, 3):
         asked = store.ask(request(n))
-        store.tell(asked.trial.key, State.CONVERGED, report(asked.trial.batch_size))
+        store.tell(asked.trial.key, State.CONVERGED, report(asked.trial.batch_size, metric=0.95, served=0.8))
     month = f"{datetime.now(UTC):%Y-%m}"
     done = zeus("report", "--out", str(tmp_path / "reports"))
     assert done.status == 0, done.err
@@ -161,8 +176,11 @@ def test_the_files_of_a_real_log(zeus: Zeus, store: Store, tmp_path: Path) -> No
     (row,) = csv.DictReader(table.read_text().splitlines())
     assert (row["job_id"], row["kind"], row["runs"], row["money"]) == ("d.train", "simulated", "3", "")
     assert "in 3 runs of 1 job" in page.read_text()
+    assert "d.train (d): Its 3 retrainings brought accuracy from 0.8 to 0.95 on average" in page.read_text()
     assert zeus("report", "--month", "2020-01", "--out", str(tmp_path)).status == 0
-    assert "No run began" in (tmp_path / "zeus-2020-01.html").read_text()
+    earlier = (tmp_path / "zeus-2020-01.html").read_text()
+    assert "No run began" in earlier
+    assert "retrainings bought" not in earlier
     assert (tmp_path / "zeus-2020-01.csv").read_text().strip() == ",".join(COLUMNS), "the names of the columns"
 
 

@@ -86,7 +86,9 @@ def test_what_the_power_limit_saved_stands_there_with_its_interval(viewer: Any, 
     assert saved["figures"][2]["figure"]["text"].endswith(" Wh"), "as in the rows above it"
     of_job = answer(viewer, "jobs/d/saved", job_id="d.train")
     assert of_job["word"] == "Saved"
-    assert of_job["figure"]["text"].endswith("by the power limit")
+    assert (of_job["kind"], of_job["of"]) == ("good", "by the power limit")
+    assert of_job["figure"]["text"].endswith(" % of cost"), "judged by the weighted cost, as on its tab"
+    assert of_job["amounts"].endswith("time\u00a0not\u00a0clear\u00a0yet"), "as on its tab"
     assert of_job["next"].startswith("at 200 W, about ")
     slow = answer(viewer, "dags/d/charts")
     assert "mode=" not in slow["rung"]
@@ -94,6 +96,18 @@ def test_what_the_power_limit_saved_stands_there_with_its_interval(viewer: Any, 
     assert " % less weighted cost; next: " in slow["sentence"]["text"]
     assert "; next: at 200 W, about " in slow["sentence"]["text"]
     assert slow["state"] == ""
+
+
+def test_the_next_run_is_told_by_those_that_had_its_limit(viewer: Any, store: Store) -> None:
+    measured(store, 1, "optimize", power_limit_w=150.0, energy_j=36_000.0, time_s=300.0)
+    measured(store, 2, "optimize", power_limit_w=250.0, energy_j=3_600.0, time_s=100.0)
+    measured(store, 3, "optimize", power_limit_w=250.0, energy_j=7_200.0, time_s=140.0)
+    slow = answer(viewer, "dags/d/charts")
+    assert "about 1.5 Wh and 2 min" in slow["sentence"]["text"]
+    upcoming = slow["headline"][-1]
+    assert upcoming["about"].endswith(", as the runs with it")
+    assert upcoming["figures"][0]["figure"]["text"] == "1.5 Wh"
+    assert answer(viewer, "jobs/d/saved", job_id="d.train")["next"] == "at 250 W, about 1.5 Wh and 2 min 00 s"
 
 
 def test_where_no_limit_can_save_anything_all_parts_say_so(viewer: Any, store: Store) -> None:

@@ -203,10 +203,13 @@ def test_what_is_not_known_says_why() -> None:
 
 
 def test_few_words_beside_the_verdict() -> None:
+    def amounts(found: Savings) -> str:
+        return saved_text.amounts(found.cost, found.energy.saved, found.time.saved)
+
     less_time = replace(BAD, unit="s")
-    assert saved_text.amounts(of_job(GOOD)) == "0.0556\u00a0Wh, 3\u00a0min\u00a020\u00a0s"
-    assert saved_text.amounts(of_job(GOOD, time=less_time)) == "0.0556\u00a0Wh, 3\u00a0min\u00a020\u00a0s\u00a0lost"
-    assert saved_text.amounts(of_job(OPEN, energy=UNKNOWN)) == "time\u00a0not\u00a0clear\u00a0yet"
+    assert amounts(of_job(GOOD)) == "0.0556\u00a0Wh, 3\u00a0min\u00a020\u00a0s"
+    assert amounts(of_job(GOOD, time=less_time)) == "0.0556\u00a0Wh, 3\u00a0min\u00a020\u00a0s\u00a0lost"
+    assert amounts(of_job(OPEN, energy=UNKNOWN)) == "time\u00a0not\u00a0clear\u00a0yet"
     assert saved_text.brief(of_run(GOOD, energy=UNKNOWN)) == "Saved 20 % of cost: 3\u00a0min\u00a020\u00a0s"
     assert saved_text.brief(of_run(UNKNOWN)) == "Not known"
     assert saved_text.brief(of_run(OPEN)) == "Not clear yet"

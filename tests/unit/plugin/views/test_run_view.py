@@ -124,7 +124,7 @@ def test_the_verdict_of_real_trials() -> None:
     run = part(CHEAP, saving=SAVING)
     value, low = SAVING.cost.saved.value or 0.0, SAVING.cost.saved.low or 0.0
     assert run.verdict.kind == ("saved" if low > 0 else "even")
-    assert cost_text(value, "J") in run.verdict.text
+    assert cost_text(value if low > 0 else -low, "J") in run.verdict.text
     (_, saved) = run.headline
     assert saved.figures[-1].figure.value == value
 
