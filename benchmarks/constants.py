@@ -31,7 +31,7 @@ import numpy as np
 
 from airflow_provider_zeus import optimizer
 from airflow_provider_zeus.model.trial import Decision
-from airflow_provider_zeus.optimizer.knowledge_gradient import decision_context, slice_filter
+from airflow_provider_zeus.optimizer.knowledge_gradient import slice_filter
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import NormalGrid, Predictions
 from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 from airflow_provider_zeus.optimizer.policy import choose
@@ -189,10 +189,14 @@ STARTS = (  # of jobs that choose where a training starts: replayed by benchmark
 class Rule(NamedTuple):
     """A rule of the policy that has no constant: what stands in its place where it is off."""
 
-    owner: type | ModuleType
-    name: str
+    path: str  # below optimizer.knowledge_gradient
     off: Callable[..., Any]
     meaning: str
+
+    @property
+    def name(self) -> str:
+        """Of the rule in a table."""
+        return self.path.rpartition(".")[2]
 
 
 _PREDICTIONS = DecisionContext.predictions
@@ -202,10 +206,17 @@ def _though_missed(context: DecisionContext) -> Predictions | None:
     return _PREDICTIONS(context._replace(missed=frozenset()))
 
 
+def _nothing(*args: object) -> None: ...
+
+
+def _no_loads(*args: object) -> dict[int, float]:
+    return {}
+
+
 RULES = (
-    Rule(DecisionContext, "returning", lambda *args: None, "a size that has not run for a window is tried again"),
-    Rule(DecisionContext, "predictions", _though_missed, "a size whose newest run missed is no incumbent"),
-    Rule(decision_context, "loads", lambda *args: {}, "KG-15: the power drawn says how much of a step is work"),
+    Rule("decision_context.DecisionContext.returning", _nothing, "a size that has not run for a window is tried again"),
+    Rule("decision_context.DecisionContext.predictions", _though_missed, "whose newest run missed is no incumbent"),
+    Rule("decision_context.loads", _no_loads, "KG-15: the power drawn says how much of a step is work"),
 )
 
 
@@ -270,7 +281,7 @@ def outcome_of(variant: Variant) -> Outcome:
     if isinstance(c, Constant):
         off: Any = patched(c, c.off if variant.value == OFF else c.scaled(float(variant.value)))
     else:
-        off = patch.object(c.owner, c.name, c.off) if c else nullcontext()
+        off = patch(f"{optimizer.__name__}.{KG}.{c.path}", c.off) if c else nullcontext()
     with off:
         for group, jobs in recurring(variant.cases).items():
             for each, seed in product(jobs, variant.cases.drawn(variant.cases.seeds)):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import math
+import pickle
+import pkgutil
 import re
 from pathlib import Path
 
@@ -156,10 +158,11 @@ def test_replays_with_present_values_are_equal_after_scaled_ones(tmp_path: Path)
 def test_a_rule_that_is_off_is_on_again_afterwards(tmp_path: Path) -> None:
     base = Variant(Cases(write(tmp_path), seeds=1, every=1000), "knowledge_gradient")
     before = outcome_of(base)
-    rules = [getattr(rule.owner, rule.name) for rule in RULES]
+    assert pickle.loads(pickle.dumps(RULES)) == RULES, "each goes to a process of its own"
     found = {rule.name: outcome_of(base._replace(constant=rule, value=OFF)).decisions for rule in RULES}
     assert found["loads"] != before.decisions
-    assert [getattr(rule.owner, rule.name) for rule in RULES] == rules
+    now = [pkgutil.resolve_name(f"{optimizer.__name__}.knowledge_gradient.{rule.path}") for rule in RULES]
+    assert not {*now} & {rule.off for rule in RULES}
     assert outcome_of(base) == before
 
 
