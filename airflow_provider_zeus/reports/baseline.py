@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 OLD = "judged by an old run of"  # the doubt of a saving, wherever it is told; it is not green there
 OURS = "a figure of one of its attempts is not known"
-ROUNDING = 1e-9  # relative difference up to which two costs are the same
+ROUNDING = 1e-6  # relative difference up to which two costs are the same
 THEIRS = "the size of its slice or its energy is not known"
 
 
