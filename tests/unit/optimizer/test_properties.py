@@ -20,6 +20,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Decision, DeviceInfo, Observation, Phase, PlannedAttempt, State, Trial
 from airflow_provider_zeus.model.wire import decode
 from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
+from airflow_provider_zeus.optimizer.belief import RATES_KEPT
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
 from tests.strategies import REPRODUCIBLE, V100, devices, jobs, jobs_and_logs, logs, make_trial, observations, profiles
 
@@ -243,5 +244,5 @@ def test_the_belief_does_not_grow_with_the_log(job_and_log: JobAndLog) -> None:
     belief = belief_of(job, many)
     assert len(belief.converged) <= 1.5 * job.window
     assert len(belief.stopped) <= job.window
-    assert all(len(rates) <= 8 for rates in belief.rates.values())
+    assert all(len(rates) <= RATES_KEPT for rates in belief.rates.values())
     assert all(len(ends) <= 2 for ends in belief.ends.values())
