@@ -220,7 +220,7 @@ def analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> Job
     live = store.settings(job_id)
     if not (job := job_today(trials, live)).chooses_size:
         return job
-    job, switched = next_of(job_today(trials, live))
+    job, switched = next_of(job)
     dataset, profiles = reading.learned(store, dag_id, job, trials)
     spent = budget_spent(lambda last: store.trials(job_id, last=last), job, prices.configured(), time.time())
     return JobAnalysis.of(trials, dataset, profiles, {**live, **spent, **switched})

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Query  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import GetUserDep
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey, newest_here
 from airflow_provider_zeus.plugin.api import auth, dag_routes, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
@@ -16,7 +17,6 @@ from airflow_provider_zeus.plugin.text import saved_text, words
 from airflow_provider_zeus.plugin.text.run_notes import waiting
 from airflow_provider_zeus.plugin.views import costs, overview_view, pages, prices, run_view
 from airflow_provider_zeus.plugin.views.compare_view import MOST, NOTHING, Column, Comparison, Place
-from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.reports.run_figures import RunSaving, Yardstick, last_measured
 from airflow_provider_zeus.store.sql.store import Store
 
@@ -143,11 +143,10 @@ def _column(store: Store, place: Place) -> Column | None:
     job = overview_view.readable_job(own[-1], live) if own else None
     if job is None:
         return None
-    if not job.chooses_size:
+    known = dag_routes.analysis(store, place.dag_id, place.job_id, every) if every and job.chooses_size else None
+    if not job.chooses_size or isinstance(known, ZeusJob):  # the newest run, which has not ended, may choose none
         saved = "Measured as it is"
-    elif every:
-        known = dag_routes.analysis(store, place.dag_id, place.job_id, every)
-        assert isinstance(known, JobAnalysis)  # the job chooses sizes
+    elif known is not None:
         all_of = not reading.has_older(store, place.dag_id, place.job_id)
         found = overview_view.saved(every, known, all_of=all_of)
         amounts = ", ".join(filter(None, (found.amounts, found.of)))

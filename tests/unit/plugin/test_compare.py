@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.plugin.views import compare_view
 from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.plugin.auth_manager import SECRET
@@ -34,6 +35,14 @@ def cells(answer: Any, of: str = "costs") -> dict[str, list[str]]:
 
 
 RUNS = ("d", "run1", "d.train"), ("d", "run2", "d.train")
+
+
+def test_a_job_that_gave_up_its_sizes_and_has_not_ended_a_run_since(viewer: Any, store: Store) -> None:
+    ran(store, 1)
+    store.ask(request(2, job=ZeusJob(mode="measure"), device=None))
+    answer = compare(viewer, ("d", "", "d.train"), ("d", "run1", "d.train"))
+    assert answer.status_code == 200, answer.text
+    assert "Measured as it is" in answer.text
 
 
 def test_two_runs_with_their_metrics_costs_power_and_decisions(viewer: Any, store: Store) -> None:
