@@ -16,7 +16,7 @@ from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, Where
 from airflow_provider_zeus.optimizer.arms import epoch_costs, run_variance
 from airflow_provider_zeus.optimizer.posterior import posteriors
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
-from airflow_provider_zeus.reports.limit_profiles import RATE_SD, SAME_W, LimitProfiles
+from airflow_provider_zeus.reports.limit_profiles import RATE_SD, LimitProfiles, same_limit
 from airflow_provider_zeus.reports.next_run import NextDecision, settled
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimates, slice_epochs
 
@@ -72,11 +72,7 @@ class WhatIf:
     @property
     def same(self) -> bool:
         """Whether both choose the same batch size and power limit."""
-        now_w, then_w = self.now.limit_w, self.then.limit_w
-        limits = now_w is then_w is None or (
-            None not in (now_w, then_w) and abs((now_w or 0) - (then_w or 0)) <= SAME_W
-        )
-        return self.now.batch_size == self.then.batch_size and limits
+        return self.now.batch_size == self.then.batch_size and same_limit(self.now.limit_w, self.then.limit_w)
 
     @property
     def gains(self) -> bool:
@@ -149,7 +145,7 @@ def _observed(log: Dataset, b: int, limit_w: float | None, weights: Weights) -> 
         for t in log.of_target().here()
         if t.batch_size == b
         and t.state is State.CONVERGED
-        and (limit_w is None or abs((t.observation.power_limit_w or -1.0) - limit_w) <= SAME_W)
+        and (limit_w is None or same_limit(t.observation.power_limit_w, limit_w))
     ]
 
     def mean(values: Sequence[float | None]) -> float | None:
