@@ -6,8 +6,6 @@ of the measured pairs of ``--traces``, whose data never change; with a small, a 
 the pages do (``reports/savings.py``) and compared with the truth: what the default's training of that slice and seed
 does cost. Only runs in which the default did not train itself are counted as single runs.
 
-``--made`` takes series of a seeded generator instead: slices that differ, regimes, seasons, outliers (``made_series``).
-
 ``wrong sign``: the interval says *saved* where the runs lost, or the reverse; a truth within 1 % of what was spent has
 no sign. ``undecided``: it holds both. ``open``: undecided, or nothing could be said since the default had not reached
 its target.
@@ -36,7 +34,6 @@ from airflow_provider_zeus.simulation import driver
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.command import add, chosen_traces, command, on_all_cores, parser_of
 from benchmarks.quality import slice_trainings as weather_replay
-from benchmarks.quality.made_series import MADE, made
 from benchmarks.quality.slice_tables import KINDS, Series, defaults_of
 from benchmarks.regimes import series_of
 from benchmarks.report import table, write_json
@@ -206,17 +203,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__, "--traces --every --series --max-epochs")
     parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0])
     parser.add_argument("--audit", type=_share, default=0.02, metavar="SHARE", help="of the job; default: 0.02")
-    parser.add_argument("--made", action="store_true", help="series of the generator alone, one for each kind and seed")
-    add(parser, "--seeds", seeds=20).add_argument("--first-seed", type=int, default=0, metavar="N")
-    args, start = add(parser, "--report --jobs").parse_args(arguments), time.monotonic()
+    args, start = add(parser, "--seeds --report --jobs", seeds=20).parse_args(arguments), time.monotonic()
     pairs = [Scenario(pair) for pair in chosen_traces(args).pairs()[:: args.every]] if args.traces else []
     series = series_of(args.series, dict(args.max_epochs))
-    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    seeds = range(args.seeds)
     part = partial(Part, policy=args.policy, audit=args.audit)
     parts = [part(REAL, s, default=k, seed=seed) for s in series.values() for k in KINDS for seed in seeds]
     parts += [part(STATIONARY, p, default=k, seed=seed) for p in pairs for k in KINDS for seed in seeds]
-    if args.made:
-        parts = [part(kind, made(kind, n), default=k, seed=n) for kind in MADE for n in seeds for k in KINDS]
     found = measure(parts, args.jobs)
     print("\n".join(markdown(found)))
     took_s = time.monotonic() - start
