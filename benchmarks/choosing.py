@@ -7,6 +7,7 @@ in one replay with one accounting (``choosers``). Then real retraining series (`
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair
 from benchmarks import regimes
-from benchmarks.command import SELECTION, chosen_traces, command, named, needs, parser_of, positive
+from benchmarks.command import SELECTION, chosen_traces, command, needs, option, positive
 from benchmarks.plots import name_of
 from benchmarks.quality.choosers import FIXED_CAP, HILL_CLIMBING, HINDSIGHT, PACKAGE, cap_of
 from benchmarks.replays import Replays, Task, run_tasks
@@ -220,15 +221,14 @@ def hold(
     return held
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    f"{SELECTION} --series --max-epochs",
+    option("--regime-seeds", type=positive, default=4),
+    seeds=40,
+    out=Path("docs/choosing.md"),
+)
+def main(args: argparse.Namespace) -> None:
     """Write the page; 2 where it cannot be made."""
-    parser = parser_of(__doc__, f"{SELECTION} --series", seeds=SEEDS, out=Path("docs/choosing.md"))
-    parser.add_argument(
-        "--max-epochs", type=named, nargs="+", default=[], metavar="NAME=N", help="of a series' trainings"
-    )
-    parser.add_argument("--regime-seeds", type=positive, default=REGIME_SEEDS)
-    args = parser.parse_args(arguments)
     needs("zeus")
     pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
     tables = regimes.series_of(args.series, dict(args.max_epochs))
@@ -246,7 +246,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args.out.write_text(page_of(found), encoding="utf-8")
     print("\n".join(overview(held)))
     print(args.out)
-    return 0
 
 
 if __name__ == "__main__":

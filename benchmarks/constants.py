@@ -13,11 +13,11 @@ traces and on some of the series: the tables do not show what suits other jobs. 
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import importlib
 import math
 import pkgutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -37,7 +37,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import 
 from airflow_provider_zeus.optimizer.policy import choose
 from airflow_provider_zeus.simulation.driver import replay as replay_job
 from airflow_provider_zeus.simulation.environment import Log
-from benchmarks.command import add, chosen_traces, command, on_all_cores, parser_of
+from benchmarks.command import chosen_traces, command, on_all_cores, option, took
 from benchmarks.quality.case_set import Cases, Recurring, recurring
 from benchmarks.replays import spent_by
 from benchmarks.report import mean_ci, plus_minus, table
@@ -273,13 +273,15 @@ def _dearer(now: Sequence[float], then: Sequence[float]) -> str:
     return f"{plus_minus(mean_ci(percents), '+.2f')} ({max(percents):+.0f})"
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    "--traces --every --series --max-epochs --seeds --jobs",
+    option("--mlperf", type=Path, help="folder of MLPerf's convergence points; default: none"),
+    option("--deciding", action="store_true", help="the constants and rules that decide alone"),
+    every=8,
+    seeds=1,
+)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__, "--traces --every --series --max-epochs", every=8)
-    parser.add_argument("--mlperf", type=Path, help="folder of MLPerf's convergence points; default: none")
-    parser.add_argument("--deciding", action="store_true", help="the constants and rules that decide alone")
-    args, start = add(parser, "--seeds --jobs", seeds=1).parse_args(arguments), time.monotonic()
     chosen_traces(args)
     cases = Cases(args.traces, args.series, tuple(args.max_epochs), args.mlperf, seeds=args.seeds, every=args.every)
     sizes = {group: len(jobs) for group, jobs in recurring(cases).items()}
@@ -295,8 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             before = now.setdefault(variant.policy, then)
             if variant.constant:
                 print(table(row_of(variant, before, then), [])[0], flush=True)
-    print(f"{time.monotonic() - start:.0f} s")
-    return 0
+    print(f"{took(args)}")
 
 
 if __name__ == "__main__":

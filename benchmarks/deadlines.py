@@ -15,8 +15,8 @@ cheapest size and limit within that slowdown.
 
 from __future__ import annotations
 
+import argparse
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -31,11 +31,11 @@ from airflow_provider_zeus.simulation.driver import SLICE, Writer
 from airflow_provider_zeus.simulation.environment import NOTHING, Environment, Run
 from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
 from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
-from benchmarks.command import SELECTION, chosen_traces, command, on_all_cores, parser_of
+from benchmarks.command import SELECTION, chosen_traces, command, on_all_cores, option, took
 from benchmarks.report import table, write_report
 
 FASTEST, OURS, FREE, PAPER = "always fastest", "finish_by", "no deadline", "the paper's policy"
-SLOWDOWN = "max_slowdown"
+SLOWDOWN, ETA = "max_slowdown", 1.0
 WHO = (FASTEST, OURS, FREE, PAPER, SLOWDOWN)
 FIRST, SETTLED, ENDS = 2, 10, 15  # recurrences after which a job knows its machine, its batch sizes, and its choice
 
@@ -126,10 +126,10 @@ def fastest(scenario: Scenario) -> int:
     return min(scenario.arms, key=lambda b: scenario.success_epochs(b) * scenario.full_power(b).time_s)
 
 
-def play(task: tuple[Pair, float, float, str, int, int, float]) -> dict[str, Any]:
+def play(task: tuple[Pair, float, str, int, int, float]) -> dict[str, Any]:
     """Lateness, energy and time of one policy on one pair and seed."""
-    pair, eta, factor, who, recurrences, seed, pace = task
-    scenario = Scenario(pair, eta)
+    pair, factor, who, recurrences, seed, pace = task
+    scenario = Scenario(pair, ETA)
     b = fastest(scenario)
     fastest_s = scenario.success_epochs(b) * scenario.full_power(b).time_s * pace
     ends_s = factor * fastest_s
@@ -263,25 +263,25 @@ def markdown_of(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([*table(head, cells), "", *table(slow_head, slow)]) + "\n"
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    SELECTION,
+    option("--factors", type=float, nargs="+", default=[1.1, 1.5, 2.0]),
+    option("--recurrences", type=int, default=60),
+    option("--pace", type=float, default=1.0),
+    seeds=8,
+    out=Path("deadlines-report"),
+)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__, SELECTION, seeds=8, out=Path("deadlines-report"))
-    parser.add_argument("--factors", type=float, nargs="+", default=[1.1, 1.5, 2.0])
-    parser.add_argument("--recurrences", type=int, default=60)
-    parser.add_argument("--eta", type=float, default=1.0)
-    parser.add_argument("--pace", type=float, default=1.0)
-    args, start = parser.parse_args(arguments), time.monotonic()
     pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
     cases = product(args.factors, WHO, pairs, range(args.seeds))
-    tasks = [(pair, args.eta, factor, who, args.recurrences, seed, args.pace) for factor, who, pair, seed in cases]
+    tasks = [(pair, factor, who, args.recurrences, seed, args.pace) for factor, who, pair, seed in cases]
     rows = report_of(list(on_all_cores(play, tasks, args.jobs)))
     text = markdown_of(rows)
     write_report(args.out, {"source": "simulated", "rows": rows}, text, "deadlines")
     print(text, end="")
-    what = f"{len(pairs)} pairs, {args.seeds} seeds, eta {args.eta:g}, pace {args.pace:g}"
-    print(f"{what}: {time.monotonic() - start:.0f} s")
-    return 0
+    what = f"{len(pairs)} pairs, {args.seeds} seeds, eta {ETA:g}, pace {args.pace:g}"
+    print(f"{what}: {took(args)}")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks.command import add, chosen_traces, command, needs, on_all_cores, parser_of, positive
+from benchmarks.command import chosen_traces, command, needs, on_all_cores, option, positive, took
 from benchmarks.group_shape import OFTEN, SHAPE, Group, Shape, draw_groups, read_groups, read_shape, share_beside
 from benchmarks.quality import cluster as cluster_queue
 from benchmarks.quality import groups_page
@@ -35,7 +35,6 @@ from benchmarks.report import over_draws, table, write_report
 FIGURE_9 = ("zeus", "grid_search", "default")
 NAMES = tuple(dict.fromkeys([*FIGURE_9, *POLICIES]))
 ALL = "all"  # workloads together
-JOBS = 1_200_000  # of the Alibaba trace
 CHUNK = 2_000  # submissions per task, or one group
 
 Work = tuple[str, Sequence[Group]]  # policy, groups
@@ -229,10 +228,24 @@ def write_page(scenarios: Mapping[str, Scenario], args: argparse.Namespace) -> N
     args.page.write_text(groups_page.page_of(reports, changed, args), encoding="utf-8")
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    "--traces --out",
+    option("--gpu", help="default: the last one in the folder"),
+    option("--trace", type=Path, metavar="FILE", help="a group trace, as alibaba_groups.csv.xz; default: drawn"),
+    option("--shape", type=Path, default=SHAPE, metavar="FILE", help="of the groups that are drawn"),
+    option(
+        "--loads", type=float, nargs="+", default=[], help="of a cluster with a queue, under the default configuration"
+    ),
+    option("--jobs", type=positive, default=1_200_000, help="submissions to draw (default: 1.2 million)"),
+    option("--seed", type=int, default=0, help="of the groups that are drawn, and of the luck of every run"),
+    option("--policies", nargs="+", default=list(FIGURE_9), choices=NAMES, metavar="POLICY"),
+    option("--page", type=Path, metavar="FILE", help="write docs/groups.md there, and its picture"),
+    option("--draws", type=positive, default=20, help="of the page, each a trace of its own (default: 20)"),
+    option("--processes", type=positive, help="default: one per core"),
+    out=Path("groups-report"),
+)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    args, start_s = _parser().parse_args(arguments), time.monotonic()
     traces = chosen_traces(args)
     args.gpu = args.gpu or traces.gpus[-1]
     scenarios = scenarios_of(traces, args.gpu)
@@ -240,8 +253,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         needs("matplotlib", ", or leave out --loads")
     if args.page is not None:
         write_page(scenarios, args)
-        print(f"{args.page} after {time.monotonic() - start_s:.0f} s")
-        return 0
+        print(f"{args.page} after {took(args)}")
+        return
     if args.trace is not None:
         groups = read_groups(args.trace)
     else:
@@ -252,27 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.loads:
         cluster_queue.draw(over_draws([report]), args.out / "groups.png")
     print(markdown_of(report), end="")
-    print(f"{len(groups):,} groups; {args.out / 'report.md'} after {time.monotonic() - start_s:.0f} s")
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of(__doc__, "--traces")
-    parser.add_argument("--gpu", help="default: the last one in the folder")
-    parser.add_argument(
-        "--trace", type=Path, metavar="FILE", help="a group trace, as alibaba_groups.csv.xz; default: drawn"
-    )
-    parser.add_argument("--shape", type=Path, default=SHAPE, metavar="FILE", help="of the groups that are drawn")
-    loads = "of a cluster with a queue, under the default configuration"
-    parser.add_argument("--loads", type=float, nargs="+", default=[], help=loads)
-    parser.add_argument("--jobs", type=positive, default=JOBS, help="submissions to draw (default: 1.2 million)")
-    luck = "of the groups that are drawn, and of the luck of every run"
-    parser.add_argument("--seed", type=int, default=0, help=luck)
-    parser.add_argument("--policies", nargs="+", default=list(FIGURE_9), choices=NAMES, metavar="POLICY")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write docs/groups.md there, and its picture")
-    parser.add_argument("--draws", type=positive, default=20, help="of the page, each a trace of its own (default: 20)")
-    parser.add_argument("--processes", type=positive, help="default: one per core")
-    return add(parser, "--out", out=Path("groups-report"))
+    print(f"{len(groups):,} groups; {args.out / 'report.md'} after {took(args)}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ import argparse
 import math
 import random
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,7 +31,7 @@ from airflow_provider_zeus.optimizer.policy import learn
 from airflow_provider_zeus.reports.savings import Savings, saving
 from airflow_provider_zeus.simulation import driver
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.command import add, chosen_traces, command, on_all_cores, parser_of
+from benchmarks.command import chosen_traces, command, on_all_cores, option, took
 from benchmarks.quality import slice_trainings as weather_replay
 from benchmarks.quality.slice_tables import KINDS, Series, defaults_of
 from benchmarks.regimes import series_of
@@ -197,13 +196,21 @@ def markdown(measured: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[st
     return table(head, rows)
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a share from 0 to 1")
+    return value
+
+
+@command(
+    "--traces --every --series --max-epochs --seeds --report --jobs",
+    option("--policy", choices=POLICIES, default=POLICIES[0]),
+    option("--audit", type=_share, default=0.02, metavar="SHARE", help="of the job; default: 0.02"),
+    seeds=20,
+)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__, "--traces --every --series --max-epochs")
-    parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0])
-    parser.add_argument("--audit", type=_share, default=0.02, metavar="SHARE", help="of the job; default: 0.02")
-    args, start = add(parser, "--seeds --report --jobs", seeds=20).parse_args(arguments), time.monotonic()
     pairs = [Scenario(pair) for pair in chosen_traces(args).pairs()[:: args.every]] if args.traces else []
     series = series_of(args.series, dict(args.max_epochs))
     seeds = range(args.seeds)
@@ -212,17 +219,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parts += [part(STATIONARY, p, default=k, seed=seed) for p in pairs for k in KINDS for seed in seeds]
     found = measure(parts, args.jobs)
     print("\n".join(markdown(found)))
-    took_s = time.monotonic() - start
-    print(f"{args.seeds} seeds, audit={args.audit:g}; simulated power; shares in %, 90 % intervals; {took_s:.0f} s")
+    print(f"{args.seeds} seeds, audit={args.audit:g}; simulated power; shares in %, 90 % intervals; {took(args)}")
     write_json(args.report, {"policy": args.policy, "audit": args.audit, "seeds": args.seeds, **found})
-    return 0
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a share from 0 to 1")
-    return value
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ of 10 s, 1 min and 1 h. Writes ``profiler.json`` and ``profiler.md``. The exit s
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.command import add, chosen_traces, command, on_all_cores, parser_of
+from benchmarks.command import chosen_traces, command, on_all_cores
 from benchmarks.parts.cap_replay import cap_figures
 from benchmarks.parts.profiler_overhead import Overhead, overhead
 from benchmarks.parts.profiler_replay import LONG, SEARCHES, Case, Curve, Row, curves_of, searched
@@ -29,12 +30,9 @@ EPOCHS_S = (10.0, 60.0, 3600.0)
 EPOCHS = 30  # of a training
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command("--traces --seeds --jobs --out", seeds=20, out=Path("profiler"))
+def main(args: argparse.Namespace) -> int:
     """Run what the command line says; 1 where a target is missed, 2 where it cannot be run."""
-    parser = parser_of(__doc__, "--traces")
-    parser.add_argument("--seeds", type=int, default=20)
-    args = add(parser, "--jobs --out", out=Path("profiler")).parse_args(arguments)
     report = report_of(curves_of(chosen_traces(args)), args.seeds, args.jobs)
     text = markdown_of(report)
     write_report(args.out, report, text, "profiler")

@@ -16,10 +16,10 @@ jobs in which a silent improvement is found, after how many recurrences, and wha
 
 from __future__ import annotations
 
+import argparse
 import math
 import random
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from airflow_provider_zeus.optimizer.policy import learn
 from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.environment import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.command import chosen_traces, command, on_all_cores, parser_of
+from benchmarks.command import chosen_traces, command, on_all_cores, took
 from benchmarks.quality.choosers import always_default, run_cost
 from benchmarks.quality.drifts import SHIFT, Drift
 from benchmarks.quality.regime_set import ALARMS, BELOW, BY_NAME, FOUND, REGIMES, Misread, Regime, right
@@ -259,20 +259,17 @@ def _special(of: Mapping[str, Any]) -> str:
     return ""
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command("--traces --every --series --max-epochs --seeds --report --jobs", seeds=20)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__, "--traces --every --series --max-epochs --seeds --report --jobs", seeds=SEEDS)
-    args, start = parser.parse_args(arguments), time.monotonic()
     pairs = chosen_traces(args).pairs()[:: args.every]
     series = series_of(args.series, dict(args.max_epochs))
     measured = {name: measure(each, [OURS], range(args.seeds), args.jobs)[OURS] for name, each in series.items()}
     report = report_of(run_all([Scenario(pair) for pair in pairs], range(args.seeds), args.jobs), measured)
     report = {"source": "simulated", "seeds": args.seeds, **report}
     print("\n".join(markdown(report)))
-    print(f"{len(pairs)} pairs, {args.seeds} seeds, common random numbers; {time.monotonic() - start:.0f} s")
+    print(f"{len(pairs)} pairs, {args.seeds} seeds, common random numbers; {took(args)}")
     write_json(args.report, report)
-    return 0
 
 
 if __name__ == "__main__":

@@ -149,6 +149,11 @@ def table(head: Sequence[str] | str, rows: Iterable[Sequence[str]]) -> list[str]
     return [f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *rows)]
 
 
+def table_of(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The same of records: ``columns`` has the text of each cell below its head, as ``{name:.2f}``."""
+    return table(list(columns), [[text.format(**row) for text in columns.values()] for row in rows])
+
+
 # ---------------------------------------------------------------------- in files
 def write_report(out: Path, report: Mapping[str, Any] | Sequence[Any], text: str, name: str = "report") -> None:
     """``report.json`` and ``report.md``, or files of another name, in a folder, which is made."""

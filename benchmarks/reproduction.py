@@ -10,19 +10,14 @@ powers; nothing is trained here.
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from airflow_provider_zeus.model.job_checks import POLICIES
-from benchmarks.command import SELECTION, command, needs, parser_of, positive
+from benchmarks.command import SELECTION, command, needs, option, positive, took
 from benchmarks.quality.reproduction_figures import SHOWN, Results, results_of
 from benchmarks.quality.reproduction_page import headlines, page_of
 from benchmarks.replays import UPSTREAM
 from benchmarks.weather import example_job
-
-SEEDS = 40
-SUBMISSIONS = 3_000  # of each draw of overlapping groups
 
 
 def draw(found: Results, folder: Path) -> None:
@@ -38,24 +33,21 @@ def draw(found: Results, folder: Path) -> None:
     figures.parts(found.report, folder / "parts.png")
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    SELECTION,
+    option("--submissions", type=positive, default=3_000, help="of each draw of overlapping groups"),
+    seeds=40,
+    out=Path("docs/reproduction.md"),
+)
+def main(args: argparse.Namespace) -> None:
     """Write the page and its pictures; 2 where it cannot be made."""
-    args, start = _parser().parse_args(arguments), time.process_time()
     needs("matplotlib")
     found = results_of(args)
     pictures = Path("images") / args.out.stem
     draw(found, args.out.parent / pictures)
     args.out.write_text(page_of(found, pictures.as_posix()), encoding="utf-8")
     print("\n".join(headlines(found)))
-    print(f"{args.out}; {time.process_time() - start:.0f} s of this process, more of those that it started")
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of(__doc__, SELECTION, seeds=SEEDS, out=Path("docs/reproduction.md"))
-    parser.add_argument("--submissions", type=positive, default=SUBMISSIONS, help="of each draw of overlapping groups")
-    return parser
+    print(f"{args.out}; {took(args)} of this process, more of those that it started")
 
 
 if __name__ == "__main__":

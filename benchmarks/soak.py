@@ -28,6 +28,8 @@ from typing import Any
 
 import psutil
 
+from benchmarks.command import command, option
+
 JOBS = ("one", "two", "three")
 KILLED = 1 / 12
 HEARTBEAT_S, LEASE_S = 0.2, 1.0
@@ -39,14 +41,15 @@ EPOCH_S = "ZEUS_SOAK_EPOCH_S"  # how long an epoch of a job takes, in a process 
 PARTS = 4  # of the others, with figures at the end of each
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command(
+    "",
+    option("--recurrences", type=int, default=500, help="of all three jobs together"),
+    option("--seed", type=int, default=0),
+    option("--worker", help=argparse.SUPPRESS),
+    option("--once", action="store_true", help=argparse.SUPPRESS),
+)
+def main(args: argparse.Namespace) -> int:
     """Print the table; 1 where something piles up."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--recurrences", type=int, default=500, help="of all three jobs together")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args(arguments)
     if args.once:
         _dag(args.worker).test()
         return 0

@@ -8,9 +8,9 @@ since no checkpoint lies near its end; how long another process's heartbeats of 
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -27,19 +27,20 @@ from airflow_provider_zeus.store.rows import to_row
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from airflow_provider_zeus.store.sql.store import SqlStore
-from benchmarks.command import parser_of
+from benchmarks.command import command, option
 from benchmarks.cost.store_log import ask, empty_commit, seen
 
 BUDGET_MS = 15.0
 
 
-def main() -> int:
+@command(
+    "",
+    option("--trials", type=int, default=10_000),
+    option("--repeat", type=int, default=200),
+    option("--url", help="database to run on; default a new SQLite file"),
+)
+def main(args: argparse.Namespace) -> int:
     """Print the figures; 1 when the median is above the budget."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--repeat", type=int, default=200)
-    parser.add_argument("--url", help="database to run on; default a new SQLite file")
-    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         url = args.url or f"sqlite:///{Path(folder) / 'zeus.db'}"
         store = SqlStore(url, create=True)
@@ -122,4 +123,4 @@ def _beat(url: str, key: TrialKey, begun: Any, over: Any, longest_ms: Any) -> No
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

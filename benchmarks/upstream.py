@@ -8,6 +8,7 @@ all off.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import math
 import statistics
@@ -22,7 +23,7 @@ from typing import Any
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks.command import SELECTION, chosen_traces, command, needs, on_all_cores, parser_of
+from benchmarks.command import SELECTION, chosen_traces, command, needs, on_all_cores
 from benchmarks.parts.literal import Settled, literal
 from benchmarks.replays import chunks
 from benchmarks.report import geomean, mean_ci, plus_minus, table, write_report
@@ -134,10 +135,9 @@ def markdown_of(report: Mapping[str, Any], seeds: int) -> str:
     )
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(SELECTION, seeds=200, out=Path("upstream-report"))
+def main(args: argparse.Namespace) -> int:
     """Write ``upstream.json`` and ``upstream.md``; 1 where both disagree, 2 where nothing can be run."""
-    args = parser_of(__doc__, SELECTION, seeds=200, out=Path("upstream-report")).parse_args(arguments)
     needs("zeus")
     pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
     every = chunks(tuple(range(args.seeds)))
