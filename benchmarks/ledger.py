@@ -33,8 +33,7 @@ from airflow_provider_zeus.simulation import driver
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.command import chosen_traces, command, on_all_cores, option, took
 from benchmarks.quality import slice_trainings as weather_replay
-from benchmarks.quality.slice_tables import KINDS, Series, defaults_of
-from benchmarks.regimes import series_of
+from benchmarks.quality.slice_tables import KINDS, Series, defaults_of, series_of
 from benchmarks.report import table, write_json
 
 LENGTHS = (5, 10, 20, 40)

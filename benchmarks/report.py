@@ -168,8 +168,7 @@ def write_json(path: Path | None, report: Mapping[str, Any] | Sequence[Any]) -> 
         path.write_text(json.dumps(report, indent=1) + "\n")
 
 
-def fill_in(text: Path, words: Mapping[str, str], lines: Mapping[str, Sequence[str]]) -> str:
-    """A page of the docs: its text with words and lines where ``$name`` stands."""
-    return Template(text.read_text(encoding="utf-8")).substitute(
-        words, **{name: "\n".join(of) for name, of in lines.items()}
-    )
+def fill_in(page: str, words: Mapping[str, str], lines: Mapping[str, Sequence[str]]) -> str:
+    """A page of the docs: its text in ``data/`` with words and lines where ``$name`` stands."""
+    text = (Path(__file__).with_name("data") / f"{page}.md").read_text(encoding="utf-8")
+    return Template(text).substitute(words, **{name: "\n".join(of) for name, of in lines.items()})

@@ -158,16 +158,6 @@ def test_data_shift_and_come_back() -> None:
     assert small[128] > ONE.epochs[128]
 
 
-def test_what_nothing_tells_of_is_said() -> None:
-    found = drifts([ONE, TWO])
-    assert found["one/v100 level x10"].announced
-    assert not found["one/v100 silent"].announced
-    there_and_back = {SHIFT: found["one/v100 silent"].shifts[SHIFT], BACK: WHOLE}
-    assert not Drift(WHOLE, 99, there_and_back).announced, "one of two is not enough"
-    assert not found["one/v100 steady"].announced
-    assert not Drift(WHOLE, 60, {SHIFT: WHOLE}).announced
-
-
 def test_another_workloads_table_keeps_the_defaults_level() -> None:
     found = taken_from(WHOLE, Scenario(TWO)).pair.epochs
     assert found[64] == (6, 7), "a median of 6, as the default's runs have"
