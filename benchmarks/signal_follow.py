@@ -23,7 +23,7 @@ from airflow_provider_zeus.signals.follow import Followed, weighed
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.simulation.traces import Pair
 from benchmarks.command import chosen_traces, command, on_all_cores, option, took
-from benchmarks.report import table, write_report
+from benchmarks.report import table, table_of, write_report
 from benchmarks.signals import HOUR_S, part, read_signal
 
 RULES = ("known", "planned", "best limit")
@@ -128,8 +128,8 @@ def begins(series: Series, longest_s: float, every: int) -> list[float]:
 
 def markdown(rows: Sequence[Row]) -> str:
     """``report.md``: a table of means, and one of all rows."""
-    head = ["signal", "pair", "hours", "eta", "rule", "saved [%]", "time [%]", "single limits in that time [%]"]
-    names = ("signal", "pair", "hours", "eta", "rule", "saved", "slower", "single_saved")
+    columns = {name: f"{{{name}}}" for name in ("signal", "pair", "hours", "eta", "rule")}
+    columns |= {"saved [%]": "{saved}", "time [%]": "{slower}", "single limits in that time [%]": "{single_saved}"}
     means = [[rule, f"{eta:g}", *(f"{each:+.2f}" for each in figures)] for rule, eta, figures in summary(rows)]
     return "\n".join(
         [
@@ -139,7 +139,7 @@ def markdown(rows: Sequence[Row]) -> str:
             "",
             *table(["rule", "eta", "saved [%]", "time [%]", "gained over single limits [points]"], means),
             "",
-            *table(head, [[str(row[name]) for name in names] for row in rows]),
+            *table_of(columns, rows),
             "",
         ]
     )

@@ -27,7 +27,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.series import PRICE, Series, Step, Unit
 from airflow_provider_zeus.signals.start import WORTH, Start, plan_start
 from benchmarks.command import command, needs, on_all_cores, took
-from benchmarks.report import table, write_report
+from benchmarks.report import table, table_of, write_report
 
 HOUR_S = 3600.0
 STARTS_H, JOBS_H, WAITS_H = (1, 9, 18), (1, 2, 4), (4, 8, 16)
@@ -219,13 +219,9 @@ def markdown(rows: Sequence[Row], found: Sequence[tuple[bool, str, str]]) -> str
     """``report.md``."""
     names = {"perfect": "perfect", "forecast": "forecast", "forecast_5": "only if >= 5 %", "threshold": "threshold"}
     names["fixed"] = "fixed shift"
-    cells = [
-        [r["signal"], f"{r['scheduled_h']:02d}:00", f"{r['job_h']} h", f"{r['wait_h']} h"]
-        + [f"{r[f'{name}_saved']:+.1f}" for name in names]
-        + [f"{r['forecast_5_wait_h']:.1f}"]
-        for r in rows
-    ]
-    head = ["signal", "scheduled", "job", "may wait", *names.values(), "mean wait [h]"]
+    columns = {"signal": "{signal}", "scheduled": "{scheduled_h:02d}:00", "job": "{job_h} h", "may wait": "{wait_h} h"}
+    columns |= {title: f"{{{name}_saved:+.1f}}" for name, title in names.items()}
+    columns["mean wait [h]"] = "{forecast_5_wait_h:.1f}"
     return "\n".join(
         [
             "# What waiting is worth",
@@ -234,7 +230,7 @@ def markdown(rows: Sequence[Row], found: Sequence[tuple[bool, str, str]]) -> str
             "",
             *table(["asked", "found", ""], [[a, f, "held" if ok else "**missed**"] for ok, a, f in found]),
             "",
-            *table(head, cells),
+            *table_of(columns, rows),
             "",
         ]
     )

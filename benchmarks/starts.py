@@ -18,6 +18,7 @@ import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,8 +88,8 @@ def slices_of(data: Dated, most: int = 40) -> list[Slice]:
     starts = range(0, len(data.y) - window - step + 1, step)
     found = []
     for at in list(starts)[-most:]:
-        cuts = (slice(at, at + window - step), slice(at + window - step, at + window), slice(at + window, None))
-        cuts = (*cuts[:2], slice(at + window, at + window + step))
+        ends = (at, at + window - step, at + window, at + window + step)
+        cuts = [slice(*cut) for cut in pairwise(ends)]
         found.append(Slice(*(rows[cut] for cut in cuts for rows in (x, data.y))))
     return found
 
