@@ -31,7 +31,7 @@ from airflow_provider_zeus.optimizer.policy import learn
 from airflow_provider_zeus.reports.savings import Savings, saving
 from airflow_provider_zeus.simulation import driver
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.command import chosen_traces, command, on_all_cores, option, took
+from benchmarks.command import chosen_traces, command, on_all_cores, took
 from benchmarks.quality import slice_trainings as weather_replay
 from benchmarks.quality.slice_tables import KINDS, Series, defaults_of, series_of
 from benchmarks.report import table, write_json
@@ -39,6 +39,7 @@ from benchmarks.report import table, write_json
 LENGTHS = (5, 10, 20, 40)
 NO_SIGN = 0.01  # relative difference of spent and truth below which neither sign is wrong
 EXACT = 1e-3  # relative difference up to which a measured baseline is the true one
+AUDIT = 0.02  # of a job by default
 SHARES = ("covered", "wrong_sign", "undecided")
 REAL, STATIONARY = "real series", "pairs, stationary"
 
@@ -195,31 +196,19 @@ def markdown(measured: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[st
     return table(head, rows)
 
 
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a share from 0 to 1")
-    return value
-
-
-@command(
-    "--traces --every --series --max-epochs --seeds --report --jobs",
-    option("--policy", choices=POLICIES, default=POLICIES[0]),
-    option("--audit", type=_share, default=0.02, metavar="SHARE", help="of the job; default: 0.02"),
-    seeds=20,
-)
+@command("--traces --every --series --max-epochs --seeds --report --jobs", seeds=20)
 def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
     pairs = [Scenario(pair) for pair in chosen_traces(args).pairs()[:: args.every]] if args.traces else []
     series = series_of(args.series, dict(args.max_epochs))
     seeds = range(args.seeds)
-    part = partial(Part, policy=args.policy, audit=args.audit)
+    part = partial(Part, policy=POLICIES[0], audit=AUDIT)
     parts = [part(REAL, s, default=k, seed=seed) for s in series.values() for k in KINDS for seed in seeds]
     parts += [part(STATIONARY, p, default=k, seed=seed) for p in pairs for k in KINDS for seed in seeds]
     found = measure(parts, args.jobs)
     print("\n".join(markdown(found)))
-    print(f"{args.seeds} seeds, audit={args.audit:g}; simulated power; shares in %, 90 % intervals; {took(args)}")
-    write_json(args.report, {"policy": args.policy, "audit": args.audit, "seeds": args.seeds, **found})
+    print(f"{args.seeds} seeds, audit={AUDIT:g}; simulated power; shares in %, 90 % intervals; {took(args)}")
+    write_json(args.report, {"policy": POLICIES[0], "audit": AUDIT, "seeds": args.seeds, **found})
 
 
 if __name__ == "__main__":

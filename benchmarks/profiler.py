@@ -49,7 +49,7 @@ def report_of(curves: Sequence[Curve], seeds: int, jobs: int | None = None) -> d
     for n, (grid, eta, noise) in enumerate(cells):
         part = found[n * len(curves) : (n + 1) * len(curves)]
         rows += [{"grid": grid, "eta": eta, "noise": noise, "search": name, **summary(part, name)} for name in SEARCHES]
-    report = {"source": "simulated", "curves": len(curves), "seeds": seeds, "searches": rows}
+    report: dict[str, Any] = {"source": "simulated", "curves": len(curves), "seeds": seeds, "searches": rows}
     pairs = [(eta, noise) for eta in ETAS for noise in NOISES]
     report["cap"] = list(on_all_cores(partial(cap_figures, list(curves), seeds), pairs, jobs))
     report["overhead"] = []
