@@ -38,19 +38,9 @@ from benchmarks.report import bold, mean_and_worst, mean_of, ratio_of, table, wr
 POLICIES = (OURS, PAPERS)
 
 
-@dataclass(frozen=True)
-class Part:
-    """Replays of one policy in one regime on one pair."""
-
-    regime: str
-    scenario: Scenario
-    policy: str
-    seeds: Sequence[int]
-
-
 @dataclass
 class Played:
-    """What is kept of them, one entry per seed."""
+    """What is kept of replays, one entry per seed."""
 
     replays: Replays = field(default_factory=Replays)
     default: list[float] = field(default_factory=list)  # expected cost of always the default [J]
@@ -59,13 +49,14 @@ class Played:
     looking: list[float] = field(default_factory=list)  # what looking cost until then [runs]
 
 
-def play(part: Part) -> Played:
-    """All its seeds."""
-    regime, kept = BY_NAME[part.regime], Played()
-    for seed in part.seeds:
-        drift = regime.job(part.scenario, seed)
+def play(part: tuple[str, Scenario, str, Sequence[int]]) -> Played:
+    """Replays in one regime on one pair under one policy, all its seeds."""
+    name, scenario, policy, seeds = part
+    regime, kept = BY_NAME[name], Played()
+    for seed in seeds:
+        drift = regime.job(scenario, seed)
         assert drift is not None, "it can befall this pair"
-        log, changes = watched(drift, part.policy, seed, regime.misread)
+        log, changes = watched(drift, policy, seed, regime.misread)
         kept.replays.add(drift.before, log)
         kept.default.append(spent_by(always_default(drift.before, drift.recurrences, seed, drift.shifts)))
         kept.changes.append(100 * changes / len(log))
@@ -181,15 +172,15 @@ def run_all(
 ) -> Found:
     """These regimes on every pair that they can befall, under both policies."""
     parts = [
-        Part(regime.name, scenario, policy, seeds)
+        (regime.name, scenario, policy, seeds)
         for regime in regimes
         for scenario in scenarios
         for policy in POLICIES
         if regime.job(scenario, 0) is not None
     ]
     found: Found = {}
-    for part, played in zip(parts, on_all_cores(play, parts, jobs), strict=True):
-        found.setdefault(part.regime, {}).setdefault(part.scenario.pair.name, {})[part.policy] = played
+    for (name, scenario, policy, _), played in zip(parts, on_all_cores(play, parts, jobs), strict=True):
+        found.setdefault(name, {}).setdefault(scenario.pair.name, {})[policy] = played
     return found
 
 

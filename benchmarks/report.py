@@ -55,9 +55,6 @@ class Ratio:
         """Upper end."""
         return self.value * math.exp(half_width(self.pulls))
 
-    def __str__(self) -> str:
-        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
-
     def to_json(self) -> list[float]:
         """[ratio, lower end, upper end]."""
         return [self.value, self.low, self.high]
@@ -112,12 +109,6 @@ def over_draws(reports: Sequence[Any]) -> Any:
         return mean_ci(reports) if isinstance(reports[0], int | float) else reports[0]
     names = dict.fromkeys(name for report in reports for name in report)
     return {name: over_draws([report[name] for report in reports if name in report]) for name in names}
-
-
-def geomean(values: Iterable[float]) -> float:
-    """Geometric mean of positive values."""
-    logs = [math.log(v) for v in values]
-    return math.exp(math.fsum(logs) / len(logs))
 
 
 # ---------------------------------------------------------------------- as text

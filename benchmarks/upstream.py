@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -24,7 +25,7 @@ from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import SELECTION, chosen_traces, command, needs, on_all_cores
 from benchmarks.parts.literal import literal
 from benchmarks.replays import chunks
-from benchmarks.report import geomean, mean_ci, plus_minus, table, write_report
+from benchmarks.report import mean_ci, plus_minus, table, write_report
 
 PAIR_WITHIN, GEOMEAN_WITHIN = 0.15, 0.03
 
@@ -94,7 +95,7 @@ def main(args: argparse.Namespace) -> int:
         for name, values in some_ends.items():
             ends[f"{workload}/{gpu}"].setdefault(name, []).extend(values)
     agreement = {pair: statistics.fmean(of["literal"]) / statistics.fmean(of["upstream"]) for pair, of in ends.items()}
-    overall, worst = geomean(agreement.values()), max(agreement.values(), key=lambda r: abs(math.log(r)))
+    overall, worst = geometric_mean(agreement.values()), max(agreement.values(), key=lambda r: abs(math.log(r)))
     found = {pair: {name: mean_ci(values) for name, values in of.items()} for pair, of in ends.items()}
     report = {"source": "simulated", "regret_end": found, "agreement": agreement, "agreement_geomean": overall}
     rows = [[pair, *map(plus_minus, of.values()), f"{agreement[pair]:.3f}"] for pair, of in found.items()]

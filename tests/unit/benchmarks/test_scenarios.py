@@ -251,7 +251,6 @@ def test_an_interval_by_hand() -> None:
     assert ratio_of([0.1, 0.1], [3.0, 3.0], FLOOR).value == pytest.approx(0.1)
     assert ratio_of([3.0, 3.0], [0.0, 0.2], FLOOR).to_json() == pytest.approx([10] * 3)
     assert ratio_of([4.0], [2.0]).to_json() == [2, 2, 2]
-    assert str(ratio) == "1 [0.00174, 574]"
 
 
 def test_an_arithmetic_mean_of_ratios_by_hand() -> None:
