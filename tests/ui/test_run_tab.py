@@ -77,7 +77,7 @@ def test_a_run_that_saved_and_its_tables(visit: Visit, kinds: None) -> None:
     assert (energy.inner_text(), energy.get_attribute("title").startswith("1,600.000 J = ")) == ("0.444 Wh", True)
     assert won.locator(".good").count() == 3
     assert tab.locator(".part h2").inner_text().endswith("GPU counter"), "once, for all figures"
-    assert "90 % interval" in won.locator(".tile-figure").first.get_attribute("title")
+    assert "90 % sure" in won.locator(".tile-figure").first.get_attribute("title")
     size = open_store().recurrence(runs.DAG, "saved")[0].batch_size
     curve = tab.get_by_role("region", name=f"Energy and time per sample at batch size {size}")
     curve.get_by_role("row").first.wait_for()

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
-from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.cost import BOTH, Weights
+from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.saved_text import (
@@ -15,6 +15,7 @@ from airflow_provider_zeus.plugin.text.saved_text import (
     Told,
     against,
     compared,
+    how_sure,
     intervals,
     not_compared,
     outdated,
@@ -42,14 +43,14 @@ NO_RUN = "No run that counts here has ended yet; what each run cost is shown her
 def sentence(savings: Savings, upcoming: Upcoming, source: Source, *, all_of: bool = True) -> Sentence:
     """What the runs of a job cost and saved and what comes next, in plain words. ``all_of``: there are no older runs.
 
-    The intervals are on hover.
+    The intervals are on hover of the words that say how sure it is.
     """
     if not savings.runs:
         return Sentence(text=NO_RUN, source=source)
     took = took_text(savings.energy.spent, savings.time.spent)
     count = f"{'' if all_of else 'The newest '}{counted(savings.runs, 'run')}"
     text = f"{count} took {took or 'what is not known'}; {compared(savings)}; next: {comes_next(upcoming)}."
-    return Sentence(text=text, exact=intervals(savings), source=source)
+    return Sentence(text=text, sure=how_sure(savings), exact=intervals(savings), source=source)
 
 
 def comes_next(upcoming: Upcoming) -> str:
@@ -129,7 +130,7 @@ def of_job(
     cost = Answer(question=COST, about=about, note=f"not known: {PART}")
     if savings.time.spent is not None:
         cost.note = ""
-        weighed = weighed_tile(savings.cost.spent, weights, savings.energy.spent)
+        weighed = weighed_tile(savings.cost.spent, weights, savings.energy.spent, BOTH)
         cost.figures = spent_tiles(savings.energy.spent, savings.time.spent, source, spent, gpus, weighed)
     compares = not not_compared(savings)[0] or any(of.start for of in told)
     saved = [_against_default(savings, told)] if compares else []
@@ -142,13 +143,13 @@ def of_run(saving: RunSaving, weights: Weights, source: Source, factors: Factors
     return [_against_default(saving, told_of(saving, saving.runs, weights, source, factors))] if known else []
 
 
-def weighed_tile(cost_j: float | None, weights: Weights, energy_j: float | None) -> list[Tile]:
+def weighed_tile(cost_j: float | None, weights: Weights, energy_j: float | None, note: str = "") -> list[Tile]:
     """Energy and time as one figure; empty where one of them alone counts, and where a part is not known."""
     if weights.one_alone or cost_j is None:
         return []
     figure = words.energy(cost_j, energy_j)
     figure.exact += f"; {words.cost_rule(weights)}"
-    return [Tile(name=WEIGHED, figure=figure)]
+    return [Tile(name=WEIGHED, figure=figure, note=note)]
 
 
 def spent_tiles(
@@ -239,7 +240,7 @@ def _next_run(upcoming: Upcoming, weights: Weights, source: Source, factors: Fac
     for tile in tiles:
         of, text = known.get(tile.name, (Estimate.missing(""), time_text))
         if of.low is not None and of.high is not None and of.low < of.high:
-            tile.figure.exact += f"; 90 % interval of the median run {text(of.low)} to {text(of.high)}"
+            tile.figure.exact += f"; {SURE} of the median run: {text(of.low)} to {text(of.high)}"
     return [Answer(question=NEXT, about=about, figures=tiles)]
 
 
