@@ -108,10 +108,15 @@ def remember(
     pending = PendingResult(job_id=job_id, key=key, state=state, report=report, reason=reason, trial=trial)
     name, text = pending_key(key), pending.to_json()
     try:
-        _set(port, name, text, most_s)
-    except StoreError as error:
+        if port is None:
+            raise StoreError("The task is being stopped: there is no time for Airflow's API.")
+        bounded(lambda: port.set(name, text), most_s)
+    except (StoreError, TimeoutError) as late:
+        error = late
+        if isinstance(late, TimeoutError):
+            error = StoreError(f"Variable {name!r} cannot be written ({late}); see that Airflow's API answers.")
         if state_dir is None:
-            raise
+            raise error from None
         path = state_dir / f"{name.replace(':', '-')}.json"
         try:
             _write(path, text)
@@ -123,15 +128,6 @@ def remember(
             ) from error
         return f"file {path}"
     return f"Variable {name}"
-
-
-def _set(port: VariablePort | None, name: str, text: str, most_s: float) -> None:
-    if port is None:
-        raise StoreError("The task is being stopped: there is no time for Airflow's API.")
-    try:
-        bounded(lambda: port.set(name, text), most_s)
-    except TimeoutError as error:
-        raise StoreError(f"Variable {name!r} cannot be written ({error}); see that Airflow's API answers.") from None
 
 
 def drain(store: Store, port: VariablePort, job_id: str | None, *, state_dir: Path | None = None) -> int:

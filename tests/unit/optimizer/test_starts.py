@@ -273,7 +273,7 @@ def test_pins_audits_and_fallbacks_have_a_start() -> None:
     ("fields", "problem"),
     [
         ({"starts": ["warm"]}, "without cold"),
-        ({"starts": ["cold", "cold"]}, "same start twice"),
+        ({"starts": ["cold", "cold"]}, "cold is there more than once"),
         ({"starts": ["cold", "hot"]}, "'hot' is not known"),
         ({"starts": "warm"}, "not a list"),
         ({"starts": ["cold", "warm"], "policy": "zeus"}, "not known to policy"),
