@@ -17,7 +17,7 @@ from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, Sta
 from airflow_provider_zeus.optimizer.arms import epoch_costs, run_variance
 from airflow_provider_zeus.optimizer.posterior import posteriors
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
-from airflow_provider_zeus.reports.limit_profiles import RATE_SD, SAME_W, LimitProfiles
+from airflow_provider_zeus.reports.limit_profiles import RATE_SD, LimitProfiles, same_limit
 from airflow_provider_zeus.reports.next_run import NextDecision, settled
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimates, slice_epochs
 
@@ -75,11 +75,8 @@ class WhatIf:
     @property
     def same(self) -> bool:
         """Whether both choose the same batch size, start and power limit."""
-        now_w, then_w = self.now.limit_w, self.then.limit_w
-        limits = now_w is then_w is None or (
-            None not in (now_w, then_w) and abs((now_w or 0) - (then_w or 0)) <= SAME_W
-        )
-        return (self.now.batch_size, self.now.start) == (self.then.batch_size, self.then.start) and limits
+        pairs = [(each.batch_size, each.start) for each in (self.now, self.then)]
+        return pairs[0] == pairs[1] and same_limit(self.now.limit_w, self.then.limit_w)
 
     @property
     def gains(self) -> bool:
@@ -153,7 +150,7 @@ def _observed(log: Dataset, kept: PlannedAttempt, limit_w: float | None, weights
         if t.batch_size == kept.batch_size
         and kept.start in (None, t.observation.start)
         and t.state is State.CONVERGED
-        and (limit_w is None or abs((t.observation.power_limit_w or -1.0) - limit_w) <= SAME_W)
+        and (limit_w is None or same_limit(t.observation.power_limit_w, limit_w))
     ]
 
     def mean(values: Sequence[float | None]) -> float | None:

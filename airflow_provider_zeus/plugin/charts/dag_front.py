@@ -23,7 +23,7 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
 )
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Chart, Table
-from airflow_provider_zeus.reports.limit_profiles import SAME_W
+from airflow_provider_zeus.reports.limit_profiles import same_limit
 from airflow_provider_zeus.reports.pareto import OperatingPoint, ParetoFront
 
 FRONT, RAN, PROFILED, CHOSEN = "Pareto front", "chosen by runs", "profiled only", "what runs"
@@ -57,7 +57,7 @@ def front_chart(
             return False
         if limit_w is None:
             return p.observed
-        return p.limit_w is not None and abs(p.limit_w - limit_w) <= SAME_W
+        return same_limit(p.limit_w, limit_w)
 
     runs = points if batch_size is None else [p for p in points if runs_now(p)]
     best = min(runs, key=lambda p: (weights.cost(p.eta_j, p.tta_s), p.batch_size), default=None)
