@@ -121,8 +121,8 @@ def test_where_the_wait_dominates_no_limit_is_chosen(kit: Kit, share: float, lim
     ("busy", "wasted_s", "said"),
     [
         (None, 4.0, "40 % of the training time, 4 s and at most 0.111 Wh, is spent waiting for batches. Try "),
-        (0.3, 4.0, "40 % of the training time, 4 s and at most 0.111 Wh, is spent waiting for batches: the GPU works 3"),
-        (0.75, 2.5, "25 % of the training time, 2.5 s and at most 0.0694 Wh, is spent waiting for batches: the GPU wor"),
+        (0.3, 4.0, "40 % of the training time, 4 s and at most 0.111 Wh, is spent waiting for batches: the GPU"),
+        (0.75, 2.5, "25 % of the training time, 2.5 s and at most 0.0694 Wh, is spent waiting for batches: the GPU"),
         (0.95, 0.5, ""),
     ],
 )
