@@ -25,6 +25,9 @@ from airflow_provider_zeus.store.rows import points_to_lists
 from airflow_provider_zeus.units import counted
 
 if TYPE_CHECKING:
+    from airflow_provider_zeus.reports.month_spent import DagAbout
+    from airflow_provider_zeus.reports.months import PeriodSum
+    from airflow_provider_zeus.signals.prices import Prices
     from airflow_provider_zeus.store.sql.store import Store
 
 
@@ -129,21 +132,29 @@ def report(args: Namespace) -> None:
     month = args.month or month_of(time.time())
     with opened(args) as store:
         if args.by:
-            _show_groups(store, month, args.by, args.output)
+            _show_groups(month, args.by, args.output, *_spent(store, month))
         elif args.format == "focus":
-            _write_focus(store, month, Path(args.out))
+            _write_focus(store, month, Path(args.out), *_spent(store, month))
         else:
             for file in write_month(store, month, Path(args.out)):
                 say(str(file))
 
 
-def _show_groups(store: Store, month: str, by: str, output: str) -> None:
+def _spent(store: Store, month: str) -> tuple[list[PeriodSum], Prices, dict[str, DagAbout]]:
+    """What was spent in a month, the prices, and tags and owners of its DAGs."""
     from airflow_provider_zeus.hooks.zeus import about_dags, bounds_of
-    from airflow_provider_zeus.reports.month_spent import SPENT, by_group, group_record, group_rows
     from airflow_provider_zeus.signals.prices import in_force
 
-    sums, prices = store.sums(bounds_of(month, 1)), in_force()
-    groups = [g for g in by_group(sums, about_dags({s.dag_id for s in sums})) if g.by == by]
+    sums = store.sums(bounds_of(month, 1))
+    return sums, in_force(), about_dags({s.dag_id for s in sums})
+
+
+def _show_groups(
+    month: str, by: str, output: str, sums: list[PeriodSum], prices: Prices, about: dict[str, DagAbout]
+) -> None:
+    from airflow_provider_zeus.reports.month_spent import SPENT, by_group, group_record, group_rows
+
+    groups = [g for g in by_group(sums, about) if g.by == by]
     if print_data([{"month": month, **group_record(group, prices)} for group in groups], output):
         return
     names = [name.lower() for name in (by, "jobs", *SPENT)]
@@ -155,14 +166,13 @@ def _show_groups(store: Store, month: str, by: str, output: str) -> None:
     show(rows, empty="No run of a DAG that Airflow knows began in this month.", plain=output == "plain")
 
 
-def _write_focus(store: Store, month: str, folder: Path) -> None:
-    from airflow_provider_zeus.hooks.zeus import about_dags, bounds_of, write_private
+def _write_focus(
+    store: Store, month: str, folder: Path, sums: list[PeriodSum], prices: Prices, about: dict[str, DagAbout]
+) -> None:
+    from airflow_provider_zeus.hooks.zeus import bounds_of, write_private
     from airflow_provider_zeus.reports.focus import Charge, as_csv, charges_of
-    from airflow_provider_zeus.signals.prices import in_force
 
-    begin_s, end_s = bounds_of(month, 1)
-    sums, prices = store.sums([begin_s, end_s]), in_force()
-    about, left_out = about_dags({s.dag_id for s in sums}), Counter[str]()
+    (begin_s, end_s), left_out = bounds_of(month, 1), Counter[str]()
 
     def charges() -> Iterator[Charge]:
         for job_id in sorted({s.job_id for s in sums}):

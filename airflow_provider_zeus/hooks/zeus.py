@@ -130,7 +130,7 @@ def about_dags(dag_ids: Collection[str]) -> dict[str, DagAbout]:
         try:
             get_dag: Any = get_current_context()["ti"].get_dag
         except RuntimeError:  # no task runs in this process
-            found = _in_database()
+            found = _in_database(dag_ids)
         else:
             for dag_id in dag_ids:
                 with suppress(AirflowRuntimeError):  # there is no such DAG now
@@ -140,20 +140,21 @@ def about_dags(dag_ids: Collection[str]) -> dict[str, DagAbout]:
     return {
         dag_id: DagAbout(tags, [name.strip() for name in (owners or "").split(",") if name.strip()])
         for dag_id, (tags, owners) in found.items()
-        if dag_id in dag_ids
     }
 
 
-def _in_database() -> dict[str, tuple[list[str], str | None]]:
-    """Tags and owners of all DAGs that Airflow's database has."""
+def _in_database(dag_ids: Collection[str]) -> dict[str, tuple[list[str], str | None]]:
+    """Tags and owners of those of the DAGs that Airflow's database has."""
     import sqlalchemy as sa
 
     from airflow_provider_zeus.airflow_compat import DagModel, DagTag, create_session
 
     with create_session() as session:
-        owners = session.execute(sa.select(DagModel.dag_id, DagModel.owners)).all()
+        asked = sa.select(DagModel.dag_id, DagModel.owners).where(DagModel.dag_id.in_(dag_ids))
+        owners = session.execute(asked).all()
         found: dict[str, tuple[list[str], str | None]] = {dag_id: ([], names) for dag_id, names in owners}
-        for dag_id, name in session.execute(sa.select(DagTag.dag_id, DagTag.name).order_by(DagTag.name)):
+        tags = sa.select(DagTag.dag_id, DagTag.name).where(DagTag.dag_id.in_(found)).order_by(DagTag.name)
+        for dag_id, name in session.execute(tags):
             found[dag_id][0].append(name)
     return found
 

@@ -19,7 +19,7 @@ from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Phase, Pl
 from airflow_provider_zeus.optimizer.arms import run_variance
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, Belief
 from airflow_provider_zeus.reports.dataset import Dataset, RunId, RunTrials, total
-from airflow_provider_zeus.reports.limit_profiles import RATIO_SD, SAME_W, LimitProfiles
+from airflow_provider_zeus.reports.limit_profiles import RATIO_SD, SAME_W, LimitProfiles, same_limit
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimates, slice_epochs
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ def at_full_power(o: Observation, profiled: LimitProfiles, b: int, full_w: float
 
 def recosted(o: Observation, full: Observation) -> bool:
     """Whether what a trial drew at full power is known by a profile alone. ``full``: by :func:`at_full_power`."""
-    return o.power_limit_w is not None and abs((full.power_limit_w or 0.0) - o.power_limit_w) > SAME_W
+    return o.power_limit_w is not None and not same_limit(full.power_limit_w, o.power_limit_w)
 
 
 @dataclass(frozen=True, slots=True)

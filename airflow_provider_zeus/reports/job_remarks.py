@@ -26,7 +26,7 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     Where,
 )
-from airflow_provider_zeus.reports.limit_profiles import SAME_W
+from airflow_provider_zeus.reports.limit_profiles import same_limit
 
 NEWEST = 30  # trials looked at
 FEW = 10  # trials of a job that counts as new
@@ -156,7 +156,7 @@ def _new_limit(trials: Sequence[Trial]) -> Remark | None:
             continue
         last = before.get(_task(trial), trial)
         before[_task(trial)] = trial
-        if abs((last.observation.power_limit_w or 0.0) - limit_w) > SAME_W:
+        if not same_limit(last.observation.power_limit_w, limit_w):
             day = f"{datetime.fromtimestamp(trial.opened_at, UTC):%Y-%m-%d}"
             change = f"from {last.observation.power_limit_w:,.0f} W to {limit_w:,.0f} W"
             text = f"The power limit changed {change} on {day} (trial {trial.number}){_why_limit(last, trial)}."

@@ -14,6 +14,11 @@ RATE_SD = 0.01  # relative sd of the J and s of a sample at one limit: the profi
 RATIO_SD = RATE_SD * 2**0.5  # of what a run at one limit is re-costed to at another
 
 
+def same_limit(one_w: float | None, other_w: float | None) -> bool:
+    """Whether two power limits [W] are one: both unknown, or as near as drivers round."""
+    return one_w is other_w is None or (None not in (one_w, other_w) and abs((one_w or 0) - (other_w or 0)) <= SAME_W)
+
+
 @dataclass(frozen=True, slots=True)
 class LimitProfiles:
     """Profile samples of one device, added up; windows too short to measure anything are left out."""
@@ -36,7 +41,7 @@ class LimitProfiles:
     def at(self, batch_size: int, limit_w: float | None) -> ProfileSample | None:
         """The sum at this limit; None where nothing was measured."""
         found = self.sums.get(batch_size, {})
-        near = [] if limit_w is None else [w for w in found if abs(w - limit_w) <= SAME_W]
+        near = [w for w in found if same_limit(w, limit_w)]
         return found[min(near, key=lambda w: abs(w - (limit_w or 0.0)))] if near else None
 
     def best_w(self, batch_size: int, weights: Weights) -> float | None:

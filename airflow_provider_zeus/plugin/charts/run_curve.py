@@ -17,7 +17,7 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
     watts,
 )
 from airflow_provider_zeus.plugin.views.models import Chart, Table
-from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitProfiles
+from airflow_provider_zeus.reports.limit_profiles import LimitProfiles, same_limit
 
 
 def curve(
@@ -35,7 +35,7 @@ def curve(
     joules, seconds = [at[w].energy_j / at[w].samples for w in limits], [at[w].time_s / at[w].samples for w in limits]
     known = max(joules) > 0
     marks = [] if uncapped else [(best[0], f"optimum {best[0]:,.0f} W")]
-    if ran_w is not None and (uncapped or abs(ran_w - best[0]) > SAME_W):
+    if ran_w is not None and (uncapped or not same_limit(ran_w, best[0])):
         marks.append((ran_w, f"run’s {ran_w:,.0f} W"))
     (j_size, j_unit), (s_size, s_unit) = _small(max(joules), "J"), _small(max(seconds), "s")
     option = base(
@@ -141,7 +141,7 @@ def _curve_table(
                 f"{s.time_s / s.samples / s_size:.4g} {s_unit}",
                 watts(s.energy_j / s.time_s) if s.energy_j > 0 else "–",
                 _cost_text(weights.cost(s.energy_j, s.time_s) / s.samples, weights.unit),
-                "; ".join(text.split(" ")[0] for limit, text in marks.items() if abs(limit - w) <= SAME_W),
+                "; ".join(text.split(" ")[0] for limit, text in marks.items() if same_limit(limit, w)),
             ]
         )
     return Table(

@@ -20,7 +20,7 @@ from airflow_provider_zeus.plugin.views.models import Answer, Chart, Figure, Run
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.dataset import total
-from airflow_provider_zeus.reports.limit_profiles import SAME_W
+from airflow_provider_zeus.reports.limit_profiles import SAME_W, same_limit
 from airflow_provider_zeus.reports.limit_saving import LimitSaving, limit_saving
 from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.units import counted, energy_text, time_text
@@ -88,7 +88,7 @@ class MeasuredLog:
     def alike(self) -> list[Trial]:
         """The attempts that had the power limit of the newest one, where the job tunes it: what a further one takes."""
         limit_w = self.ended[-1].observation.power_limit_w
-        return [t for t in self.ended if not self.job.tries_limits or t.observation.power_limit_w == limit_w]
+        return [t for t in self.ended if not self.job.tries_limits or same_limit(t.observation.power_limit_w, limit_w)]
 
     @property
     def weights(self) -> Weights:

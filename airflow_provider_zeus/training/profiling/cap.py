@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean
 
-from airflow_provider_zeus.model.trial import ProfileSample
 from airflow_provider_zeus.power.device import IDLE, POWER_CAP, Clocks, Device
 
 BOUND = 0.1  # share of the time from which on a limit binds
@@ -19,8 +17,8 @@ def never_binds(draw_w: float, lowest_w: float) -> str:
 
 
 @dataclass
-class _Seen:
-    """What was seen, of the time at one limit or of a window."""
+class Seen:
+    """What was seen of the cap, at one limit or in one piece of a window."""
 
     capped_s: float = 0.0
     counted_s: float = 0.0  # of which the counter tells; 0: there is none
@@ -54,8 +52,8 @@ class CapWatch:
     def __init__(self, device: Device) -> None:
         self._device, self._since = device, None if (now := device.clocks()) is None else (now, 0.0)
         self._tells = self._since is not None
-        self._at: dict[float, _Seen] = {}
-        self._new = _Seen()  # since the last pieces of a window
+        self._at: dict[float, Seen] = {}
+        self._piece = Seen()
 
     def open(self, now_s: float) -> None:
         """A piece begins."""
@@ -68,30 +66,28 @@ class CapWatch:
         self._since = None
         if since is None or clocks is None or limit_w is None:
             return
-        for seen in (self._at.setdefault(limit_w, _Seen()), self._new):
+        for seen in (self._at.setdefault(limit_w, Seen()), self._piece):
             seen.add(since[0], clocks, now_s - since[1])
 
     def share(self, limit_w: float) -> float | None:
         """Share of the time at a limit in which it bound: by the counter, else by the reasons that were read."""
-        return self._at.get(limit_w, _Seen()).share
+        return self._at.get(limit_w, Seen()).share
 
     def clock_mhz(self, limit_w: float) -> float | None:
         """Mean clock of the multiprocessors at a limit [MHz]."""
-        return self._at.get(limit_w, _Seen()).clock_mhz
+        return self._at.get(limit_w, Seen()).clock_mhz
 
-    def put_into(self, pieces: Sequence[ProfileSample]) -> list[ProfileSample]:
-        """The pieces of a window with what was seen since the last ones."""
-        if pieces:
-            seen, self._new = self._new, _Seen()
-            pieces = [replace(piece, capped=seen.share, sm_clock_mhz=seen.clock_mhz) for piece in pieces]
-        return list(pieces)
+    def take(self) -> Seen:
+        """What was seen of the piece that is over, and begin another one."""
+        piece, self._piece = self._piece, Seen()
+        return piece
 
     def why_locked(self, limit_w: float, busy: float | None) -> str:
         """Why the clock seems to be locked, which may have a reason; empty where it does not.
 
         :param busy: share of the time in which the GPU works.
         """
-        seen = self._at.get(limit_w, _Seen()).seen
+        seen = self._at.get(limit_w, Seen()).seen
         known = [(each.sm_mhz, each.max_mhz) for each in seen if each.sm_mhz is not None and each.max_mhz is not None]
         enough, step_mhz = 2, 15.0  # pieces; between two clocks
         locked = 0.8  # of the highest clock: one that stays below it under load, without a reason, is locked

@@ -6,6 +6,7 @@ import math
 
 from airflow_provider_zeus.model.trial import ProfileSample
 from airflow_provider_zeus.power.meter import Reading, Span
+from airflow_provider_zeus.training.profiling.cap import Seen
 from airflow_provider_zeus.training.profiling.search import TICK_S
 
 SETTLE_S = 1.0  # training discarded at first and after a change of limit, until clocks are steady
@@ -80,11 +81,12 @@ class MeasurementWindows:
         return self._span.energy_j != 0 or self._span.time_s >= self._window_s
 
     # ------------------------------------------------------------------ results
-    def take(self, *, at_end: bool) -> list[ProfileSample]:
+    def take(self, seen: Seen, *, at_end: bool) -> list[ProfileSample]:
         """Return the piece that is over, and a first one that waited for it.
 
         After a change of limit no piece counts until two consecutive ones agree.
 
+        :param seen: of the cap in this piece.
         :param at_end: the attempt ends: an unfinished or unsettled piece counts too.
         """
         span, limit_w, piece = self._span, self.limit_w, None
@@ -97,6 +99,8 @@ class MeasurementWindows:
                     energy_j=span.energy_j,
                     time_s=span.time_s,
                     steps=self._steps,
+                    capped=seen.share,
+                    sm_clock_mhz=seen.clock_mhz,
                 )
             else:  # unknown, or the counter stands still
                 self.failures += not at_end

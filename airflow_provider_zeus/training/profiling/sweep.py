@@ -149,10 +149,11 @@ class Sweep:
 
     def keep(self, *, at_end: bool = True) -> None:
         """Add the finished pieces to the profile. ``at_end`` of the attempt a part of a piece counts too."""
+        seen = self.cap.take()
         if not self._in_force(self.windows.limit_w):
             self.windows.drop()
             return
-        for sample in self.cap.put_into(self.windows.take(at_end=at_end)):
+        for sample in self.windows.take(seen, at_end=at_end):
             self.profiler.add(sample)
             self._record(sample)
 

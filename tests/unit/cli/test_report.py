@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from airflow_provider_zeus.hooks.zeus import about_dags
+from airflow_provider_zeus.hooks.zeus import _in_database, about_dags
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.reports.month_report import (
     COLUMNS,
@@ -276,11 +276,14 @@ def test_tags_and_owners_are_read_from_airflow(zeus: Zeus) -> None:
         session.merge(DagModel(dag_id="grouped", bundle_name="tests", owners="ann, ben"))
         session.flush()
         session.merge(DagTag(dag_id="grouped", name="gpu"))
+        session.merge(DagModel(dag_id="other", bundle_name="tests", owners="eve"))
     try:
+        assert _in_database({"grouped", "never"}) == {"grouped": (["gpu"], "ann, ben")}, "those that are shown"
         assert about_dags({"grouped", "never"}) == {"grouped": DagAbout(["gpu"], ["ann", "ben"])}
     finally:
         with create_session() as session:
-            session.delete(session.get(DagModel, "grouped"))
+            for dag_id in ("grouped", "other"):
+                session.delete(session.get(DagModel, dag_id))
 
 
 def test_the_runs_as_focus_has_them(zeus: Zeus, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

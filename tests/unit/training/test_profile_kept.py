@@ -16,8 +16,10 @@ import pytest
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import DATA_WAIT, ProfileSample, since_mark, summed
+from airflow_provider_zeus.power.device import Clocks
 from airflow_provider_zeus.power.meter import Reading
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
+from airflow_provider_zeus.training.profiling.cap import Seen
 from airflow_provider_zeus.training.profiling.measurement_windows import DriftDetector, MeasurementWindows
 from airflow_provider_zeus.training.profiling.profiler import Profiler
 from airflow_provider_zeus.training.profiling.sweep import Sweep
@@ -165,7 +167,7 @@ def measured(windows: MeasurementWindows, rates: list[float], *, step_s: float =
             now_s, samples = now_s + step_s * rate, samples + 10
             done = windows.edge_due(now_s)
         windows.close(Reading(200 * now_s, now_s), samples)
-        yield len(windows.take(at_end=False))
+        yield len(windows.take(Seen(), at_end=False))
         windows.open(Reading(200 * now_s, now_s), samples)
 
 
@@ -184,7 +186,7 @@ def test_a_piece_waits_for_a_counter_that_has_not_ticked() -> None:
     windows.open(Reading(7.0, 2.0), 10)
     windows.close(Reading(7.0, 6.0), 20)
     assert windows.counter_moved
-    assert windows.take(at_end=False) == []
+    assert windows.take(Seen(), at_end=False) == []
     assert windows.failures == 1
 
 
@@ -265,6 +267,27 @@ def test_a_saving_that_the_noise_of_the_profile_hides_is_not_clear_yet(kit: Kit)
     assert missed["optimum_w"] == 200.0
     assert missed["optimum_saves_energy_low"] < 0 < missed["optimum_saves_energy"] < missed["optimum_saves_energy_high"]
     assert "not clear yet" in saving.text(1000)
+
+
+def test_a_piece_knows_what_was_seen_of_the_cap_in_it_and_nothing_of_one_that_was_dropped(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, now, limit_w = kit.gpu, Clocks(900.0, 1530.0, 4, 0.0), 250.0
+    monkeypatch.setattr(gpu, "clocks", lambda: now)
+    monkeypatch.setattr(gpu, "limit_w", lambda: limit_w)
+    profiler = Profiler([250.0, 200.0], (), batch_size=10, weights=Weights(0.5, 250.0), min_s=5.0, min_steps=5)
+    limits = SimpleNamespace(found_w=250.0, can_set=True, set_w=lambda _w: True)
+    sweep = Sweep(gpu, limits, profiler, observe=False)  # type: ignore[arg-type]
+    sweep.start(Reading(0.0, 0.0), 0)
+    sweep.pass_edge(Reading(200.0, 1.0), 0)
+    now, limit_w = Clocks(900.0, 1530.0, 4, 1.0), 180.0  # capped all the time, and somebody has set another limit
+    sweep.pass_edge(Reading(400.0, 2.0), 10)
+    assert sweep.measured == []
+    now, limit_w = Clocks(1380.0, 1530.0, 0, 1.0), 250.0
+    sweep.start(Reading(400.0, 2.0), 10)
+    for second in (3, 4, 5):
+        sweep.pass_edge(Reading(200.0 * second, float(second)), 10 * (second - 2))
+    assert {(piece.capped, piece.sm_clock_mhz) for piece in sweep.measured} == {(0.0, 1380.0)}
 
 
 @pytest.mark.parametrize(
