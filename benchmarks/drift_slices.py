@@ -30,8 +30,8 @@ from benchmarks.command import add, command, needs, on_all_cores, parser_of
 from benchmarks.plots import POLICY, panels, save
 from benchmarks.quality.slice_tables import TABLE, Series, Week, defaults_of, read, read_series, tables_in, weeks_of
 from benchmarks.quality.slice_trainings import always, best_limit, replay, truths_of
-from benchmarks.quality.weather_measure import example_job
 from benchmarks.report import mean_ci, table, write_report
+from benchmarks.weather import example_job
 
 EACH = 2  # runs for each batch size: the window of policy ``zeus``, and as long it prunes
 VARIANTS = ("zeus", "knowledge_gradient")
@@ -66,7 +66,7 @@ def play(name: str, table: Path | None, part: tuple[str, int]) -> Played:
     if variant == "zeus":
         job = replace(job, window=EACH * len(job.batch_sizes))
     truths = series.truths(job.default_batch_size) if series else truths_of(weeks, job)
-    log = replay(weeks, job, seed, truths=truths).runs
+    log = replay(weeks, truths, job, seed).runs
     fixed = [(run,) for run in always(weeks, truths, job, seed, best_limit)]
     return Played(*(tuple(map(_slice, weeks, of)) for of in (log, fixed)))
 

@@ -61,7 +61,7 @@ def job_among(series: Series, default: int, seed: int, others: Sequence[Told]) -
         return choose(job, belief, family=heard_by(belief, asked["device"], others), **asked)
 
     job, truths = series.job(default, "knowledge_gradient"), series.truths(default)
-    log: Log = replay(series.weeks, job, seed, truths=truths, learn=learning, choose=choosing)
+    log: Log = replay(series.weeks, truths, job, seed, learn=learning, choose=choosing)
     always = play(series, (DEFAULT, default, seed)).cost
     spent = sum(run.cost for runs in log.runs for run in runs)
     return Replayed(spent / always, told_by(newest[0], None))

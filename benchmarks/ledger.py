@@ -127,7 +127,7 @@ def _kept_by(replay: Callable[..., object], *args: Any, **kwargs: Any) -> list[T
 def _of_series(series: Series, part: Part) -> Log:
     b = defaults_of(series)[part.default]
     job, truths = replace(series.job(b, part.policy), audit=part.audit), series.truths(b)
-    trials = _kept_by(weather_replay.replay, series.weeks, job, part.seed, truths=truths)
+    trials = _kept_by(weather_replay.replay, series.weeks, truths, job, part.seed)
     default = weather_replay.always(series.weeks, truths, job, part.seed, weather_replay.full_power)
     return Log(job, trials, _profile(truths[0], series.weeks[0].samples_per_epoch), [run.cost for run in default])
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,11 @@ from benchmarks.command import SELECTION, chosen_traces, command, needs, parser_
 from benchmarks.plots import POLICY, name_of, panels, save
 from benchmarks.quality import pollux_page
 from benchmarks.quality.goodput import POLLUX, noise_scales, pair_on, sizes_by_progress
-from benchmarks.quality.pollux_page import LAST, PAPERS, PAPERS_RATIOS, SEVERAL, change, label, plain
+from benchmarks.quality.pollux_page import LAST, PAPERS, PAPERS_RATIOS, SEVERAL, label
 from benchmarks.replays import Replays, Task, run_tasks
-from benchmarks.report import Ratio, geomean_of, ratio_of, table, write_report
+from benchmarks.report import Ratio, geomean_of, ratio_of, write_report
 
-ETAS = (0.0, 0.25, 0.5, 0.75, 1.0)
+ETAS = (0.0, 1.0)
 ETA = 0.5
 FIGURES = {"energy": "eta_last5", "time": "tta_last5", "energy of all": "cum_energy", "cost of all": "spent"}
 
@@ -36,7 +36,7 @@ Found = Mapping[Task, Replays]
 
 
 def tasks_of(pairs: Sequence[tuple[str, str]], seeds: Sequence[int]) -> list[Task]:
-    """Every policy and variant of Pollux on every pair; on the paper's workload both policies at every eta too."""
+    """Every policy and variant of Pollux on every pair; on the paper's workload both ends of eta too."""
     found = [Task(w, g, policy, tuple(seeds)) for w, g in pairs for policy in (*POLICIES, *POLLUX)]
     found += [
         Task(w, g, policy, tuple(seeds), eta=eta)
@@ -62,24 +62,21 @@ def report_of(found: Found, scenarios: Mapping[tuple[str, str], Scenario], seeds
     """The whole ``report.json``."""
     gpus = list(dict.fromkeys(gpu for _, gpu in scenarios))
     ratios = {pair: {p: against(found, pair, p) for p in POLICIES} for pair in scenarios}
-    published = dict(zip(LAST, PAPERS_RATIOS, strict=True))
-    report: dict[str, Any] = {"source": "simulated", "seeds": seeds, "paper": published}
+    report: dict[str, Any] = {"source": "simulated", "seeds": seeds}
     report["pairs"] = {"/".join(pair): _json(of) for pair, of in ratios.items()}
 
-    def means(gpu: str, variant: str, names: Iterable[str]) -> dict[str, dict[str, list[float]]]:
-        here = [pair for pair in scenarios if pair[1] == gpu]
-        found_at = {p: [against(found, pair, p, variant) for pair in here] for p in POLICIES}
-        return _json({p: {n: geomean_of(r[n] for r in found_at[p]) for n in names} for p in POLICIES})
+    def means(gpu: str) -> dict[str, dict[str, list[float]]]:
+        here = [ratios[pair] for pair in scenarios if pair[1] == gpu]
+        return _json({p: {n: geomean_of(r[p][n] for r in here) for n in FIGURES} for p in POLICIES})
 
     def papers(gpu: str, **how: Any) -> dict[str, dict[str, list[float]]]:
         return _json({p: against(found, (PAPERS, gpu), p, **how) for p in POLICIES})
 
     measured = [gpu for gpu in gpus if (PAPERS, gpu) in scenarios]
-    report["geomean"] = {gpu: means(gpu, "pollux", FIGURES) for gpu in gpus}
+    report["geomean"] = {gpu: means(gpu) for gpu in gpus}
     report["variants"] = {gpu: {v: papers(gpu, variant=v) for v in POLLUX} for gpu in measured}
-    report["variants_geomean"] = {gpu: {v: means(gpu, v, LAST) for v in POLLUX} for gpu in gpus}
     report["eta"] = {gpu: {f"{eta:g}": papers(gpu, eta=eta) for eta in ETAS} for gpu in measured}
-    report["choices"] = {"/".join(pair): _choice(found, pair, scenario) for pair, scenario in scenarios.items()}
+    report["choices"] = {"/".join(pair): _choice(scenario) for pair, scenario in scenarios.items()}
     return report
 
 
@@ -87,91 +84,15 @@ def _json(of: Mapping[str, Mapping[str, Ratio]]) -> dict[str, dict[str, list[flo
     return {policy: {name: ratio.to_json() for name, ratio in row.items()} for policy, row in of.items()}
 
 
-def _choice(found: Found, pair: tuple[str, str], scenario: Scenario) -> dict[str, Any]:
-    missed = {
-        t.policy: r.runs_below_target / r.recurrences
-        for t, r in found.items()
-        if (t.workload, t.gpu) == pair and t.eta == ETA
-    }
-    return {
-        "sizes": [scenario.pair.batch_sizes[0], scenario.pair.batch_sizes[-1]],
-        "default": scenario.pair.default_batch_size,
-        "best": scenario.best,
-        "pollux": {name: [b for b, _ in groupby(sizes_by_progress(scenario, of))] for name, of in POLLUX.items()},
-        "below_target": missed,
-    }
+def _choice(scenario: Scenario) -> dict[str, Any]:
+    taken = {name: [b for b, _ in groupby(sizes_by_progress(scenario, of))] for name, of in POLLUX.items()}
+    return {"default": scenario.pair.default_batch_size, "best": scenario.best, "pollux": taken}
 
 
 def markdown_of(report: Mapping[str, Any]) -> str:
-    """``report.md``."""
-    lines = [
-        "# Pollux",
-        "",
-        f"{report['seeds']} seeds, common random numbers; simulated. Changes against Pollux, with 95 % intervals.",
-        "",
-    ]
-    lines += [f"## {name_of(PAPERS)}, the workload of section 6.6", "", *_papers_table(report), ""]
-    lines += ["## Every workload", "", *_pairs_table(report), ""]
-    lines += ["## What Pollux chooses", "", *_choices_table(report["choices"]), ""]
-    title = "## Other noise scales, another first batch size, and Pollux's own model of progress"
-    lines += [title, "", *_variants_table(report), ""]
-    return "\n".join([*lines, f"## {name_of(PAPERS)} by eta", "", *_eta_table(report["eta"])]) + "\n"
-
-
-def _papers_table(report: Mapping[str, Any]) -> list[str]:
-    energy, time_ = PAPERS_RATIOS
-    rows = [["the paper, four A40, trained", "zeus", f"{100 * (energy - 1):+.0f} %", f"{100 * (time_ - 1):+.0f} %", ""]]
-    for pair, of in report["pairs"].items():
-        workload, _, gpu = pair.partition("/")
-        rows += [
-            [label(gpu), p, *(change(r[n]) for n in (*LAST, "energy of all"))]
-            for p, r in of.items()
-            if workload == PAPERS
-        ]
-    return table(["", "policy", "energy, last five", "time, last five", "energy, all recurrences"], rows)
-
-
-def _pairs_table(report: Mapping[str, Any]) -> list[str]:
-    rows = []
-    of = report["pairs"] | {f"geometric mean/{gpu}": means for gpu, means in report["geomean"].items()}
-    for pair, policies in of.items():
-        workload, _, gpu = pair.partition("/")
-        figures = [change(ratio) for r in policies.values() for ratio in (r["energy"], r["time"], r["cost of all"])]
-        rows.append([name_of(workload), label(gpu), *figures])
-    rows.sort(key=lambda row: row[1])
-    return table(["workload", "GPU", *(f"{p}: {n}" for p in POLICIES for n in (*LAST, "cost of all"))], rows)
-
-
-def _choices_table(choices: Mapping[str, Any]) -> list[str]:
-    rows = []
-    for pair, of in choices.items():
-        workload, _, gpu = pair.partition("/")
-        sizes = {name: ", ".join(map(str, b)) for name, b in of["pollux"].items()}
-        missed = f"{of['below_target']['pollux']:.1%}"
-        row = [name_of(workload), label(gpu), "{} to {}".format(*of["sizes"]), str(of["default"]), str(of["best"])]
-        rows.append([*row, sizes["pollux"], sizes["pollux_from_default"], missed])
-    head = "workload | GPU | sizes | default | cheapest | Pollux from the smallest | Pollux from the default | misses"
-    return table(head, rows)
-
-
-def _variants_table(report: Mapping[str, Any]) -> list[str]:
-    rows = []
-    for gpu, variants in report["variants"].items():
-        for variant, of in variants.items():
-            every = report["variants_geomean"][gpu][variant]
-            figures = [plain(r[p][n]) for r in (of, every) for p in POLICIES for n in LAST]
-            rows.append([label(gpu), variant, *figures])
-    head = [f"{where}, {p}: {n}" for where in (name_of(PAPERS), "all") for p in POLICIES for n in LAST]
-    return table(["GPU", "against", *head], rows)
-
-
-def _eta_table(of: Mapping[str, Any]) -> list[str]:
-    rows = [
-        [label(gpu), eta, *(change(ratios[p][n]) for p in POLICIES for n in LAST)]
-        for gpu, etas in of.items()
-        for eta, ratios in etas.items()
-    ]
-    return table(["GPU", "eta", *(f"{p}: {n}" for p in POLICIES for n in LAST)], rows)
+    """``report.md``: the tables of the page."""
+    said = f"{report['seeds']} seeds, common random numbers; simulated. Changes against Pollux, with 95 % intervals."
+    return "\n".join(["# Pollux", "", said, "", *pollux_page.papers(report), "", *pollux_page.pairs(report)]) + "\n"
 
 
 def draw(report: Mapping[str, Any], path: Path) -> Path:

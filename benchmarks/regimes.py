@@ -36,9 +36,8 @@ from benchmarks.command import chosen_traces, command, on_all_cores, parser_of
 from benchmarks.quality.choosers import always_default, run_cost
 from benchmarks.quality.drifts import SHIFT, Drift
 from benchmarks.quality.regime_set import ALARMS, BELOW, BY_NAME, FOUND, REGIMES, Misread, Regime, right
-from benchmarks.quality.scenario_report import OURS, PAPERS, below_after
 from benchmarks.quality.slice_tables import Series, read_series, tables_in, weather
-from benchmarks.replays import Replays, spent_by
+from benchmarks.replays import OURS, PAPERS, Replays, below_after, spent_by
 from benchmarks.report import bold, mean_and_worst, mean_of, ratio_of, table, write_json
 from benchmarks.series import measure
 

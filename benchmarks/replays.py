@@ -5,14 +5,13 @@ from __future__ import annotations
 import gc
 import math
 import statistics
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
-from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import PlannedAttempt
 from airflow_provider_zeus.simulation.driver import default, grid_search, replay
@@ -23,8 +22,10 @@ from benchmarks.command import on_all_cores
 from benchmarks.parts.literal import Parts, literal
 from benchmarks.quality.choosers import CHOOSERS
 from benchmarks.quality.goodput import POLLUX, pair_on, pollux
+from benchmarks.report import Ratio, mean_ci, ratio_of
 
-OURS = POLICIES[0]
+OURS, PAPERS = POLICIES
+FLOOR = 0.3  # C*: the least that either regret counts as in a ratio
 
 
 class NeverStopped(Environment):
@@ -78,7 +79,6 @@ ABLATIONS = {
     "no_pruning": Parts(pruning=False),
     "no_jit_profiling": Parts(jit=False),
 }
-NAMES = (*POLICIES, UPSTREAM, "grid_search", "default", *ABLATIONS, *OURS_WITHOUT, *CHOOSERS, "pollux")
 LAST = 5  # recurrences, as in Figure 6
 CHUNK = 5  # seeds per task
 
@@ -104,10 +104,8 @@ class Task:
 class Replays:
     """What is kept, one entry per seed, in their order. Energies and times are multiples of the default run's mean."""
 
-    seconds: float = 0.0
     recurrences: int = 0
-    regret: list[list[float]] = field(default_factory=list)  # after each recurrence, in C*
-    expected_regret: list[list[float]] = field(default_factory=list)
+    expected_regret: list[list[float]] = field(default_factory=list)  # after each recurrence, in C*
     eta_last5: list[float] = field(default_factory=list)
     tta_last5: list[float] = field(default_factory=list)
     cum_energy: list[float] = field(default_factory=list)
@@ -124,7 +122,6 @@ class Replays:
         """Keep one replay."""
         run = scenario.default_run
         self.recurrences += len(log)
-        self.regret.append(log.regret())
         self.expected_regret.append(log.expected_regret())
         self.eta_last5.append(statistics.fmean(log.energy_j[-LAST:]) / run.energy_j)
         self.tta_last5.append(statistics.fmean(log.time_s[-LAST:]) / run.time_s)
@@ -142,7 +139,7 @@ class Replays:
         """Take in the replays of other seeds."""
         for name in _PER_SEED:
             getattr(self, name).extend(getattr(other, name))
-        for name in ("seconds", "recurrences", "runs_without_model", "runs_below_target"):
+        for name in ("recurrences", "runs_without_model", "runs_below_target"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.attempts = max(self.attempts, other.attempts)
 
@@ -151,22 +148,17 @@ _PER_SEED = tuple(f.name for f in fields(Replays) if f.default_factory is list)
 
 
 def run_policy(policy: str, scenario: Scenario, recurrences: int, seed: int, beta: float = 2.0) -> Log:
-    """One replay. Raises JobSpecError where there is no policy of that name."""
+    """One replay."""
+    when = scenario, recurrences, seed
     if policy in POLICIES:
         return replay(scenario, scenario.job(policy=policy, beta=beta), recurrences, seed)
     if policy in OURS_WITHOUT:
-        return without(policy, scenario, recurrences, seed)
-    if policy in CHOOSERS:
-        return CHOOSERS[policy](scenario, recurrences, seed)
-    if policy == "default":
-        return default(scenario, recurrences, seed)
-    if policy == "grid_search":
-        return grid_search(scenario, recurrences, seed)
+        return without(policy, *when)
     if policy == UPSTREAM or policy in ABLATIONS:
-        return literal(scenario, recurrences, seed, parts=ABLATIONS.get(policy), beta=beta)
+        return literal(*when, parts=ABLATIONS.get(policy), beta=beta)
     if policy in POLLUX:
-        return pollux(scenario, recurrences, seed, POLLUX[policy])
-    raise JobSpecError.of("policies", policy, "is unknown", f"Use some of {', '.join(NAMES)}")
+        return pollux(*when, POLLUX[policy])
+    return {**CHOOSERS, "default": default, "grid_search": grid_search}[policy](*when)
 
 
 @cache
@@ -182,10 +174,8 @@ def _traces(folder: Path) -> Traces:
 def _work(folder: Path, task: Task) -> Replays:
     scenario, found = _scenario(folder, task.workload, task.gpu, task.eta), Replays()
     gc.freeze()  # what the imports left is not gone through again and again
-    start = time.process_time()
     for seed in task.seeds:
         found.add(scenario, run_policy(task.policy, scenario, scenario.pair.recurrences, seed, task.beta))
-    found.seconds = time.process_time() - start
     return found
 
 
@@ -212,3 +202,36 @@ def chunks(seeds: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
 def spent_by(log: Log) -> float:
     """Expected cost of all runs of a replay; unlike in regret, a run below target is not charged for a repeat."""
     return math.fsum(run.expected_cost for runs in log.runs for run in runs)
+
+
+Found = Mapping[str, Mapping[str, Replays]]  # by scenario and policy
+
+
+def spent(found: Replays, since: int = 0) -> list[float]:
+    """Expected regret from the recurrence ``since`` on, from 0, one figure per seed [C*]."""
+    return [curve[-1] - (curve[since - 1] if since else 0.0) for curve in found.expected_regret]
+
+
+def ratio_between(found: Mapping[str, Replays], since: int = 0, *, ours: str = OURS) -> Ratio:
+    """Our regret since a recurrence over that of the paper's policy."""
+    return ratio_of(spent(found[ours], since), spent(found[PAPERS], since), FLOOR)
+
+
+def below_after(found: Replays, shift: int) -> dict[str, Any]:
+    """Recurrences below target from ``shift`` on: [mean, half of ci95] per seed, and of these ``again``.
+
+    Again: after the first recurrence since the shift that reached the target.
+    """
+    below, again = [], []
+    for missed, sizes in zip(found.below_target, found.batch_sizes, strict=True):
+        since = {t for t in missed if t >= shift}
+        found_at = next((t for t in range(shift, len(sizes)) if t not in since), len(sizes))
+        below.append(float(len(since)))
+        again.append(float(sum(t > found_at for t in since)))
+    return {"below": mean_ci(below), "again": mean_ci(again)}
+
+
+def ratios_to_upstream(results: Mapping[Task, Replays]) -> dict[str, Ratio]:
+    """Our expected regret at the end as a multiple of upstream's, per pair."""
+    ends = {(t.pair, t.policy): spent(found) for t, found in results.items()}
+    return {pair: ratio_of(end, ends[pair, UPSTREAM]) for (pair, policy), end in ends.items() if policy == OURS}

@@ -2,7 +2,7 @@
 
 Each figure and table of the paper with the published value and ours, for the public algorithm
 (``benchmarks.parts.literal`` with every switch off), the paper's policy as this project settles it (``"zeus"``) and the
-default policy. Replays of ``benchmarks.paper``, seeds 0 to N - 1; sweeps with the first ten of them. Pictures go to
+default policy. Seeds 0 to N - 1; sweeps with the first ten of them. Pictures go to
 ``images/<page>/`` beside the page. Prints the headlines. Everything is simulated from measured epochs, times and
 powers; nothing is trained here.
 """
@@ -18,8 +18,8 @@ from airflow_provider_zeus.model.job_checks import POLICIES
 from benchmarks.command import SELECTION, command, needs, parser_of, positive
 from benchmarks.quality.reproduction_figures import SHOWN, Results, results_of
 from benchmarks.quality.reproduction_page import headlines, page_of
-from benchmarks.quality.weather_measure import example_job
 from benchmarks.replays import UPSTREAM
+from benchmarks.weather import example_job
 
 SEEDS = 40
 SUBMISSIONS = 3_000  # of each draw of overlapping groups

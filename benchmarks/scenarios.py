@@ -1,12 +1,11 @@
 """Does the default policy hold where no constant was chosen? ``python -m benchmarks.scenarios --traces DIR --out DIR``.
 
 Replays scenarios made of measured workloads (``scenario_sets``: one change each) and jobs whose data change
-(``drifts``) under ``"knowledge_gradient"`` and under the paper's policy ``"zeus"``, with common random numbers, and
-writes ``report.json``, ``report.md`` and two pictures. Half of the scenarios are held out, by a hash of their name:
-``--part development`` while constants are chosen, ``--part held-out`` once, at the end. Everything is simulated.
-
-``--file CASES.json`` replays scenarios that others bring instead (``scenario_cases`` says how they are written), under
-these two policies, hill climbing by doubling and halving, and always the default; it writes the first two files.
+(``drifts``), or with ``--file CASES.json`` those that others bring (``scenario_cases`` says how they are written),
+under the default policy, the paper's ``"zeus"``, hill climbing by doubling and halving, and always the default, with
+common random numbers; writes ``report.json`` and ``report.md``. Half of the scenarios without drift are held out, by a
+hash of their name: ``--part development`` while constants are chosen, ``--part held-out`` once, at the end. Everything
+is simulated.
 """
 
 from __future__ import annotations
@@ -14,158 +13,153 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.simulation.driver import replay
-from benchmarks.command import SELECTION, add, chosen_traces, command, needs, on_all_cores, parser_of
-from benchmarks.quality import scenario_cases
-from benchmarks.quality.choosers import BASELINES
-from benchmarks.quality.drift_report import SWEEP, drift_markdown, drift_report, drift_verdicts
+from benchmarks.command import SELECTION, chosen_traces, command, on_all_cores, parser_of
+from benchmarks.quality.choosers import BASELINES, DEFAULT
 from benchmarks.quality.drifts import Drift, drifts
 from benchmarks.quality.scenario_cases import RECURRENCES, read_cases
-from benchmarks.quality.scenario_report import (
-    OURS,
-    PAPERS,
-    Found,
-    Variant,
-    Verdict,
-    static_markdown,
-    static_report,
-    static_verdicts,
-)
 from benchmarks.quality.scenario_sets import PARTS, part_of, static_scenarios
-from benchmarks.replays import Replays, chunks
-from benchmarks.report import table, write_report
+from benchmarks.replays import FLOOR, OURS, PAPERS, Found, Replays, chunks, ratio_between, spent
+from benchmarks.report import (
+    Ratio,
+    cell,
+    geomean_of,
+    mean_and_worst,
+    mean_ci,
+    mean_of,
+    plus_minus,
+    ratio_of,
+    table,
+    write_report,
+)
 
-SEEDS = 50
-STATIC = {OURS: Variant(OURS), PAPERS: Variant(PAPERS)}
-# Forgetting costs the paper's policy more than it gains: of windows of 30, 40, 50, 60, 80 and 500 converged runs (which
-# no job here fills) the last is best over all drifts; ours is held against the default, 250, which none fills either.
-# 60 is shown too: what was not run for a window is tried again, a re-sweep.
-DRIFTING = {**STATIC, **{f"{policy}_window_{SWEEP}": Variant(policy, SWEEP) for policy in (OURS, PAPERS)}}
-ONLY = ("static", "drift")
-
-
-@dataclass(frozen=True)
-class Task:
-    """Replays of one policy on one scenario."""
-
-    name: str
-    variant: str
-    drift: Drift
-    policy: str
-    window: int | None
-    seeds: tuple[int, ...]
+POLICIES = (OURS, PAPERS, *BASELINES)
+COST, REGRET = "total_vs_default", "regret_vs_paper"
 
 
-def play(task: Task) -> Replays:
-    """All its seeds."""
-    found, scenario = Replays(), task.drift.before
-    fields = {} if task.window is None else {"window": max(task.window, 2 * len(scenario.pair.batch_sizes))}
-    start = time.process_time()
-    for seed in task.seeds:
-        baseline, drift = BASELINES.get(task.policy), task.drift
-        if baseline:
-            log = baseline(scenario, drift.recurrences, seed, drift.shifts)
+def play(part: tuple[Drift, str, Sequence[int]]) -> Replays:
+    """Replays of one job under one policy, all its seeds."""
+    drift, policy, seeds = part
+    found, scenario = Replays(), drift.before
+    for seed in seeds:
+        when = drift.recurrences, seed, drift.shifts
+        if baseline := BASELINES.get(policy):
+            log = baseline(scenario, *when)
         else:
-            job = scenario.job(policy=task.policy, **fields)
-            log = replay(scenario, job, drift.recurrences, seed, drift.shifts)
+            log = replay(scenario, scenario.job(policy=policy), *when)
         found.add(scenario, log)
-    found.seconds = time.process_time() - start
     return found
 
 
 def run_all(
-    cases: Mapping[str, Drift], variants: Mapping[str, Variant], seeds: Sequence[int], jobs: int | None = None
+    cases: Mapping[str, Drift], policies: Sequence[str], seeds: Sequence[int], jobs: int | None = None
 ) -> dict[str, dict[str, Replays]]:
-    """Every case under every variant."""
-    parts = [
-        Task(name, variant, drift, *variants[variant], some)
-        for variant in variants
-        for name, drift in cases.items()
-        for some in chunks(tuple(seeds))
-    ]
-    found: dict[str, dict[str, Replays]] = {name: {v: Replays() for v in variants} for name in cases}
-    for part, replays in zip(parts, on_all_cores(play, parts, jobs), strict=True):
-        found[part.name][part.variant].join(replays)
+    """Every case under every policy."""
+    of = [(name, policy, some) for policy in policies for name in cases for some in chunks(tuple(seeds))]
+    parts = [(cases[name], policy, some) for name, policy, some in of]
+    found: dict[str, dict[str, Replays]] = {name: {p: Replays() for p in policies} for name in cases}
+    for (name, policy, _), replays in zip(of, on_all_cores(play, parts, jobs), strict=True):
+        found[name][policy].join(replays)
     return found
+
+
+def case_report(found: Found, cases: Mapping[str, Drift]) -> dict[str, Any]:
+    """``report.json`` of replays under ``POLICIES``."""
+    since = {name: min(drift.shifts, default=0) for name, drift in cases.items()}
+    return {
+        "policies": {policy: _over_all(found, since, policy) for policy in POLICIES},
+        "cases": {
+            name: {
+                "recurrences": cases[name].recurrences,
+                "regret_since": since[name],
+                **{policy: _of_case(of, since[name], policy) for policy in POLICIES},
+            }
+            for name, of in found.items()
+        },
+    }
+
+
+def _cost(found: Mapping[str, Replays], policy: str) -> Ratio:
+    return ratio_of(found[policy].spent, found[DEFAULT].spent)
+
+
+def _of_case(found: Mapping[str, Replays], since: int, policy: str) -> dict[str, Any]:
+    replays = found[policy]
+    counts = {name: getattr(replays, name) for name in ("runs_below_target", "runs_without_model", "attempts")}
+    return {
+        COST: _cost(found, policy).to_json(),
+        REGRET: ratio_between(found, since=since, ours=policy).to_json(),
+        "expected_regret": mean_ci(spent(replays, since)),
+        **counts,
+    }
+
+
+def _over_all(found: Found, since: Mapping[str, int], policy: str) -> dict[str, Any]:
+    costs = {name: _cost(of, policy) for name, of in found.items()}
+    regrets = {name: ratio_between(of, since=since[name], ours=policy) for name, of in found.items()}
+    return {COST: mean_and_worst(costs, mean_of), REGRET: mean_and_worst(regrets, geomean_of)}
+
+
+def case_markdown(report: Mapping[str, Any]) -> list[str]:
+    """``report.md``: all cases together, then each."""
+    together = [
+        [policy, *(text for figure in (COST, REGRET) for text in (cell(of[figure]["mean"]), _worst(of[figure])))]
+        for policy, of in report["policies"].items()
+    ]
+    head = ["policy", "total cost, always the default = 1", "worst", "regret, the paper's policy = 1", "worst"]
+    each = [[name, policy, *_cells(of[policy])] for name, of in report["cases"].items() for policy in POLICIES]
+    return [
+        "# Cases",
+        "",
+        f"{report['seeds']} seeds, common random numbers; simulated. 95 % intervals in brackets. Costs: expected costs",
+        "of all runs; arithmetic mean over the cases. Regret: from a shift of the data on, a repeat charged where a",
+        f"run ends below its target, at least {FLOOR:g} C*; geometric mean. Always the default: at the power limit",
+        "that is best for it, nothing profiled.",
+        "",
+        *table(head, together),
+        "",
+        *table(["case", "policy", head[1], head[3], "regret [C*]", "below target", "attempts"], each),
+    ]
+
+
+def _cells(of: Mapping[str, Any]) -> list[str]:
+    counts = [str(of["runs_below_target"]), str(of["attempts"])]
+    return [cell(of[COST]), cell(of[REGRET]), plus_minus(of["expected_regret"]), *counts]
+
+
+def _worst(of: Mapping[str, Any]) -> str:
+    return f"{cell(of['worst'])}, {of['worst_case']}"
+
+
+def own_sets(args: argparse.Namespace) -> dict[str, Drift]:
+    """The scenarios of ``scenario_sets``, then those of ``drifts``."""
+    pairs, found = chosen_traces(args).pairs(args.gpus, args.workloads), {}
+    if args.only != "drift":
+        static = {name: s for name, s in static_scenarios(pairs).items() if args.part in (part_of(name), "both")}
+        found = {name: Drift(scenario, RECURRENCES) for name, scenario in static.items()}
+    return found if args.only == "static" else {**found, **drifts(pairs)}
 
 
 @command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__, SELECTION, seeds=SEEDS, out=Path("scenarios-report"))
+    parser = parser_of(__doc__, SELECTION, seeds=50, out=Path("scenarios-report"))
     brings = "replay the cases of this JSON file alone (benchmarks.quality.scenario_cases)"
     parser.add_argument("--file", type=Path, help=brings)
     parser.add_argument("--part", choices=[*PARTS, "both"], default="both", help="of the scenarios without drift")
-    parser.add_argument("--only", choices=ONLY, help="scenarios without drift, or those with")
-    args, start = add(parser, "--no-pictures").parse_args(arguments), time.monotonic()
-    (brought if args.file else own_sets)(args)
-    print(f"{args.out / 'report.md'} after {time.monotonic() - start:.0f} s")
-    return 0
-
-
-def brought(args: argparse.Namespace) -> None:
-    """Replay the cases of a file."""
-    cases = read_cases(args.file, chosen_traces(args))
-    found = run_all(cases, scenario_cases.POLICIES, range(args.seeds), args.jobs)
-    report = {"source": "simulated", "seeds": args.seeds, **scenario_cases.case_report(found, cases)}
-    lines = scenario_cases.case_markdown(report)
+    parser.add_argument("--only", choices=("static", "drift"), help="scenarios without drift, or those with")
+    args, start = parser.parse_args(arguments), time.monotonic()
+    cases = read_cases(args.file, chosen_traces(args)) if args.file else own_sets(args)
+    found = run_all(cases, POLICIES, range(args.seeds), args.jobs)
+    report = {"source": "simulated", "seeds": args.seeds, **case_report(found, cases)}
+    lines = case_markdown(report)
     write_report(args.out, report, "\n".join(lines) + "\n")
     print("\n".join(lines[lines.index("") :]))
-
-
-def own_sets(args: argparse.Namespace) -> None:
-    """Replay the scenarios of ``scenario_sets`` and of ``drifts``."""
-    static: Found = {}
-    drifting: Found = {}
-    if not args.no_pictures:
-        needs("matplotlib", ", or --no-pictures")
-    pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
-    drift_cases = drifts(pairs) if args.only != "static" else {}
-    if args.only != "drift":
-        chosen = {n: s for n, s in static_scenarios(pairs).items() if args.part in (part_of(n), "both")}
-        cases = {name: Drift(scenario, RECURRENCES) for name, scenario in chosen.items()}
-        static = run_all(cases, STATIC, range(args.seeds), args.jobs)
-    if drift_cases:
-        drifting = run_all(drift_cases, DRIFTING, range(args.seeds), args.jobs)
-    report: dict[str, Any] = {"source": "simulated", "seeds": args.seeds}
-    verdicts: list[Verdict] = []
-    if static:
-        report["static"] = static_report(static, RECURRENCES)
-        verdicts += static_verdicts(report["static"])
-    if drifting:
-        report["drift"] = drift_report(drifting, drift_cases, DRIFTING)
-        verdicts += drift_verdicts(report["drift"])
-    report["verdicts"] = [v._asdict() for v in verdicts]
-    write_report(args.out, report, markdown_of(report, verdicts))
-    if not args.no_pictures:
-        from benchmarks.quality import scenario_figures  # it brings matplotlib
-
-        if static:
-            scenario_figures.ratios(report["static"], args.out / "scenarios.png")
-        if drifting:
-            scenario_figures.shifts(drifting, drift_cases, args.out / "drift.png")
-    for verdict in verdicts:
-        print(f"{'held  ' if verdict.held else 'MISSED'} {verdict.asked}: {verdict.found}")
-
-
-def markdown_of(report: Mapping[str, Any], verdicts: Sequence[Verdict]) -> str:
-    """``report.md``."""
-    lines = [
-        "# Where no constant was chosen",
-        "",
-        f"{report['seeds']} seeds, common random numbers; simulated from measured epochs, times and powers. Figures in "
-        "brackets are 95 % intervals; something is missed only where the better end of its interval misses it.",
-        "",
-        *table(["asked", "found", ""], [[v.asked, v.found, "held" if v.held else "**missed**"] for v in verdicts]),
-        "",
-    ]
-    chapters = [static_markdown(report["static"])] if "static" in report else []
-    chapters += [drift_markdown(report["drift"])] if "drift" in report else []
-    return "\n".join([*lines, *(line for chapter in chapters for line in [*chapter, ""])])
+    print(f"{args.out / 'report.md'} after {time.monotonic() - start:.0f} s")
+    return 0
 
 
 if __name__ == "__main__":

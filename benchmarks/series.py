@@ -60,7 +60,7 @@ def replayed(series: Series, part: tuple[str, int, int]) -> Log:
     policy, default, seed = part
     truths = series.truths(default)
     if policy in POLICIES:
-        return replay(series.weeks, series.job(default, policy), seed, truths=truths)
+        return replay(series.weeks, truths, series.job(default, policy), seed)
     env = Trainings(series.weeks, truths, series.job(default, POLICIES[0]), seed)
     return SIMPLE[policy](truths[0], len(truths), seed, dict(enumerate(truths)), env=env)
 

@@ -1,14 +1,13 @@
 """What is asked of the default policy, on all cases together, in one table: ``python -m benchmarks.targets``.
 
-    python -m benchmarks.targets --traces DIR --series DIR --max-epochs bike=60 flights=40 --mlperf DIR \
-        --held DIR --before CHECKOUT
+    python -m benchmarks.targets --traces DIR --series DIR --max-epochs bike=60 flights=40 --mlperf DIR --held DIR
 
 Prints, for each figure that is asked for, what was found, what is asked and whether it is met; then every figure of the
 groups of ``benchmarks.quality.case_figures``. ``--held`` names traces of further GPUs, on which nothing may be tuned;
-``--before`` a checkout of an earlier version, for the regret after tilts and for the speed; ``--mlperf`` MLPerf's
-convergence points. Rows of a folder that is not named are left out. ``--only`` takes some groups alone, ``--every N``
-every N-th drift and the regimes of every N-th pair. ``benchmarks.constants`` takes rules and constants away from the
-same cases. Everything is simulated; the last line says which seeds were drawn, ``--first-seed`` where they begin.
+``--mlperf`` MLPerf's convergence points. Rows of a folder that is not named are left out. ``--only`` takes some groups
+alone, ``--every N`` every N-th drift and the regimes of every N-th pair. ``benchmarks.constants`` takes rules and
+constants away from the same cases. Everything is simulated; the last line says which seeds were drawn, ``--first-seed``
+where they begin.
 """
 
 from __future__ import annotations
@@ -24,17 +23,6 @@ from benchmarks.quality.case_figures import GROUPS, Figure, Figures
 from benchmarks.quality.case_set import Cases
 from benchmarks.report import table, write_json
 
-# from the smallest default, when a second size still followed a miss [%]
-SMALL = {
-    "weather": -77.9,
-    "bike": -51.2,
-    "flights": -39.4,
-    "hotel": -59.1,
-    "births_CA": -50.3,
-    "births_NY": -47.6,
-    "births_TX": -50.7,
-    "births_OH": -53.5,
-}
 NOBODY = "slices that nobody reaches"
 
 
@@ -52,7 +40,6 @@ ASKED = (
     Asked("near-optimal default, total cost [%]: mean of the series", "near_optimal: mean", 5.0, "+3"),
     Asked("the same: the dearest series", "near_optimal: worst", 5.0, "+3"),
     Asked("largest default: most points behind hill climbing", "large: behind hill climbing", 3.0, "0"),
-    Asked("smallest default: most points behind the second version", "small: behind", 3.0),
     Asked("MLPerf: cells dearer than hill climbing by more than 1 %", "mlperf: cells behind", 0.0, form="g"),
     Asked("MLPerf: near-optimal default, total cost [%]", "mlperf: near_optimal", 1.0),
     Asked("V100 + A40: regret at the end, x the public code's", "pairs: mean", 0.32, ".28", ".3f"),
@@ -61,7 +48,6 @@ ASKED = (
     Asked("the same: worst pair", "held: worst", 0.95, form=".2f"),
     Asked("drifts: regret after the shift, x the repaired paper's policy's", "drifts: mean", 0.32, ".25", ".3f"),
     Asked("the same: worst", "drifts: worst", 2.0, form=".2f"),
-    Asked("tilts of the curve: regret after them, x the first version's", "tilts: mean", 1.0, form=".2f"),
     Asked("runs below target after a shift, worst pair", "below: worst", 8.0, "6"),
     Asked("jobs locked below their target", "locked", 0.0, form="g"),
     Asked("two sizes alone reach the target: runs below it of 40", "two sizes alone: below", 28.0),
@@ -74,7 +60,6 @@ ASKED = (
         for kind in ("small", "near_optimal", "large")
     ),
     Asked("default audit: regret, x that without", "audit", 1.05, "1.03", ".3f"),
-    Asked("time of a decision, x the first version's", "slower", 1.0, ".5", ".2f"),
     Asked("false alarms per 100 recurrences where nothing changes", "false alarms", 0.5, form=".2f"),
     Asked("constants that decide", "constants", 18.0, "12", "g"),
 )
@@ -83,10 +68,6 @@ ASKED = (
 def figures_of(cases: Cases, jobs: int | None = None, groups: Sequence[str] = tuple(GROUPS)) -> Figures:
     """The figures of these groups."""
     found = {name: figure for group in groups for name, figure in GROUPS[group](cases, jobs).items()}
-    small = {name: found[f"small: {name}"].value - was for name, was in SMALL.items() if f"small: {name}" in found}
-    if small:
-        name = max(small, key=lambda name: small[name])
-        found["small: behind"] = Figure(small[name], name)
     return {**found, "constants": Figure(float(len(DECIDING)))}
 
 
@@ -106,14 +87,14 @@ def markdown(found: Mapping[str, Figure]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
     parser = parser_of(__doc__, "--traces --every --series --max-epochs")
-    for folder in ("--mlperf", "--held", "--before"):
+    for folder in ("--mlperf", "--held"):
         parser.add_argument(folder, type=Path, metavar="DIR")
     parser.add_argument("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS), metavar="GROUP")
     parser.add_argument("--series-seeds", type=positive, default=40, metavar="N")
     parser.add_argument("--first-seed", type=int, default=0, metavar="N")
     args, start = add(parser, "--seeds --report --jobs", seeds=4).parse_args(arguments), time.monotonic()
     chosen_traces(args)
-    cases = Cases(args.traces, args.series, tuple(args.max_epochs), args.mlperf, args.held, args.before)
+    cases = Cases(args.traces, args.series, tuple(args.max_epochs), args.mlperf, args.held)
     cases = cases._replace(
         seeds=args.seeds, series_seeds=args.series_seeds, every=args.every, first_seed=args.first_seed
     )

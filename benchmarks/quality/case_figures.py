@@ -1,33 +1,36 @@
 """Figures of the default policy on all cases (``case_set``), group by group; of each, a lower one is better.
 
 Regrets are expected ones. The public code's, the repaired paper's policy's and hill climbing's are replayed beside ours
-with common random numbers; ``before`` is a checkout of an earlier version, replayed by turns in processes of its own.
+with common random numbers.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Pair, Traces
+from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks import regimes, scenarios
 from benchmarks.command import on_all_cores
-from benchmarks.paper import ratios_to_upstream
-from benchmarks.parts import bare_replay
 from benchmarks.quality.case_set import AFTER, AUDIT, Cases, shifting, told, two_sizes_alone
 from benchmarks.quality.choosers import HILL_CLIMBING
-from benchmarks.quality.drifts import LOST, SHIFT, TILTS, Drift
-from benchmarks.quality.scenario_report import FLOOR, OURS, PAPERS, Variant, below_after, ratio_between
+from benchmarks.quality.drifts import LOST, SHIFT
 from benchmarks.quality.slice_tables import KINDS
-from benchmarks.replays import UPSTREAM, Replays, Task, run_tasks
+from benchmarks.replays import (
+    FLOOR,
+    OURS,
+    PAPERS,
+    UPSTREAM,
+    Replays,
+    Task,
+    below_after,
+    ratio_between,
+    ratios_to_upstream,
+    run_tasks,
+)
 from benchmarks.report import Ratio, geomean_of, ratio_of
 from benchmarks.series import measure
 
@@ -100,7 +103,7 @@ def of_pairs(cases: Cases, jobs: int | None = None) -> Figures:
             new = [gpu for gpu in gpus if name == "pairs" or gpu not in Traces(cases.traces).gpus]
             each = [(pair, policy) for pair in Traces(folder).pairs(new) for policy in (OURS, UPSTREAM)]
             tasks = [Task(pair.workload, pair.gpu, policy, seeds) for pair, policy in each]
-            figures |= _ratios(name, ratios_to_upstream(run_tasks(folder, tasks, jobs), OURS, -1))
+            figures |= _ratios(name, ratios_to_upstream(run_tasks(folder, tasks, jobs)))
     parts = [(Scenario(p), seed) for p in cases.pairs() for seed in cases.drawn(cases.seeds)]
     ends = list(on_all_cores(_regret, [(*part, audit) for audit in (0.0, AUDIT) for part in parts], jobs))
     plain, audited, n = ends[: len(parts)], ends[len(parts) :], cases.seeds
@@ -121,44 +124,8 @@ def _ratios(name: str, found: Mapping[str, Ratio]) -> Figures:
 
 def of_drifts(cases: Cases, jobs: int | None = None) -> Figures:
     """Regret from the shift on as a multiple of the repaired paper's policy's."""
-    found = scenarios.run_all(shifting(cases), {p: Variant(p) for p in (OURS, PAPERS)}, cases.drawn(cases.seeds), jobs)
-    figures = _ratios("drifts", {name: ratio_between(of, since=SHIFT) for name, of in found.items()})
-    return figures | (_against(cases.before, cases) if cases.before else {})
-
-
-def _against(before: Path, cases: Cases) -> Figures:
-    """Regret after tilts, and decisions per second, against an earlier version, by turns on this machine."""
-    tilts = {name: d for name, d in shifting(cases._replace(every=1)).items() if name.endswith(tuple(TILTS))}
-    jobs = [_bare(drift.before.pair, cases.seeds, drift) for drift in tilts.values()]
-    pairs, both = [_bare(pair, 1) for pair in cases.pairs()], (Path(__file__).resolve().parents[2], before)
-    ours, theirs = (_replayed(checkout, cases.traces, jobs)["regrets"] for checkout in both)
-    ratios = {name: ratio_of(a, b, FLOOR) for name, a, b in zip(tilts, ours, theirs, strict=True)}
-    speeds = [_replayed(checkout, cases.traces, pairs)["per_s"] for _ in range(3) for checkout in both]
-    slower = statistics.median(b / a for a, b in zip(speeds[::2], speeds[1::2], strict=True))
-    total = sum(map(statistics.fmean, ours)) / sum(map(statistics.fmean, theirs))
-    speed = Figure(slower, f"{speeds[-2]:.0f} and {speeds[-1]:.0f} a second")
-    return {**_ratios("tilts", ratios), "tilts: sum": Figure(total), "slower": speed}
-
-
-def _bare(pair: Pair, seeds: int, drift: Drift | None = None) -> dict[str, Any]:
-    after = list(drift.shifts.values()) if drift else []
-    return {
-        "workload": pair.workload,
-        "gpu": pair.gpu,
-        "max_epochs": pair.max_epochs,
-        "tables": [pair.epochs, *(s.pair.epochs for s in after)],
-        "shift": SHIFT,
-        "recurrences": drift.recurrences if drift else pair.recurrences,
-        "seeds": seeds,
-    }
-
-
-def _replayed(checkout: Path, traces: Path, jobs: list[dict[str, Any]]) -> dict[str, Any]:
-    asked = json.dumps({"traces": str(traces), "jobs": jobs})
-    command, env = [sys.executable, bare_replay.__file__], {**os.environ, "PYTHONPATH": str(checkout)}
-    done = subprocess.run(command, input=asked, env=env, capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    found = scenarios.run_all(shifting(cases), (OURS, PAPERS), cases.drawn(cases.seeds), jobs)
+    return _ratios("drifts", {name: ratio_between(of, since=SHIFT) for name, of in found.items()})
 
 
 def of_regimes(cases: Cases, jobs: int | None = None) -> Figures:
@@ -177,7 +144,7 @@ def of_regimes(cases: Cases, jobs: int | None = None) -> Figures:
     figures["false alarms"] = Figure(report["nothing changes"]["false_alarms"]["mean"])
     locked = sum(_locked(of[OURS].replays) for name in lost for of in played[name].values())
     if (alone := two_sizes_alone(cases)) is not None:
-        (of,) = scenarios.run_all({"": alone}, {OURS: Variant(OURS)}, cases.drawn(5 * cases.seeds), jobs).values()
+        (of,) = scenarios.run_all({"": alone}, [OURS], cases.drawn(5 * cases.seeds), jobs).values()
         figures["two sizes alone: below"] = Figure(below_after(of[OURS], SHIFT)["below"][0], f"of {AFTER}")
         locked += _locked(of[OURS])
     return {**figures, "locked": Figure(float(locked))}

@@ -28,10 +28,10 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair, Traces
 from benchmarks.quality.drifts import SHIFT, SILENT, Drift, drifts, with_room
 from benchmarks.quality.regime_set import BY_NAME, right
-from benchmarks.quality.scenario_report import OURS
 from benchmarks.quality.scenario_sets import changed
 from benchmarks.quality.slice_tables import Series, defaults_of, read_series, tables_in
 from benchmarks.regimes import series_of
+from benchmarks.replays import OURS
 
 MLPERF_EPOCHS = 200
 AUDIT = 0.02  # of a job by default
@@ -46,7 +46,6 @@ class Cases(NamedTuple):
     max_epochs: tuple[tuple[str, int], ...] = ()
     mlperf: Path | None = None
     held: Path | None = None  # traces of GPUs on which nothing was tuned
-    before: Path | None = None  # a checkout of an earlier version
     seeds: int = 4
     series_seeds: int = 40
     every: int = 1  # every N-th drift, and every N-th pair of a regime, alone

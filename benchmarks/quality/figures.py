@@ -231,14 +231,13 @@ def of_gpu(
     scenarios: Sequence[Scenario],
     policies: Sequence[str],
     folder: Path,
-    suffix: str = "",
 ) -> None:
-    """The pictures that show the workloads of one GPU; ``suffix``: of their names."""
+    """The pictures that show the workloads of one GPU."""
     gpu, swept = scenarios[0].pair.gpu, list(report["sweeps"]["eta"])
-    regret(results, policies, gpu, folder / f"regret{suffix}.png")
-    landscapes.search_paths(scenarios, searching(report, policies), folder / f"search{suffix}.png")
-    tradeoff.pareto(scenarios, report["sweeps"]["eta"][swept[0]], swept[0], folder / f"pareto{suffix}.png")
-    landscapes.over_limit(scenarios, folder / f"power-limit{suffix}.png")
+    regret(results, policies, gpu, folder / "regret.png")
+    landscapes.search_paths(scenarios, searching(report, policies), folder / "search.png")
+    tradeoff.pareto(scenarios, report["sweeps"]["eta"][swept[0]], swept[0], folder / "pareto.png")
+    landscapes.over_limit(scenarios, folder / "power-limit.png")
 
 
 def of_all(report: Mapping[str, Any], scenarios: Sequence[Scenario], policies: Sequence[str], folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""All that ``docs/reproduction.md`` is made of: the replays, and figures beyond the report of ``benchmarks.paper``."""
+"""All that ``docs/reproduction.md`` is made of: the replays, and figures of them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from benchmarks.drift_slices import EACH
 from benchmarks.group_shape import draw_groups
 from benchmarks.groups import ALL, run_groups, scenarios_of
 from benchmarks.groups import report_of as groups_report
-from benchmarks.paper import EXAMPLE, report_of
 from benchmarks.quality import sweeps
 from benchmarks.quality.scenario_sets import reaching
 from benchmarks.quality.slice_tables import TABLE, read, weeks_of
 from benchmarks.quality.slice_trainings import replay as replay_weeks
-from benchmarks.quality.weather_measure import example_job
+from benchmarks.quality.slice_trainings import truths_of
 from benchmarks.replays import UPSTREAM, Replays, Task, run_tasks
 from benchmarks.report import mean_ci, ratio_of
+from benchmarks.weather import example_job
 
 SHOWN = (*POLICIES, UPSTREAM, "grid_search")
+EXAMPLE = "deepspeech2/v100"  # of the paper's figures that show one workload
 MAIN_GPU = "v100"  # of the paper's evaluation, where nothing else is said
 PAPERS_GPUS = {"v100": "V100 PCIe 32 GB", "a40": "A40 PCIe 48 GB", "rtx6000": "RTX6000 24 GB", "p100": "P100 16 GB"}
 GROUP_POLICIES = ("zeus", "knowledge_gradient", "grid_search", "default")
@@ -41,7 +42,7 @@ SEARCHED = ("every measured size, ascending", "from the default outwards", "size
 class Results(NamedTuple):
     """All that the page and its pictures are made of."""
 
-    report: Mapping[str, Any]  # of benchmarks.paper, with its sweeps
+    report: Mapping[str, Any]  # by pair and policy; and the sweeps
     replays: Mapping[Task, Replays]
     scenarios: Sequence[Scenario]
     clusters: Mapping[str, Any]
@@ -76,17 +77,28 @@ def results_of(args: argparse.Namespace) -> Results:
     policies = [*SHOWN, "default"]
     tasks = [Task(p.workload, p.gpu, policy, seeds) for p in pairs for policy in policies]
     gpu = MAIN_GPU if any(p.gpu == MAIN_GPU for p in pairs) else pairs[0].gpu
-    swept = sweeps.tasks_of(pairs, policies, seeds, gpu)
+    swept = sweeps.tasks_of(pairs, seeds, gpu)
     found = run_tasks(args.traces, list(dict.fromkeys([*tasks, *swept])), args.jobs)
     replays = {task: found[task] for task in tasks}
-    report = report_of(replays, args.seeds)
+    report = report_of(replays)
     report["sweeps"] = sweeps.report_of({task: found[task] for task in swept})
     weeks, job = weeks_of(read(TABLE)), example_job()
     job = replace(job, window=EACH * len(job.batch_sizes))  # as the paper's
-    slices = {p: replay_weeks(weeks, replace(job, policy=p, job_id="weather"), 0).runs for p in POLICIES}
+    jobs = {p: replace(job, policy=p, job_id="weather") for p in POLICIES}
+    slices = {p: replay_weeks(weeks, truths_of(weeks, job), job, 0).runs for p, job in jobs.items()}
     groups = clusters(traces, gpu, args.submissions)
     scenarios = [Scenario(p) for p in pairs]
     return Results(report, replays, scenarios, groups, slices, gpu, args.seeds, args.submissions)
+
+
+def report_of(replays: Mapping[Task, Replays]) -> dict[str, Any]:
+    """{"pairs": {pair: {policy: {figure: [mean, half of ci95] over seeds}}}}."""
+    pairs: dict[str, dict[str, Any]] = {}
+    for task, found in replays.items():
+        figures = {name: mean_ci(getattr(found, name)) for name in ("eta_last5", "tta_last5")}
+        figures["expected_regret_end"] = mean_ci([curve[-1] for curve in found.expected_regret])
+        pairs.setdefault(task.pair, {})[task.policy] = figures
+    return {"pairs": pairs}
 
 
 def grid_orders(scenario: Scenario, upstream: Sequence[float], seeds: int) -> dict[str, list[float]]:

@@ -18,9 +18,9 @@ from benchmarks.quality.reproduction_figures import Results
 from benchmarks.quality.reproduction_tables import OURS, gpus_of, ratio
 from benchmarks.quality.sweeps import ALL, SEEDS
 from benchmarks.quality.tradeoff import KINDS, potentials
-from benchmarks.quality.weather_measure import example_job
 from benchmarks.replays import UPSTREAM
 from benchmarks.report import fill_in, table
+from benchmarks.weather import example_job
 
 TEXT = Path(__file__).resolve().parents[1] / "data" / "reproduction.md"
 

@@ -30,7 +30,7 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
 
 PARTS = ("development", "held-out")
-MAIN_GPUS = ("v100", "a40")  # their pairs as measured are benchmarks.paper's
+MAIN_GPUS = ("v100", "a40")  # their pairs as measured are benchmarks.reproduction's
 REACHES = 0.8  # share of runs
 SIZES = (2, 4, 15)
 EASIER, HARDER = (0.8, -0.08), (1.3, 0.08)  # (factor at the smallest size, exponent)

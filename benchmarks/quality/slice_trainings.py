@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -150,23 +150,8 @@ def best_limit(truth: Scenario) -> PowerMeasurement:
     return next(p for p in truth.pair.points[b] if p.limit_w == truth.arms[b].limit_w)
 
 
-def baselines(weeks: Sequence[Week], job: ZeusJob, seed: int, points: Points = simulated) -> Mapping[str, list[Run]]:
-    """Always the default: at full power, as in the demo, and at the limit that is best for it."""
-    truths, at = truths_of(weeks, job, points), {"full power": full_power, "best limit": best_limit}
-    return {name: always(weeks, truths, job, seed, point_of) for name, point_of in at.items()}
-
-
-def replay(
-    weeks: Sequence[Week],
-    job: ZeusJob,
-    seed: int,
-    points: Points = simulated,
-    truths: Sequence[Scenario] | None = None,
-    **hooks: Any,
-) -> Log:
-    """The runs of each week. ``truths``: what each week's batch sizes cost; default: by ``points``."""
-    truths = truths or truths_of(weeks, job, points)
-    env = Trainings(weeks, truths, job, seed)
+def replay(weeks: Sequence[Week], truths: Sequence[Scenario], job: ZeusJob, seed: int, **hooks: Any) -> Log:
+    """The runs of each week. ``truths``: what each week's batch sizes cost."""
     slices = [driver.Slice(week.slice_key, week.samples_per_epoch, week.slice_key) for week in weeks]
-    every = dict(enumerate(truths))
+    every, env = dict(enumerate(truths)), Trainings(weeks, truths, job, seed)
     return driver.replay(truths[0], job, len(weeks), seed, every, env=env, slices=slices, **hooks)

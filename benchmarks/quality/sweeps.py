@@ -17,21 +17,11 @@ PARTS = {UPSTREAM: tuple(ABLATIONS), OURS: tuple(OURS_WITHOUT)}
 ALL = "all"  # GPUs
 
 
-def swept(policies: Sequence[str]) -> list[str]:
-    """The policies of both sweeps: upstream's, and the product's that are asked for."""
-    return [*(p for p in policies if p in POLICIES), UPSTREAM]
-
-
-def tasks_of(
-    pairs: Sequence[Pair], policies: Sequence[str], seeds: Sequence[int], gpu: str | None = None
-) -> list[Task]:
-    """Replays of all three.
-
-    :param gpu: what is swept on it alone: beta, parts, and eta under the default policy; default: on every GPU.
-    """
+def tasks_of(pairs: Sequence[Pair], seeds: Sequence[int], gpu: str) -> list[Task]:
+    """Replays of all three; beta, parts, and eta under the default policy on one GPU alone, eta else on every GPU."""
     few, found = tuple(seeds[:SEEDS]), []
-    narrow = [p for p in pairs if gpu is None or p.gpu == gpu]
-    for policy in swept(policies):
+    narrow = [p for p in pairs if p.gpu == gpu]
+    for policy in (*POLICIES, UPSTREAM):
         wide = narrow if policy == OURS else pairs
         found += [Task(p.workload, p.gpu, policy, few, eta=eta) for p in wide for eta in ETAS]
         found += [Task(p.workload, p.gpu, policy, few, beta=beta) for p in narrow for beta in BETAS]

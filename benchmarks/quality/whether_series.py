@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.quality.weather_measure import DAGS
+from benchmarks.weather import DAGS
 
 if str(DAGS) not in sys.path:
     sys.path.append(str(DAGS))

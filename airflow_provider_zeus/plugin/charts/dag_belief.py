@@ -38,7 +38,7 @@ def belief_chart(beliefs: Beliefs, name: str) -> Chart:
 
     :param name: of the cost: ``words.cost_name``.
     """
-    title = "Belief per batch size"
+    title = "Belief per batch size" + (", from a cold start" if beliefs.settled.start else "")
     table = _table(title, beliefs)
     costs = [row.believed.cost for row in beliefs.lines]
     siblings = [(i, row.family) for i, row in enumerate(beliefs.lines) if row.family is not None]

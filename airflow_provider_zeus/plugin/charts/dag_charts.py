@@ -34,13 +34,15 @@ from airflow_provider_zeus.units import counted
 NOT_NEEDED = "not needed"
 LARGE = 120  # runs above which there is a slider
 CROSS, DASH = "path://M0,0L10,10M10,0L0,10", "path://M0,4L10,4L10,6L0,6Z"
+HALF_ROUND = "path://M0,5A5,5 0 0 1 10,5L10,10L0,10Z"  # between a circle and a square
 MARKS = {  # symbols of points, by what they say
     CROSS: "Cross: missed its target.",
     "triangle": "Triangle: failed, or kept no model.",
     "diamond": "Diamond, such as {}: the size before the arrow was tried and given up; the cost is of both.",
     "rect": "Square: from the earlier model.",
-    "roundRect": "Round square: from the earlier model, shrunk.",
+    HALF_ROUND: "Half round: from the earlier model, shrunk.",
 }
+START_MARKS: dict[str, str] = {Start.WARM: "rect", Start.SHRUNK: HALF_ROUND}
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +213,7 @@ def _table(title: str, shown: Sequence[RunRow], keys: Sequence[RunKey], curves: 
 def _point(i: int, row: RunRow, size: float, name: str, row_up: int | None) -> Option:
     """``row_up``: by how many rows its label is raised; None: it has none."""
     with_model = row.state in [state.value for state in State if state.kept_model or state is State.DONE]
-    usual = {Start.WARM.value: "rect", Start.SHRUNK.value: "roundRect"}.get(row.attempts[-1].start or "", "circle")
+    usual = START_MARKS.get(row.attempts[-1].start or "", "circle")
     missed = row.state == State.EXHAUSTED.value
     symbol = CROSS if missed else "triangle" if not with_model else "diamond" if "→" in _sizes(row) else usual
     sizes = ", ".join(f"{words.size(t.batch_size)} ({t.state_text})" for t in row.attempts)

@@ -28,7 +28,10 @@ const VIEWS = {
       first.style.setProperty("height", `${Math.min(Math.max(beside < 200 ? free : beside, 200), 340)}px`);
     }
     const whatIf = byId("what_if");
-    whatIf?.parentElement.addEventListener("toggle", () => showWhatIf(whatIf, answer.job_id, document.querySelector(".front")), { once: true });
+    if (!whatIf) return;
+    const ask = () => showWhatIf(whatIf, answer.job_id, document.querySelector(".front"));
+    if (whatIf.parentElement.open) ask(); // it was opened while the charts came
+    else whatIf.parentElement.addEventListener("toggle", ask, { once: true });
   },
   async run() {
     back("All runs", pageAddress(dagId, { job: jobId }));

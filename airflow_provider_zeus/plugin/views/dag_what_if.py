@@ -58,7 +58,7 @@ def answered(known: JobAnalysis, wish: Wish, configured: Factors) -> WhatIfAnswe
     changed = {name: value for name in names if (value := getattr(wish, name)) is not None}
     factors, gpus = replace(configured, **changed), log.where[1] if log.where else 1
     weights = Weights.of(log.job if wish.eta is None else replace(log.job, eta=wish.eta), log.device)
-    front = front_chart(known.front(), weights, found.then.batch_size, found.then.limit_w)
+    front = front_chart(known.front(), weights, found.then.batch_size, found.then.limit_w, found.then.start)
     return WhatIfAnswer(
         text=_text(found, factors, gpus),
         asked=_inputs(found.then.eta if wish.eta is None else wish.eta, factors),
@@ -85,8 +85,7 @@ def _text(found: WhatIf, factors: Factors, gpus: int) -> str:
     """What would be chosen and spent, in sentences."""
     now, then = found.now, found.then
     today, other = (
-        f"batch size {p.batch_size}{'' if p.limit_w is None else f' at {words.watts(p.limit_w).text}'}"
-        for p in (now, then)
+        f"batch size {_size(p)}{'' if p.limit_w is None else f' at {words.watts(p.limit_w).text}'}" for p in (now, then)
     )
     if now.unit == "s":
         return (
@@ -124,6 +123,10 @@ def _text(found: WhatIf, factors: Factors, gpus: int) -> str:
     return f"{head} A settled run is then expected to take {', '.join(spent)}{against}."
 
 
+def _size(found: Forecast) -> str:
+    return f"{found.batch_size}{f' from a {found.start} start' if found.start else ''}"
+
+
 def _unclear(found: WhatIf, today: str, other: str) -> str:
     """The sentences where another choice would be made, and nothing shows that it would be cheaper."""
     now, then, gain = found.now, found.then, found.gain
@@ -156,7 +159,7 @@ def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
 
     rows = [
         row("eta (weight of energy)", lambda p: f"{p.eta:g}"),
-        row("Batch size", lambda p: str(p.batch_size)),
+        row("Batch size", _size),
         row("Power limit", lambda p: f"– ({p.limit_source})" if p.limit_w is None else words.watts(p.limit_w).text),
         row("Epochs", lambda p: cell(p.epochs, lambda v: words.epochs(round(v, 1)))),
         row("Energy of a run", lambda p: cell(p.energy_j, words.energy)),

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import drift_slices
 from benchmarks.drift_slices import Slice, more_often, moves, paths_said, spikes_said
 from benchmarks.quality.slice_tables import COLUMNS
-from benchmarks.quality.weather_measure import example_job
+from benchmarks.weather import example_job
 
 
 def slices(sizes: list[int]) -> list[Slice]:

@@ -15,7 +15,6 @@ from airflow_provider_zeus.simulation.driver import grid_search
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks import reproduction
-from benchmarks.paper import report_of
 from benchmarks.parts.profiler_overhead import Extra, papers_way
 from benchmarks.quality import claims, reproduction_tables
 from benchmarks.quality import reproduction_figures as figures
@@ -279,13 +278,13 @@ def test_the_page_holds_what_its_seeds_give_for_the_public_algorithm() -> None:
     assert named, "the page names its seeds"
     seeds = tuple(range(int(named[1]) + 1))
     tasks = [Task("bert_sa", gpu, UPSTREAM, seeds) for gpu in ("a40", "v100")]
-    report = report_of(run_tasks(folder, tasks, 1), len(seeds))
+    report = figures.report_of(run_tasks(folder, tasks, 1))
     for gpu in ("a40", "v100"):
-        figures = report["pairs"][f"bert_sa/{gpu}"][UPSTREAM]
+        of = report["pairs"][f"bert_sa/{gpu}"][UPSTREAM]
         row = next(line for line in text.splitlines() if line.startswith(f"| BERT (SA) | {gpu.upper()} | energy"))
-        assert row.split(" | ")[3] == plus_minus(figures["eta_last5"], ".3f")
+        assert row.split(" | ")[3] == plus_minus(of["eta_last5"], ".3f")
         regret = next(line for line in text.splitlines() if line.startswith(f"| bert_sa/{gpu} | ") and "±" in line)
-        mean, half = figures["expected_regret_end"]
+        mean, half = of["expected_regret_end"]
         assert f"{mean:,.2f} ± {half:,.2f}" in regret
 
 

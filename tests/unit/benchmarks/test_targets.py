@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks.quality import case_figures, case_set
 from benchmarks.quality.case_figures import Figure, worst
 from benchmarks.quality.case_set import Cases, recurring, two_sizes_alone
 from benchmarks.quality.drifts import SHIFT
@@ -28,23 +26,9 @@ def test_a_figure_is_met_up_to_what_is_asked_and_names_its_case() -> None:
 def test_every_figure_that_is_asked_for_is_made(tmp_path: Path) -> None:
     """Of the groups that need no folder but the traces."""
     found = figures_of(Cases(write(tmp_path), seeds=1, every=5), 1, ["pairs", "regimes"])
-    others = ("near_optimal", "large", "small", "expected_runs", "mlperf", "held", "drifts", "tilts", "slower", "two")
+    others = ("near_optimal", "large", "small", "expected_runs", "mlperf", "held", "drifts", "two")
     assert {a.figure for a in ASKED if not a.figure.startswith(others)} <= found.keys()
     assert found["pairs: worst"].of == "bert_qa/toy"
-
-
-def test_an_earlier_version_is_replayed_on_the_same_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here it is this one, so nothing differs: what one process has replayed no other replays again."""
-    replayed, known = case_figures._replayed, dict[str, Any]()
-    monkeypatch.setattr(
-        case_figures,
-        "_replayed",
-        lambda *asked: known.get(str(asked)) or known.setdefault(str(asked), replayed(*asked)),
-    )
-    here = Path(case_set.__file__).parents[2]
-    found = case_figures._against(here, Cases(write(tmp_path), seeds=1))
-    assert (found["tilts: mean"].value, found["tilts: sum"].value) == (1.0, 1.0)
-    assert found["slower"].value > 0
 
 
 def test_two_sizes_alone_reach_a_raised_target_in_two_of_five_runs(

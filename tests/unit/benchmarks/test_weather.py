@@ -1,4 +1,4 @@
-"""The weather replay against totals reckoned by hand, and its table against the example that it was measured with.
+"""Trainings of slices against totals reckoned by hand, and the weather table against its example.
 
 At eta 0.5 and MAXPOWER 250 W, an epoch of 100 samples at batch size 10:
 
@@ -13,6 +13,7 @@ limit  time  power  cost
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,15 +23,16 @@ from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
 from airflow_provider_zeus.power.factory import open_device
+from airflow_provider_zeus.simulation.environment import Run
+from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import PowerMeasurement
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from benchmarks import weather
 from benchmarks.quality import slice_tables as wt
-from benchmarks.quality import weather_measure
 from benchmarks.quality.slice_tables import Week
-from benchmarks.quality.slice_trainings import Profile, Trainings, baselines, replay, truths_of
+from benchmarks.quality.slice_trainings import Profile, Trainings, always, best_limit, full_power, replay, truths_of
 
 WEEKS = [Week("A", 100, {10: (2.0,), 20: (math.inf,)}), Week("B", 200, {10: (3.0,), 20: (math.inf,)})]
 
@@ -54,23 +56,32 @@ def job(*sizes: int, policy: str = "knowledge_gradient", steps: int = 1) -> Zeus
     )
 
 
+def fixed(weeks: Sequence[Week], at: Callable[[Scenario], PowerMeasurement], seed: int = 0) -> list[Run]:
+    return always(weeks, truths_of(weeks, job(10), points), job(10), seed, at)
+
+
+def runs_of(weeks: Sequence[Week], of: ZeusJob, seed: int = 0) -> list[tuple[Run, ...]]:
+    return replay(weeks, truths_of(weeks, of, points), of, seed).runs
+
+
+def cost(runs: Sequence[Run]) -> float:
+    return math.fsum(run.cost for run in runs)
+
+
 def test_the_baselines_cost_what_the_hand_says() -> None:
-    found = baselines(WEEKS, job(10), 0, points)
-    assert [run.cost for run in found["full power"]] == pytest.approx([2 * 2000, 3 * 4000])
-    assert [run.cost for run in found["best limit"]] == pytest.approx([2 * 1980, 3 * 3960])
-    assert [run.energy_j for run in found["full power"]] == pytest.approx([3000, 9000])
-    assert [run.time_s for run in found["best limit"]] == pytest.approx([24, 72])
+    full, best = (fixed(WEEKS, at) for at in (full_power, best_limit))
+    assert [run.cost for run in full] == pytest.approx([2 * 2000, 3 * 4000])
+    assert [run.cost for run in best] == pytest.approx([2 * 1980, 3 * 3960])
+    assert [run.energy_j for run in full] == pytest.approx([3000, 9000])
+    assert [run.time_s for run in best] == pytest.approx([24, 72])
 
 
 @pytest.mark.parametrize("policy", ["knowledge_gradient", "zeus"])
 def test_a_single_batch_size_costs_its_epochs_and_its_profiling(policy: str) -> None:
     """3 s at 200 W (0.3 epochs, 450 J), 3 s at 100 W (0.25 epochs, 240 J): 162 J more and 0.6 s less than at best."""
-    log = replay(WEEKS, job(10, policy=policy), 0, points).runs
     profiling = 0.5 * 162 - 125 * 0.6
-    assert [weather.total(runs).cost for runs in log] == pytest.approx([2 * 1980 + profiling, 3 * 3960])
-    held = weather.totals([weather.total(runs) for runs in log], baselines(WEEKS, job(10), 0, points)["full power"])
-    assert held.ratios[0] == pytest.approx((3960 + 6 + 11880) / 16000)
-    assert held.even_from == 1
+    costs = [cost(runs) for runs in runs_of(WEEKS, job(10, policy=policy))]
+    assert costs == pytest.approx([2 * 1980 + profiling, 3 * 3960])
 
 
 def test_profiling_goes_on_where_the_run_before_ended() -> None:
@@ -89,12 +100,12 @@ def test_profiling_goes_on_where_the_run_before_ended() -> None:
 @pytest.mark.parametrize("policy", ["knowledge_gradient", "zeus"])
 def test_what_is_given_up_is_charged_and_every_week_ends_with_a_model(policy: str) -> None:
     weeks, both = WEEKS * 10, job(10, 20, policy=policy)
-    log = replay(weeks, both, 0, points).runs
+    log = runs_of(weeks, both)
     tries = [run for runs in log for run in runs if run.batch_size == 20]
     assert tries, "20 looks cheaper per epoch: it must be tried"
     assert all(runs[-1].reached and runs[-1].batch_size == 10 for runs in log)
-    assert weather.one_seed(weeks, both, 0, points).given_up == len(tries)
-    paid = math.fsum(weather.total(runs).cost for runs in log)
+    assert sum(len(runs) - 1 for runs in log) == len(tries)
+    paid = math.fsum(cost(runs) for runs in log)
     excess = math.fsum(run.excess.cost for runs in log for run in runs if run.reached)
     assert paid == pytest.approx(10 * (2 * 1980 + 3 * 3960) + excess + math.fsum(run.cost for run in tries))
 
@@ -102,7 +113,7 @@ def test_what_is_given_up_is_charged_and_every_week_ends_with_a_model(policy: st
 @pytest.mark.slow
 def test_a_replayed_run_is_charged_what_the_same_real_run_was(tmp_path: Path) -> None:
     """The example's own training on its simulated GPU, profiling and all; within 5 %, as luck has it."""
-    example, planned = weather_measure.example_job(), PlannedAttempt(batch_size=256, phase=Phase.EXPLORE, why="first")
+    example, planned = weather.example_job(), PlannedAttempt(batch_size=256, phase=Phase.EXPLORE, why="first")
     from weather import forecast
 
     plan = Plan(
@@ -126,29 +137,21 @@ def test_a_replayed_run_is_charged_what_the_same_real_run_was(tmp_path: Path) ->
     run = Trainings([week], [truth], mine, 0).attempt(planned)
     assert run.time_s == pytest.approx(seen.time_s, rel=0.05)
     assert run.energy_j == pytest.approx(seen.energy_j, rel=0.05)
-    cost = {p.limit_w: truth.weights.cost(p.energy_j, p.time_s) for p in truth.pair.points[256]}
-    assert cost[seen.power_limit_w] == pytest.approx(cost[run.limit_w], rel=0.01), "or one that is as good"
+    costs = {p.limit_w: truth.weights.cost(p.energy_j, p.time_s) for p in truth.pair.points[256]}
+    assert costs[seen.power_limit_w] == pytest.approx(costs[run.limit_w], rel=0.01), "or one that is as good"
 
 
 def test_luck_is_the_slices_own_whoever_trains_it() -> None:
     weeks = [Week(f"W{i}", 100, {10: (2.0, 3.0, 5.0)}) for i in range(30)]
-    ours = [runs[-1].epochs for runs in replay(weeks, job(10), 4, points).runs]
-    assert ours == [run.epochs for run in baselines(weeks, job(10), 4, points)["full power"]]
+    ours = [runs[-1].epochs for runs in runs_of(weeks, job(10), 4)]
+    assert ours == [run.epochs for run in fixed(weeks, full_power, 4)]
     assert set(ours) == {2.0, 3.0, 5.0}
-    assert ours != [run.epochs for run in baselines(weeks, job(10), 5, points)["full power"]]
-
-
-def test_even_from_is_the_week_after_the_last_one_behind() -> None:
-    def epochs(*costs: float) -> list[weather.Epoch]:
-        return [weather.Epoch(c, c, c) for c in costs]
-
-    assert weather.totals(epochs(3, 1, 1), epochs(2, 2, 2)).even_from == 2
-    assert weather.totals(epochs(1, 1, 5), epochs(2, 2, 2)).even_from == math.inf
+    assert ours != [run.epochs for run in fixed(weeks, full_power, 5)]
 
 
 def test_the_table_holds_every_cell_of_the_example() -> None:
-    rows, example = wt.read(wt.TABLE), weather_measure.example_job()
-    assert sorted(row.cell for row in rows) == sorted(weather_measure.all_cells())
+    rows, example = wt.read(wt.TABLE), weather.example_job()
+    assert sorted(row.cell for row in rows) == sorted(weather.all_cells())
     assert (tuple(example.batch_sizes), example.max_epochs, example.eta) == (wt.BATCH_SIZES, wt.MAX_EPOCHS, wt.ETA)
     assert example.device == f"simulated:{wt.GPU}/{wt.LOAD}"
     for row in rows:
@@ -164,11 +167,11 @@ def test_measuring_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     path, cells = tmp_path / "table.csv", [("2013-W13", 512, 0), ("2013-W13", 512, 1)]
     done = wt.row_of(cells[0], reached=True, epochs=7, samples_per_epoch=4858)
     wt.write(path, [done], ["kept"])
-    assert weather_measure.measure(path, 1, cells) == 1
+    assert weather.measure(path, 1, cells) == 1
     rows = wt.read(path)
     assert rows[0] == done
     assert (rows[1].cell, rows[1].samples_per_epoch, rows[1].reached) == (cells[1], 4858, 1)
-    assert weather_measure.measure(path, 1, cells) == 0
+    assert weather.measure(path, 1, cells) == 0
 
 
 def test_a_broken_line_of_the_table_is_named(tmp_path: Path) -> None:
