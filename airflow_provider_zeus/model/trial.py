@@ -8,7 +8,7 @@ says why.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
@@ -427,10 +427,6 @@ class Decision:
     def in_order(self) -> tuple[PlannedAttempt, ...]:
         """The attempts, followed by ``stand_in``."""
         return self.attempts if self.stand_in is None else (*self.attempts, self.stand_in)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
