@@ -164,6 +164,7 @@ def test_the_curve_of_siblings_is_dashed_at_the_jobs_own_level() -> None:
     assert drawn["lineStyle"]["type"] == "dashed"
     assert len(values(drawn)) == 3
     assert "Dashed" in chart.note
+    assert "by this job's runs alone" in chart.note, "the decision's sentence may name another cost"
     assert FAMILY not in series(belief_chart(alone, "weighted cost"))
 
 
