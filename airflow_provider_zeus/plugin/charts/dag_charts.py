@@ -240,7 +240,7 @@ def _comparison(curve: ComparisonCurve, keys: Sequence[RunKey], size: float) -> 
     data = [[i, number((v.value or 0.0) / size)] for i, v in found]
     # the default's line is mostly the upper one: the names of two lines that meet stay apart
     apart = [0, 8 if curve.dash == "dotted" else -8]
-    label = {"show": True, "formatter": curve.name.partition(" at ")[0], "offset": apart}
+    label = {"show": len(found) > 1, "formatter": curve.name.partition(" at ")[0], "offset": apart}
     return [*band, line(curve.name, LINE, data, curve.dash) | {"silent": True, "step": "middle", "endLabel": label}]
 
 

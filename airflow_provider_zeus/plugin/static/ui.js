@@ -275,7 +275,7 @@ export function sourceBadges(source) {
 
 /** A text whose figures and ranges stay on one line with their units. */
 export const unbroken = (text) =>
-  text.replace(/(?<=\d) (?=%|k?Wh?|min|h|s|to [−\d])|(?<=\d to) (?=[−\d])|(?<=%) (?=sure)/g, "\u00a0");
+  text.replace(/(?<=\d) (?=%|k?Wh?|min|h|s|to [−\d])|(?<=\d (?:to|min|h)) (?=[−\d])|(?<=%) (?=sure)/g, "\u00a0");
 
 /** The first line of a page: a Sentence, its intervals behind the words that say how sure it is, and the one badge. */
 export function sentenceLine({ text, sure, exact, source }) {

@@ -147,7 +147,7 @@ class MeasuredLog:
             *saved_by_limit(self.limit, self.weights),
             Answer(
                 question=headline.NEXT,
-                about=f"{self.at}as the runs {'with it' if len(self.alike) < len(seen) else 'so far'}",
+                about=f"as those {self.at[:-2]}" if len(self.alike) < len(seen) else f"{self.at}as the runs so far",
                 figures=[*tiles(*taken(self.alike)), *use_tiles([t.observation for t in self.alike])],
             ),
         ]

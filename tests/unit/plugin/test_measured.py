@@ -107,7 +107,7 @@ def test_the_next_run_is_told_by_those_that_had_its_limit(viewer: Any, store: St
     slow = answer(viewer, "dags/d/charts")
     assert "about 1.5 Wh and 2 min" in slow["sentence"]["text"]
     upcoming = slow["headline"][-1]
-    assert upcoming["about"].endswith(", as the runs with it")
+    assert upcoming["about"] == "as those at 250 W"
     assert upcoming["figures"][0]["figure"]["text"] == "1.5 Wh"
     assert answer(viewer, "jobs/d/saved", job_id="d.train")["next"] == "at 250 W, about 1.5 Wh and 2 min 00 s"
 
