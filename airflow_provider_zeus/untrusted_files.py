@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 
@@ -127,15 +127,17 @@ def names_in(folder: int, ending: str, *, most_looked_at: int) -> list[str]:
         return sorted(e.name for e in islice(entries, most_looked_at) if e.name.endswith(ending))
 
 
-def write_whole(path: str | os.PathLike[str], text: str) -> None:
+def write_whole(path: str | os.PathLike[str], text: str, opener: Callable[[str, int], int] | None = None) -> None:
     """Write a file completely or not at all, by a temporary file beside it with a name that cannot be guessed.
 
     An existing ``path``, also a link, is replaced and not followed. Raises OSError; then no temporary file is left.
+
+    :param opener: makes the temporary file, as that of ``open()`` would; default: with mode 0666.
     """
     parent, name = os.path.split(os.fspath(path))
     temporary = os.path.join(parent, f".{name}.{os.urandom(8).hex()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o666)
+    descriptor = os.open(temporary, flags, 0o666) if opener is None else opener(temporary, flags)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text)

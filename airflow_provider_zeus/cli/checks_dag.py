@@ -66,11 +66,6 @@ class ZeusTask:
         job = self.arguments.get("job")
         return job.get(name) if isinstance(job, Mapping) else None
 
-    @property
-    def has_own_ids(self) -> bool:
-        """Whether the instances of a mapped task have jobs of their own: a job, or a ``job_id``, for each."""
-        return "job" not in self.arguments or "{{" in str(self.written("job_id"))
-
     def job(self, dag: Any, days: int = 0) -> ZeusJob | None:
         """The job as a made-up run has it, so many days from now; None where a real run alone knows it.
 
@@ -186,7 +181,8 @@ def of_definition(tasks: Sequence[ZeusTask], dag: Any) -> Iterator[Finding]:
         elif len(group) > 1:
             yield ok("job ids", f"{what}, with the same batch sizes and target")
     for each in tasks:
-        if is_mapped(each.task) and each.arguments.get("job_id_by") is None and not each.has_own_ids:
+        own_ids = "job" not in each.arguments or "{{" in str(each.written("job_id"))  # a job, or a name, for each
+        if is_mapped(each.task) and each.arguments.get("job_id_by") is None and not own_ids:
             yield warning(
                 f"{each.task_id}: mapped",
                 "its map indexes share one job: Zeus learns from all of them as from one training",

@@ -32,7 +32,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.model.wire import LATEST_S, MOST_NUMBER
 from airflow_provider_zeus.store.base import History
-from airflow_provider_zeus.store.moving import check_elsewhere, moved_to
+from airflow_provider_zeus.store.sql.moving import check_elsewhere, moved_to
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store

@@ -26,7 +26,7 @@ from airflow_provider_zeus.model.trial import Trial, newest_here
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import NEWEST, remarks
-from airflow_provider_zeus.store.live_settings import copy_settings, settings_key, write_settings
+from airflow_provider_zeus.store.live_settings import SETTINGS, copy_settings, variable_key, write_settings
 from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
@@ -158,7 +158,7 @@ def rename(args: Namespace) -> None:
     with opened(args) as store:
         drain(store, variables, old, state_dir=ZeusConfig.read().state_dir)
         jobs = store.jobs()
-        done = old not in jobs and new in jobs and bool(variables.get(settings_key(old)))
+        done = old not in jobs and new in jobs and bool(variables.get(variable_key(SETTINGS, old)))
         if not done:
             known(store, old)
         copied = copy_settings(variables, old, new)
@@ -166,9 +166,9 @@ def rename(args: Namespace) -> None:
             count = None if done else store.rename(old, new, merge=args.merge)
         except StoreError as error:
             if copied and not error.unsure:
-                variables.delete(settings_key(new))
+                variables.delete(variable_key(SETTINGS, new))
             raise
-    variables.delete(settings_key(old))
+    variables.delete(variable_key(SETTINGS, old))
     if count is None:
         say(f"The live settings of {old} are now those of {new}; its trials had this name already.")
     else:

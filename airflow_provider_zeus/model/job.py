@@ -151,7 +151,7 @@ class ZeusJob:
         for name in ("finish_by", "start_within"):
             object.__setattr__(self, name, deadline.as_text(getattr(self, name)))
         self.check()
-        for name, field in _fields().items():
+        for name, field in job_fields().items():
             value = getattr(self, name)
             if field.is_list and isinstance(value, Sequence) and not isinstance(value, str):
                 object.__setattr__(self, name, tuple(value))  # a copy: the caller may change its lists
@@ -159,7 +159,7 @@ class ZeusJob:
     def check(self, *, rendered: bool = False) -> Self:
         """Check every literal and return self. Raises JobSpecError; with ``rendered`` for a remaining template too."""
         self._check_measured()
-        for name, field in _fields().items():
+        for name, field in job_fields().items():
             value = getattr(self, name)
             if not is_deferred(value):
                 if self.chooses_size or name not in CHOICE:
@@ -210,23 +210,16 @@ class ZeusJob:
         if self.mode == "off":
             remedy = f"name {', '.join(CHOICE)}; or measure the runs as they are: mode='measure'"
             raise bad("batch_sizes", None, "is missing", remedy)
-        for name in (
-            "ran_with",
-            "expected_runs",
-            "retrain_every",
-            "finish_by",
-            "start_within",
-            "max_slowdown",
-            "follow",
-        ):
-            if (value := getattr(self, name)) is not None:
-                raise bad(name, value, "needs a job that chooses batch sizes", f"name {', '.join(CHOICE)} too")
-        if self.chooses_start:
-            raise bad(
-                "starts", list(self.starts), "needs a job that chooses batch sizes", f"name {', '.join(CHOICE)} too"
-            )
+        remedy = f"name {', '.join(CHOICE)} too"
+        names = ("ran_with", "expected_runs", "retrain_every", "finish_by", "start_within", "max_slowdown", "follow")
+        asked = {name: getattr(self, name) for name in names} | {
+            "starts": [*self.starts] if self.chooses_start else None
+        }
+        for name, value in asked.items():
+            if value is not None:
+                raise bad(name, value, "needs a job that chooses batch sizes", remedy)
         if self.require_target is True:
-            raise bad("require_target", True, "needs a target", f"name {', '.join(CHOICE)} too")
+            raise bad("require_target", True, "needs a target", remedy)
 
     @property
     def notifiers(self) -> tuple[Callable[[Any], Any], ...]:
@@ -264,7 +257,7 @@ class ZeusJob:
         if not isinstance(spec, Mapping):  # such as a whole job as an XComArg
             problem = "known only when the task runs" if is_deferred(spec) else "neither a ZeusJob nor a dict"
             raise JobSpecError.of("job", spec, problem, "give a ZeusJob or a dict; its fields may be XComArgs")
-        known = _fields()
+        known = job_fields()
         for name in spec:
             if name not in known:
                 raise bad(name, spec[name], "no such field of a job", f"use one of {', '.join(sorted(known))}")
@@ -272,6 +265,7 @@ class ZeusJob:
 
 
 @cache
-def _fields() -> dict[str, JobField]:
+def job_fields() -> dict[str, JobField]:
+    """What the type of each field of a job says."""
     hints = get_type_hints(ZeusJob, include_extras=True)
     return {f.name: JobField.of(hints[f.name]) for f in fields(ZeusJob)}

@@ -125,32 +125,31 @@ def _text(problem: str, remedy: str) -> Rule:
     return _must(lambda value: isinstance(value, str) and value != "", problem, remedy)
 
 
-def _list_of(rule: Rule, example: str) -> Rule:
-    """A list with at least one entry, each of which keeps ``rule``."""
+def _list_of(rule: Rule, example: str, *, once: str = "") -> Rule:
+    """A list with at least one entry, each of which keeps ``rule``. ``once``: the remedy where one is there twice."""
 
     def refuse(value: Any) -> Refusal:
         if isinstance(value, str) or not isinstance(value, Sequence) or not value:
             return "not a list with at least one entry", f"give a list, as in {example}"
-        wrong = next(((entry, problem) for entry in value if (problem := rule(entry))), None)
-        return (f"{wrong[0]!r} is {wrong[1][0]}", wrong[1][1]) if wrong else None
+        for entry in value:
+            if (refusal := rule(entry)) is not None:
+                return f"{entry!r} is {refusal[0]}", refusal[1]
+        for entry in sorted(value) if once else ():
+            if list(value).count(entry) > 1:
+                return f"{entry} is there more than once", once
+        return None
 
     return refuse
 
 
-def _batch_sizes(value: Any) -> Refusal:
-    rule = _number("a positive whole number", "give batch sizes as positive integers", 1, math.inf, whole=True)
-    refusal = _list_of(rule, "[16, 32, 64]")(value)
-    twice = [] if refusal else sorted({size for size in value if list(value).count(size) > 1})
-    return (f"{twice[0]} is there more than once", "name each batch size once") if twice else refusal
+_SOME_STARTS = 'give ["cold"], or ["cold", "shrunk", "warm"]'
+_some_starts = _list_of(_one_of(*Start, remedy=_SOME_STARTS), '["cold", "warm"]', once=_SOME_STARTS)
 
 
 def _starts(value: Any) -> Refusal:
-    remedy = 'give ["cold"], or ["cold", "shrunk", "warm"]'
-    refusal = _list_of(_one_of(*Start, remedy=remedy), '["cold", "warm"]')(value)
-    if refusal is None and len(set(value)) < len(value):
-        return "a list with the same start twice", remedy
+    refusal = _some_starts(value)
     if refusal is None and Start.COLD not in value:
-        return "a list without cold starts, which a first run and a broken chain need", remedy
+        return "a list without cold starts, which a first run and a broken chain need", _SOME_STARTS
     return refusal
 
 
@@ -168,7 +167,14 @@ def _start_within(value: Any) -> Refusal:
     return None if length else ("no length of time", "give timedelta(hours=8), or '8 h', at most a year")
 
 
-BatchSizes = Annotated[Sequence[int], _batch_sizes]
+BatchSizes = Annotated[
+    Sequence[int],
+    _list_of(
+        _number("a positive whole number", "give batch sizes as positive integers", 1, math.inf, whole=True),
+        "[16, 32, 64]",
+        once="name each batch size once",
+    ),
+]
 OneOrMore = Annotated[int, _at_least(1)]
 NoneOrMore = Annotated[int, _at_least(0)]
 MaxEpochs = Annotated[int | None, _at_least(1)]  # None is refused like any other value that is wrong

@@ -8,7 +8,7 @@ says why.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
@@ -292,7 +292,7 @@ class Observation:
     start_id: wire.StartId | None = None  # start of the plan that observed it: two starts are two observations
     step_kind: wire.Ordinal | None = None  # of a run without a batch size: which kind of step its profile is of
     gpu_busy: wire.Share | None = None  # share of the time in which the GPU worked, 0 to 1; the mean of several GPUs
-    data_wait_s: wire.Seconds | None = None  # waited for batches; on a GPU an upper bound of what that wastes
+    data_wait_s: wire.Seconds | None = None  # waited for batches, and as far as is known the GPU did not work
     host_j: wire.Joules | None = None  # of the host's processors and memory beside the GPU: in no cost, and no energy
     host_source: wire.ShortText | None = None
     epoch_metrics: tuple[wire.AnyNumber, ...] | None = None  # the metric of each of the first 1000 epochs
@@ -335,7 +335,7 @@ class Observation:
 
     @property
     def data_wait_j(self) -> float | None:
-        """What was drawn while it waited for batches [J], at its mean power."""
+        """What was drawn while it waited for batches [J], at its mean power: at most that, since waiting draws less."""
         if self.data_wait_s is None or self.energy_j is None or not self.time_s:
             return None
         return self.energy_j * min(self.data_wait_s / self.time_s, 1.0)
@@ -427,10 +427,6 @@ class Decision:
     def in_order(self) -> tuple[PlannedAttempt, ...]:
         """The attempts, followed by ``stand_in``."""
         return self.attempts if self.stand_in is None else (*self.attempts, self.stand_in)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

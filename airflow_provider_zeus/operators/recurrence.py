@@ -16,6 +16,7 @@ from airflow_provider_zeus.model.budget import STOPS, WARN_AT, Allowance
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import RUN_TYPES
 from airflow_provider_zeus.model.trial import DeviceInfo, Origin, Trial
+from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.operators.alerts import RunAlerts
 from airflow_provider_zeus.operators.asking import ask, default_trial
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig, enabled, pinned_by
@@ -286,7 +287,7 @@ def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
         **({"start": trial.planned.start.value} if trial.planned.start else {}),
         "why": trial.planned.why,
         "store": store.identity.partition(":")[0] if store else None,  # its kind alone: viewers may read XComs
-        **{name: value for name, value in trial.decision.to_dict().items() if name != "family"},  # two kB of numbers
+        **{name: value for name, value in encode(trial.decision).items() if name != "family"},  # two kB of numbers
     }
 
 

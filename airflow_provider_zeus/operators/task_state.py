@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_zeus.model.wire import decode, encode
 from airflow_provider_zeus.patience import bounded, outlived
 from airflow_provider_zeus.store.base import Report
-from airflow_provider_zeus.training.checkpoint import Checkpoint, Checkpoints
+from airflow_provider_zeus.training.protocol.plan import Checkpoint, Checkpoints
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store

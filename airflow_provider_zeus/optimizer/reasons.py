@@ -41,7 +41,7 @@ class Why(Enum):
     DIED = "The run before died or taught nothing"
     UNMEASURED = "No cost was measured on this device yet"
     LAST_RUN = "No later run could use what a try would show"
-    NOT_WORTH_IT = "Knowledge gradient: no other batch size is worth a try now"
+    NOT_WORTH_IT = "Knowledge gradient: nothing else is worth a try now"
     NONE_REACHED = "No batch size has reached the target yet"
     NONE_COSTED = "No batch size that reached the target has a known cost here"
     NONE_HERE = "No batch size that has reached the target may run here"

@@ -15,6 +15,7 @@ from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, Sta
 from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
 from airflow_provider_zeus.optimizer.posterior import Posterior, posteriors
+from airflow_provider_zeus.optimizer.starts import is_cold
 from airflow_provider_zeus.reports.dataset import Dataset, RunId, as_dataset
 from airflow_provider_zeus.reports.next_run import NextDecision
 
@@ -42,7 +43,7 @@ class BeliefRow:
     runs: int  # converged, within the window, on any device
     stopped: int  # given up or exhausted, within the window, on any device
     believed: Posterior
-    observed: tuple[float, ...]  # cost of each converged run on this device, profiling included, oldest first
+    observed: tuple[float, ...]  # cost of each converged cold run on this device, profiling included, oldest first
     typical: tuple[float, ...]  # the same as it would have been on a typical slice of the data
     family: float | None  # what the curve of its relatives would have it cost, at this job's level; None without one
     observed_mean: Estimate  # without an interval: ``observed`` shows the spread
@@ -90,7 +91,7 @@ def belief_table(
     typical: dict[int, list[float]] = {b: [] for b in figures}
     for trial in log.of_target().here():
         cost = observed_cost(trial.observation, weights)
-        if trial.state is State.CONVERGED and trial.batch_size in observed and cost is not None:
+        if trial.state is State.CONVERGED and trial.batch_size in observed and cost is not None and is_cold(trial):
             observed[trial.batch_size].append(cost)
             typical[trial.batch_size].append(cost / (hardness or {}).get(trial.recurrence, 1.0))
     lines = tuple(

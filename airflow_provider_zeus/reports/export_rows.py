@@ -61,7 +61,7 @@ def row(trial: Trial, device: DeviceInfo | None) -> dict[str, Any]:
         "lease_s": trial.lease_s,
         "closed_at_utc": _utc(trial.closed_at),
         "spec": dict(trial.spec),
-        "decision": trial.decision.to_dict(),
+        "decision": encode(trial.decision),
         "reasons": seen["reasons"],
     }
 

@@ -69,6 +69,14 @@ class NextDecision:
         known = {"lineage": asked["lineage"], "family": asked["family"]}
         return cls(attempts=decision.attempts, settled=ends, settings=live, room_s=room_s, **known)
 
+    def epochs_of_start(self, attempt: PlannedAttempt, belief: Belief) -> Estimate | None:
+        """Epochs of an attempt that starts from the earlier model; None for a cold one."""
+        if attempt.start in (None, Start.COLD) or self.lineage is None:
+            return None
+        from airflow_provider_zeus.optimizer.knowledge_gradient.start_policy import start_epochs
+
+        return start_epochs(belief, Start(attempt.start), self.lineage, attempt.batch_size)
+
 
 def settled(job: ZeusJob, belief: Belief, settings: Mapping[str, Any], **asked: Any) -> PlannedAttempt:
     """The attempt that ends with the model where nothing is tried, and the default is not run to measure it.
@@ -144,10 +152,7 @@ def upcoming(
         nothing = Estimate.missing(why or f"batch size {b} has not run on this device, or never reached the target")
         return expected(limit_w=None, epochs=nothing, energy_j=nothing, time_s=nothing, cost=nothing)
     epochs = estimates(base.epochs.on_newest_slice(b)[:, None])[0]
-    if kept.start not in (None, Start.COLD) and decided.lineage is not None:
-        from airflow_provider_zeus.optimizer.knowledge_gradient.start_policy import start_epochs
-
-        epochs = start_epochs(log.belief(), Start(kept.start), decided.lineage, b)
+    epochs = decided.epochs_of_start(kept, log.belief()) or epochs
     newest = log.belief().slice_size
     size = newest[1] if newest else None
     return expected(

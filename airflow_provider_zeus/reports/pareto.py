@@ -14,7 +14,7 @@ from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatingPoint:
-    """Mean time and energy to the target of one batch size at one power limit, without what profiling cost.
+    """Mean time and energy to the target of one batch size and start at one limit, without what profiling cost.
 
     On a typical slice of the data, where the hardness of each run's slice is known.
     """
@@ -25,6 +25,7 @@ class OperatingPoint:
     eta_j: float
     runs: int  # that the means are of
     observed: bool  # else: those runs re-costed at a limit that was only profiled (Eq. 5)
+    start: str | None = None  # that they took, of a job that chooses it
     on_front: bool = False  # no other point is as good in both and better in one
 
 
@@ -58,14 +59,16 @@ def pareto(
     runs = [t for t in log.here() if t.state is State.CONVERGED and _to_target(t.observation) is not None]
     ran = {(t.batch_size, t.observation.power_limit_w) for t in runs}
     profiled = LimitProfiles.of(profiles)
-    groups: dict[tuple[int, float | None, bool], list[tuple[float, float]]] = {}
+    groups: dict[tuple[int, float | None, bool, str | None], list[tuple[float, float]]] = {}
     for trial in runs:
         b, seen = trial.batch_size, trial.observation
+        start = seen.start if job.chooses_start else None
         hard = (hardness or {}).get(trial.recurrence, 1.0)
         unseen_w = [w for w in profiled.sums.get(b, ()) if (b, w) not in ran]
         for o in (seen, *(profiled.recosted(b, seen, w) for w in unseen_w)):
             if o is not None and (pair := _to_target(o)) is not None:
-                groups.setdefault((b, o.power_limit_w, o is seen), []).append((pair[0] / hard, pair[1] / hard))
+                kind = (b, o.power_limit_w, o is seen, start)
+                groups.setdefault(kind, []).append((pair[0] / hard, pair[1] / hard))
     points = [
         OperatingPoint(
             batch_size=b,
@@ -74,8 +77,9 @@ def pareto(
             eta_j=math.fsum(e for _, e in pairs) / len(pairs),
             runs=len(pairs),
             observed=observed,
+            start=start,
         )
-        for (b, limit_w, observed), pairs in groups.items()
+        for (b, limit_w, observed, start), pairs in groups.items()
     ]
     reason = None if points else "No run on this device reached the target with a known time and energy."
     return ParetoFront(points=marked(points), where=log.where, reason=reason, left_out=log.left_out)

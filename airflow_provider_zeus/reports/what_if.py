@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights, hurried, observed_cost
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, Where
+from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State, Trial, Where
 from airflow_provider_zeus.optimizer.arms import epoch_costs, run_variance
 from airflow_provider_zeus.optimizer.posterior import posteriors
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
@@ -31,16 +32,18 @@ class Forecast:
     eta: float
     unit: str  # of cost: "J" of Eq. 2, or "s" where nothing measures energy
     batch_size: int
+    start: str | None  # of a job that chooses it
     why: str
     limit_w: float | None
     limit_source: str  # "profile" (Eq. 7 at this eta), "observed" (of the newest run), or why there is none
     epochs: Estimate
+    of_cold: float  # these epochs against those of a cold start
     energy_j: Estimate
     time_s: Estimate
     cost: Estimate
     epoch_j: float | None  # energy of an epoch
     epoch_s: float | None  # time of an epoch
-    observed: Observed  # runs that reached the target at this batch size and this limit, on this device
+    observed: Observed  # runs that reached the target at this batch size, start and limit, on this device
 
     def epoch_cost(self, weights: Weights) -> float | None:
         """EpochCost [J; s where time alone counts] of this choice under other weights; None where not known."""
@@ -71,8 +74,9 @@ class WhatIf:
 
     @property
     def same(self) -> bool:
-        """Whether both choose the same batch size and power limit."""
-        return self.now.batch_size == self.then.batch_size and same_limit(self.now.limit_w, self.then.limit_w)
+        """Whether both choose the same batch size, start and power limit."""
+        pairs = [(each.batch_size, each.start) for each in (self.now, self.then)]
+        return pairs[0] == pairs[1] and same_limit(self.now.limit_w, self.then.limit_w)
 
     @property
     def gains(self) -> bool:
@@ -134,16 +138,17 @@ def _gain(log: Dataset, now: Forecast, then: Forecast, weights: Weights, epochs:
         runs = [len(belief.rates.get((b, log.where), ())) for b in (now.batch_size, then.batch_size)]
         variances += run_variance(belief, log.device, weights) / np.maximum(runs, 1)
     noise = np.exp(np.sqrt(variances)[:, None] * rng.standard_normal((2, DRAWS)))
-    ours = epochs.on_newest_slice(now.batch_size) * cost_now * noise[0]
-    theirs = epochs.on_newest_slice(then.batch_size) * cost_then * noise[1]
+    ours = epochs.on_newest_slice(now.batch_size) * now.of_cold * cost_now * noise[0]
+    theirs = epochs.on_newest_slice(then.batch_size) * then.of_cold * cost_then * noise[1]
     return estimates((ours - theirs)[:, None])[0]
 
 
-def _observed(log: Dataset, b: int, limit_w: float | None, weights: Weights) -> Observed:
+def _observed(log: Dataset, kept: PlannedAttempt, limit_w: float | None, weights: Weights) -> Observed:
     runs = [
         t.observation
         for t in log.of_target().here()
-        if t.batch_size == b
+        if t.batch_size == kept.batch_size
+        and kept.start in (None, t.observation.start)
         and t.state is State.CONVERGED
         and (limit_w is None or same_limit(t.observation.power_limit_w, limit_w))
     ]
@@ -169,14 +174,16 @@ def _forecast(log: Dataset, job: ZeusJob, profiled: LimitProfiles, decided: Next
     raw, attempt = log, decided.settled
     if job.eta != log.job.eta:
         belief = _at_best_limits(log, job, profiled, best).belief()
-        asked = {"profiles": samples, "device": device, "finish_by_s": decided.room_s}
+        asked: dict[str, Any] = {"profiles": samples, "device": device, "finish_by_s": decided.room_s}
+        asked |= {"lineage": decided.lineage, "family": decided.family}
         attempt = settled(job, belief, decided.settings, **asked)
     b = attempt.batch_size
     best[b] = profiled.best_w(b, hurried(weights, attempt))
     log = _at_best_limits(log, job, profiled, best)
     belief = log.belief()
     costs = epoch_costs(belief, device, samples, weights)
-    epochs = posteriors(belief, costs, {})[b].epochs
+    cold = posteriors(belief, costs, {})[b].epochs
+    epochs = decided.epochs_of_start(attempt, belief) or cold
     joules = epoch_costs(belief, device, (), Weights(1.0, 1.0)).get(b)  # energy alone: J per epoch
     seconds = epoch_costs(belief, device, (), Weights(0.0, 1.0)).get(b)
     energy_j, time_s = epochs.times(joules, NO_ENERGY), epochs.times(seconds, NO_TIME)
@@ -189,16 +196,18 @@ def _forecast(log: Dataset, job: ZeusJob, profiled: LimitProfiles, decided: Next
         eta=weights.eta,
         unit=weights.unit,
         batch_size=b,
+        start=attempt.start,
         why=attempt.why,
         limit_w=limit_w,
         limit_source=limit_source,
         epochs=epochs,
+        of_cold=(epochs.value or 1.0) / (cold.value or 1.0),
         energy_j=energy_j,
         time_s=time_s,
         cost=epochs.times(costs.get(b), NO_TIME if seconds is None else NO_ENERGY),
         epoch_j=joules,
         epoch_s=seconds,
-        observed=_observed(raw, b, limit_w, weights),
+        observed=_observed(raw, attempt, limit_w, weights),
     )
 
 

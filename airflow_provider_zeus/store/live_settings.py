@@ -147,27 +147,23 @@ def write_settings(variables: VariablePort, job_id: str, changes: Mapping[str, A
     return change
 
 
-def settings_key(job_id: str) -> str:
-    """Key of the Variable with the live settings of a job."""
-    return variable_key(SETTINGS, job_id)
-
-
 def copy_settings(variables: VariablePort, old: str, new: str) -> bool:
     """Give the live settings of a job to another name too; return whether there was something to copy.
 
     Raises StoreError where the other name has settings of its own, or does not keep the copy.
     """
-    text, there = variables.get(settings_key(old)), variables.get(settings_key(new))
+    key, other = variable_key(SETTINGS, old), variable_key(SETTINGS, new)
+    text, there = variables.get(key), variables.get(other)
     if text is None or text == there or old == new:
         return False
     if there is not None:
         raise StoreError(
             f"Both {old!r} and {new!r} have live settings. Delete those that do not count: airflow variables delete "
-            f"{settings_key(old)}, or airflow variables delete {settings_key(new)}; then try again."
+            f"{key}, or airflow variables delete {other}; then try again."
         )
-    variables.set(settings_key(new), text)
-    if variables.get(settings_key(new)) != text:
-        raise StoreError(f"Variable {settings_key(new)!r} does not keep what is written to it. Try again.")
+    variables.set(other, text)
+    if variables.get(other) != text:
+        raise StoreError(f"Variable {other!r} does not keep what is written to it. Try again.")
     return True
 
 

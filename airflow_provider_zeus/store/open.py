@@ -97,11 +97,17 @@ def find_connection(conn_id: str) -> Any:
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
 
+    from airflow_provider_zeus import airflow_compat  # its names are imported when they are needed
+
     try:
         try:
             return BaseHook.get_connection(conn_id)
         except AirflowNotFoundException:
-            found = _asked_again(conn_id)
+            if supervisor():
+                answer = asked_again(airflow_compat.GetConnection(conn_id=conn_id), "CONNECTION_NOT_FOUND")
+                found = None if answer is None else BaseHook.get_connection(conn_id)  # the failure was temporary
+            else:  # a CLI outside of the server context has not looked here
+                found = airflow_compat.MetastoreBackend().get_connection(conn_id)
             if found is None and os.environ.get(name := f"AIRFLOW_CONN_{conn_id.upper()}"):
                 raise StoreError(f"{name} is no Connection") from None  # Airflow treats it as absent
             return found
@@ -110,19 +116,6 @@ def find_connection(conn_id: str) -> Any:
             f"Connection {conn_id!r} cannot be looked up ({type(error).__name__}): see that Airflow's API and database "
             "can be reached and that the Connection is well-formed."
         ) from None
-
-
-def _asked_again(conn_id: str) -> Any:
-    from airflow.sdk import BaseHook
-
-    if supervisor():
-        from airflow_provider_zeus.airflow_compat import GetConnection
-
-        answer = asked_again(GetConnection(conn_id=conn_id), "CONNECTION_NOT_FOUND")
-        return None if answer is None else BaseHook.get_connection(conn_id)  # the failure was temporary
-    from airflow_provider_zeus.airflow_compat import MetastoreBackend
-
-    return MetastoreBackend().get_connection(conn_id)  # a CLI outside the server context has not looked here
 
 
 def embedded_path() -> Path:

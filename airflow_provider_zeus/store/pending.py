@@ -6,7 +6,6 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.base import Report, VariablePort
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
-from airflow_provider_zeus.untrusted_files import read_all
+from airflow_provider_zeus.untrusted_files import read_all, write_whole
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
@@ -108,13 +107,19 @@ def remember(
     pending = PendingResult(job_id=job_id, key=key, state=state, report=report, reason=reason, trial=trial)
     name, text = pending_key(key), pending.to_json()
     try:
-        _set(port, name, text, most_s)
-    except StoreError as error:
+        if port is None:
+            raise StoreError("The task is being stopped: there is no time for Airflow's API.")
+        bounded(lambda: port.set(name, text), most_s)
+    except (StoreError, TimeoutError) as late:
+        error = late
+        if isinstance(late, TimeoutError):
+            error = StoreError(f"Variable {name!r} cannot be written ({late}); see that Airflow's API answers.")
         if state_dir is None:
-            raise
+            raise error from None
         path = state_dir / f"{name.replace(':', '-')}.json"
         try:
-            _write(path, text)
+            private_files.make_folder(state_dir)
+            write_whole(path, text, private_files.open_file)  # a reader must not find half a document
         except OSError as full:
             small = replace(pending, report=replace(report, profile=(), points=()))
             raise StoreError(
@@ -123,15 +128,6 @@ def remember(
             ) from error
         return f"file {path}"
     return f"Variable {name}"
-
-
-def _set(port: VariablePort | None, name: str, text: str, most_s: float) -> None:
-    if port is None:
-        raise StoreError("The task is being stopped: there is no time for Airflow's API.")
-    try:
-        bounded(lambda: port.set(name, text), most_s)
-    except TimeoutError as error:
-        raise StoreError(f"Variable {name!r} cannot be written ({error}); see that Airflow's API answers.") from None
 
 
 def drain(store: Store, port: VariablePort, job_id: str | None, *, state_dir: Path | None = None) -> int:
@@ -200,20 +196,3 @@ def _files(state_dir: Path | None) -> Iterator[_Place]:
 def read_file(path: Path) -> str:
     """Text of the file of a pending result. Raises OSError (a pipe, another user's) or ValueError (huge, no text)."""
     return read_all(private_files.open_file(path, os.O_RDONLY), MOST_BYTES).decode()
-
-
-def _write(path: Path, text: str) -> None:
-    """Write the whole file or none: a reader must not find half a document. Raises OSError."""
-    private_files.make_folder(path.parent)
-    half = path.with_suffix(".tmp")
-    half.unlink(missing_ok=True)  # of a process that died while writing
-    try:
-        with open(private_files.open_file(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        half.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            half.unlink()
-        raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -28,7 +27,8 @@ def merged(old: Observation, new: Observation) -> Observation:
     for name in (f.name for f in fields(Observation)):
         value, rule = getattr(new, name), figures.get(name)
         if value is not None and isinstance(rule, Figure):
-            if problem := rule.problem(value) or _negative_part(value, rule, values):
+            below = rule.part_of and value < -1e-6 * (values[rule.part_of] or 0.0)  # rounding may leave a tiny rest
+            if problem := rule.problem(value) or (f"{value:g} was reported, which is below 0" if below else ""):
                 value, missing[name] = None, problem
             elif rule.rounded and abs(value) < _SAMPLE.least:
                 value = 0.0
@@ -37,13 +37,6 @@ def merged(old: Observation, new: Observation) -> Observation:
     values["out_of_memory"] = old.out_of_memory or new.out_of_memory
     values["reasons"] = {name: why for name, why in reasons.items() if values.get(name) is None}
     return Observation(**values)
-
-
-def _negative_part(value: float, rule: Figure, sums: Mapping[str, Any]) -> str:
-    """Why a part of the energy or time cannot be stored: an epoch of fewer samples would cost nothing, or less."""
-    rounding = 1e-6  # share of a sum that a part of it may be below 0
-    enough = not rule.part_of or value >= -rounding * (sums[rule.part_of] or 0.0)
-    return "" if enough else f"{value:g} was reported, which is below 0"
 
 
 def finite(report: Report) -> Report:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any
 
 from airflow_provider_zeus.model import wire
-from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.job_checks import JobField, Rule
+from airflow_provider_zeus.model.job import job_fields
+from airflow_provider_zeus.model.job_checks import Rule
 from airflow_provider_zeus.model.size_bounds import truncated, truncated_observation
 from airflow_provider_zeus.model.trial import (
     Lineage,
@@ -135,9 +135,7 @@ def _figures(cls: Any) -> list[tuple[str, Figure]]:
 @cache
 def _job_numbers() -> list[tuple[str, Rule]]:
     """The rules of a job's fields that are numbers."""
-    hints = get_type_hints(ZeusJob, include_extras=True)
-    found = [(f.name, JobField.of(hints[f.name])) for f in fields(ZeusJob)]
-    return [(name, of.rule) for name, of in found if of.kind in (int, float) and not of.is_list]
+    return [(name, of.rule) for name, of in job_fields().items() if of.kind in (int, float) and not of.is_list]
 
 
 def read_json(text: Any) -> Any:

@@ -18,10 +18,10 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Lineage, Origin, Previous, State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, heard_by, told_by
 from airflow_provider_zeus.reports.budget_figures import USUAL, usual
-from airflow_provider_zeus.store import moving, rules
+from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, Unreadable
 from airflow_provider_zeus.store.reported_figures import finite, resolved
-from airflow_provider_zeus.store.sql import checkpoints, families, measurements, trials
+from airflow_provider_zeus.store.sql import checkpoints, families, measurements, moving, trials
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -116,6 +116,7 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
         log.add(trial)
         if not job.chooses_size:
             measurements.forget_measured(log.connection, log.job_id, log.now)
+    unneeded = [*takewhile(lambda trial: trial.state is State.NOT_NEEDED, left)]
     origin, others = request.origin, set[int]()
     if origin.map_index >= 0:
         of_run = trials.only_trials(trials.of_run(log.connection, origin.dag_id, origin.run_id))
@@ -126,7 +127,7 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
         profile=profile,
         profile_device=device,
         limits_found_w=trials.limits(log.connection, log.job_id, log.newest),
-        previous=_previous(left),
+        previous=Previous(returned=left[0].observation.returned, not_needed=len(unneeded)) if left else None,
         budgets=budgets,
         redelivered=again is not None,
         shared_with=sorted(others),
@@ -166,14 +167,6 @@ def _left_a_model(log: JobLog, origin: Origin, job: ZeusJob) -> list[Trial]:
     runs = job.retrain_every or 1
     found = trials.left_a_model(log.connection, log.job_id, origin, job.learn_from, runs, log.newest)
     return found if found and rules.version_of(found[0].spec) == job.job_version else []
-
-
-def _previous(left: Sequence[Trial]) -> Previous | None:
-    """What ``run.previous`` reads."""
-    if not left:
-        return None
-    in_a_row = takewhile(lambda trial: trial.state is State.NOT_NEEDED, left)
-    return Previous(returned=left[0].observation.returned, not_needed=len(list(in_a_row)))
 
 
 def _lineage(log: JobLog, origin: Origin, job: ZeusJob, left: Sequence[Trial]) -> Lineage:

@@ -19,22 +19,28 @@ class DataWait:
     """
 
     def __init__(self) -> None:
-        self.waited_s = self._looped_s = 0.0
+        self._waited_s = self._looped_s = 0.0
         self._remedy = ""
 
     @property
     def share(self) -> float | None:
-        """Share of the training time spent waiting for batches; None below 1 s of training, and where none is seen."""
-        return self.waited_s / self._looped_s if self._looped_s >= 1.0 else None
+        """Share of the training time in which the processor waits for batches; None below 1 s of training, and where
+        none is seen.
+        """
+        return self._waited_s / self._looped_s if self._looped_s >= 1.0 else None
 
     def add(self, waited_s: float, looped_s: float, to_try: str = "") -> None:
         """Add ``looped_s`` seconds of training, ``waited_s`` of them spent waiting; ``to_try`` with that loader."""
-        self.waited_s, self._looped_s = self.waited_s + waited_s, self._looped_s + looped_s
+        self._waited_s, self._looped_s = self._waited_s + waited_s, self._looped_s + looped_s
         self._remedy = to_try or self._remedy
 
     def waste(self, busy: float | None) -> float | None:
         """Share of the training time that the waits waste: at most that in which the GPU did not work."""
         return self.share if busy is None or self.share is None else min(self.share, 1.0 - busy)
+
+    def wasted_s(self, busy: float | None) -> float | None:
+        """The same in seconds of training."""
+        return None if (waste := self.waste(busy)) is None else waste * self._looped_s
 
     def text(self, busy: float | None, power_w: float | None) -> str:
         """What the waits took, and what to try; empty where they are no waste, or a small one.
@@ -42,20 +48,21 @@ class DataWait:
         :param busy: share of the time in which the GPU worked, 0 to 1; None: not known.
         :param power_w: mean power of the training.
         """
-        share, waste, named = self.share, self.waste(busy), 0.1  # share of the training time that is worth a line
-        if share is None or waste is None or waste < named:
+        waste, wasted_s, named = self.waste(busy), self.wasted_s(busy), 0.1  # share of the time that is worth a line
+        if waste is None or wasted_s is None or waste < named:
             return ""
-        energy = "" if power_w is None else f" and about {energy_text(self.waited_s * power_w)}"
-        works = "" if busy is None else f", and the GPU works {100 * busy:.0f} % of the time"
-        took = f"{100 * share:.0f} % of the training time, {time_text(self.waited_s)}{energy}"
+        energy = "" if power_w is None else f" and at most {energy_text(wasted_s * power_w)}"
+        works = "" if busy is None else f": the GPU works {100 * busy:.0f} % of the time"
+        took = f"{100 * waste:.0f} % of the training time, {time_text(wasted_s)}{energy}"
         return f"{took}, is spent waiting for batches{works}. Try {self._remedy or remedy(None)}"
 
-    def notes(self, power_w: float | None) -> dict[str, float]:
-        """The share, and what the waits took, by name."""
-        if self.share is None:
+    def notes(self, busy: float | None, power_w: float | None) -> dict[str, float]:
+        """The processor's share, and what the waits waste, by name. At the mean power: a GPU that waits draws less."""
+        share, wasted_s = self.share, self.wasted_s(busy)
+        if share is None or wasted_s is None:
             return {}
-        found = {"data_wait": self.share, "data_wait_s": self.waited_s}
-        return found if power_w is None else {**found, "data_wait_j": self.waited_s * power_w}
+        found = {"data_wait": share, "data_wait_s": wasted_s}
+        return found if power_w is None else {**found, "data_wait_j": wasted_s * power_w}
 
 
 def remedy(loader: Any) -> str:

@@ -21,12 +21,11 @@ from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.training import attempt_loop, starts
-from airflow_provider_zeus.training.checkpoint import Checkpoint, Checkpoints
 from airflow_provider_zeus.training.data_loader import ZeusDataLoader, run_loader
 from airflow_provider_zeus.training.interrupts import TrainingKilled, raise_again
 from airflow_provider_zeus.training.plan_progress import Heartbeat, PlanProgress
 from airflow_provider_zeus.training.protocol import environment
-from airflow_provider_zeus.training.protocol.plan import Plan
+from airflow_provider_zeus.training.protocol.plan import Checkpoint, Checkpoints, Plan
 from airflow_provider_zeus.training.protocol.sender import Sink
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
 from airflow_provider_zeus.training.step_handle import ScriptHandle

@@ -30,13 +30,18 @@ FRONT, RAN, PROFILED, CHOSEN = "Pareto front", "chosen by runs", "profiled only"
 
 
 def front_chart(
-    front: ParetoFront, weights: Weights, batch_size: int | None = None, limit_w: float | None = None
+    front: ParetoFront,
+    weights: Weights,
+    batch_size: int | None = None,
+    limit_w: float | None = None,
+    start: str | None = None,
 ) -> Chart:
     """Chart of the mean energy and time to the target per batch size and power limit, without profiling.
 
     :param batch_size: that runs at these weights, by the policy, which knows more than these means; default: that of
         the cheapest of them.
     :param limit_w: the power limit [W] that it has; None: those that its runs had.
+    :param start: from which it runs, of a job that chooses it.
     """
     title = "Energy against time"
     if not front.points:
@@ -48,11 +53,13 @@ def front_chart(
         return [number(p.tta_s / time.size), number(p.eta_j / energy.size)]
 
     def runs_now(p: OperatingPoint) -> bool:
+        if (p.batch_size, p.start) != (batch_size, start or p.start):
+            return False
         if limit_w is None:
             return p.observed
         return same_limit(p.limit_w, limit_w)
 
-    runs = points if batch_size is None else [p for p in points if p.batch_size == batch_size and runs_now(p)]
+    runs = points if batch_size is None else [p for p in points if runs_now(p)]
     best = min(runs, key=lambda p: (weights.cost(p.eta_j, p.tta_s), p.batch_size), default=None)
     pareto = [at(p) for p in points if p.on_front]
     text = f"{len(points)} pairs of batch size and power limit, {len(pareto)} of them on the Pareto front. At eta "
@@ -62,11 +69,11 @@ def front_chart(
     else:
         text += "of which no run that reached the target is known here at its limit."
     lowest = {
-        p.batch_size: p for p in sorted(points, key=lambda p: -p.eta_j) if p.observed
-    }  # of each size: it is named
+        (p.batch_size, p.start): p for p in sorted(points, key=lambda p: -p.eta_j) if p.observed
+    }  # of each size and start: it is named
     named = sorted(lowest.values(), key=lambda p: p.eta_j)
     wide_px, high_px = 360.0, 220.0  # the smallest such chart without its margins
-    places = [(wide_px * time.share(p.tta_s), high_px * energy.share(p.eta_j), p.batch_size) for p in named]
+    places = [(wide_px * time.share(p.tta_s), high_px * energy.share(p.eta_j), str(p.batch_size)) for p in named]
     rows = dict(zip(named, label_rows(places), strict=True))
     series: list[Option] = [
         line(FRONT, LINE, pareto) | {"silent": True},
@@ -88,8 +95,9 @@ def front_chart(
         yAxis=energy.option("energy", 48),
         series=series,
     )
+    named_by = "batch size and start" if points[0].start else "batch size"
     note = (
-        "On a typical slice of the data. Numbers: batch size. Filled: runs had this power limit; hollow: it was only "
+        f"On a typical slice of the data. Numbers: {named_by}. Filled: runs had this power limit; hollow: it was only "
         "profiled."
     )
     if best:
@@ -131,10 +139,10 @@ def _dot(p: OperatingPoint, value: list[float], row: int | None = None) -> Optio
     """A point of the chart. ``row``: by how many rows its label is raised; None: it has none."""
     colour, runs = size_colour(p.batch_size), "1 run" if p.runs == 1 else f"{p.runs} runs"
     spent = f"{words.duration(p.tta_s).text}, {words.energy(p.eta_j).text}"
-    tip = f"batch size {p.batch_size}, {_limit(p)}\n{spent}\n"
+    tip = f"batch size {_name(p)}, {_limit(p)}\n{spent}\n"
     tip += f"mean of {runs}" if p.observed else "re-costed by the profile"
     away_px = 10  # from a point to its label, to the right and down: clear of the ring and the line
-    label: Option = {"show": row is not None, "formatter": str(p.batch_size), "position": "right", "distance": away_px}
+    label: Option = {"show": row is not None, "formatter": _name(p), "position": "right", "distance": away_px}
     label["offset"] = [0, away_px - ROW_PX * (row or 0)]
     style = {"color": colour} if p.observed else hollow(colour)
     return {"value": value, "tip": tip + "\non the front" * p.on_front, "itemStyle": style, "label": label}
@@ -154,6 +162,10 @@ def _equal_cost(weights: Weights, best: OperatingPoint, time: _Axis, energy: _Ax
     return [[number(t / time.size), number(e / energy.size)] for t, e in (inside[0], inside[-1])] if inside else []
 
 
+def _name(p: OperatingPoint) -> str:
+    return f"{p.batch_size}{f', {p.start}' if p.start else ''}"
+
+
 def _limit(p: OperatingPoint) -> str:
     return "no limit" if p.limit_w is None else words.watts(p.limit_w).text
 
@@ -161,7 +173,7 @@ def _limit(p: OperatingPoint) -> str:
 def _table(title: str, points: Sequence[OperatingPoint], weights: Weights) -> Table:
     rows = [
         [
-            str(p.batch_size),
+            _name(p),
             _limit(p),
             words.duration(p.tta_s).text,
             words.energy(p.eta_j).text,

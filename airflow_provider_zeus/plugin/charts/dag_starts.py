@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.optimizer.starts import Served, serves_worse
-from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, bars, base, number, value_axis
+from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, Option, base, number, scatter, value_axis
+from airflow_provider_zeus.plugin.charts.dag_charts import START_MARKS
 from airflow_provider_zeus.plugin.views.models import Chart, Table
 from airflow_provider_zeus.units import counted
 
@@ -28,13 +29,22 @@ def service(served: Sequence[Served], tolerance: float) -> Chart:
     option = base(
         grid={"left": 64, "right": 24, "top": 30, "bottom": 40},
         xAxis={"type": "category", "data": [start.value for start in ratios]},
-        yAxis=value_axis("metric before / after training", 44, scale=True),
-        series=[bars("", COLOURS[0], [number(ratio) for ratio in ratios.values()])],
+        yAxis=value_axis("error before / after training", 44, scale=True),
+        series=[scatter("", 13, {"color": COLOURS[0]}, [_mark(*each) for each in ratios.items()])],
     )
     told = ", ".join(f"{start} {ratio:.3f} ({counted(len(found[start]), 'run')})" for start, ratio in ratios.items())
     text = f"Error of the earlier model on new data over that after training there: {told}. Higher is worse."
-    note = f"A start that serves worse than cold ones by more than {100 * tolerance:g} %, surely, is not used for now."
+    note = (
+        "Error of a model on the next data over that of the model trained on them: 1 is as good, higher is worse. "
+        f"A start that serves worse than cold ones by more than {100 * tolerance:g} %, surely, is not used for now."
+    )
     table = Table(
         caption=title, columns=["Start", "Ratio", "Runs", "Now"], numeric=[False, True, True, False], rows=rows
     )
     return Chart(title=title, option=option, text=text, note=note, table=table)
+
+
+def _mark(start: Start, ratio: float) -> Option:
+    """The mean of a start, by the mark that its runs have in the chart of costs."""
+    label = {"show": True, "formatter": f"{ratio:.3f}", "position": "right"}
+    return {"value": [start.value, number(ratio)], "symbol": START_MARKS.get(start, "circle"), "label": label}

@@ -25,10 +25,13 @@ const VIEWS = {
     if (first) { // with its caption, where there is room for both
       const free = innerHeight - first.getBoundingClientRect().top - 16;
       const beside = free - first.nextElementSibling.offsetHeight;
-      first.style.setProperty("height", `${Math.min(Math.max(beside < 200 ? free : beside, 200), 340)}px`);
+      first.style.setProperty("height", `${Math.min(Math.max(beside < 200 ? free : beside, 180), 340)}px`);
     }
     const whatIf = byId("what_if");
-    whatIf?.parentElement.addEventListener("toggle", () => showWhatIf(whatIf, answer.job_id, document.querySelector(".front")), { once: true });
+    if (!whatIf) return;
+    const ask = () => showWhatIf(whatIf, answer.job_id, document.querySelector(".front"));
+    if (whatIf.parentElement.open) ask(); // it was opened while the charts came
+    else whatIf.parentElement.addEventListener("toggle", ask, { once: true });
   },
   async run() {
     back("All runs", pageAddress(dagId, { job: jobId }));

@@ -40,12 +40,10 @@ def waited(seen: Observation, money: Figure | None) -> str:
     """
     if seen.data_wait_s is None or not seen.time_s or seen.data_wait_s < 0.01 * seen.time_s:
         return ""
-    took = [time_text(seen.data_wait_s)]
-    took += [] if seen.data_wait_j is None else [energy_text(seen.data_wait_j)]
-    took += [] if money is None or money.value is None else [money.text]
-    return (
-        f"Waiting for batches took {100 * seen.data_wait_s / seen.time_s:.0f} % of its time: {', about '.join(took)}."
-    )
+    cost = [] if seen.data_wait_j is None else [energy_text(seen.data_wait_j)]
+    cost += [] if money is None or money.value is None else [money.text]
+    took = f"{time_text(seen.data_wait_s)}{', at most ' if cost else ''}{' and '.join(cost)}"
+    return f"Waiting for batches took {100 * seen.data_wait_s / seen.time_s:.0f} % of its time: {took}."
 
 
 def bypassed(trials: Iterable[Trial]) -> str:

@@ -180,8 +180,8 @@ class JobLog:
     @property
     def front(self) -> Chart | None:
         """The chart of energy against time; None where nothing measures energy, or no run reached the target."""
-        known, size = self.known, self.known.decided.settled.batch_size
-        chart = front_chart(known.front(), known.weights, size, known.limit_w)
+        known, settled = self.known, self.known.decided.settled
+        chart = front_chart(known.front(), known.weights, settled.batch_size, known.limit_w, settled.start)
         return chart if chart.option else None
 
 

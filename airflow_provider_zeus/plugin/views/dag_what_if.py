@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.plugin.charts.dag_front import front_chart
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
@@ -58,7 +58,7 @@ def answered(known: JobAnalysis, wish: Wish, configured: Factors) -> WhatIfAnswe
     changed = {name: value for name in names if (value := getattr(wish, name)) is not None}
     factors, gpus = replace(configured, **changed), log.where[1] if log.where else 1
     weights = Weights.of(log.job if wish.eta is None else replace(log.job, eta=wish.eta), log.device)
-    front = front_chart(known.front(), weights, found.then.batch_size, found.then.limit_w)
+    front = front_chart(known.front(), weights, found.then.batch_size, found.then.limit_w, found.then.start)
     return WhatIfAnswer(
         text=_text(found, factors, gpus),
         asked=_inputs(found.then.eta if wish.eta is None else wish.eta, factors),
@@ -85,8 +85,7 @@ def _text(found: WhatIf, factors: Factors, gpus: int) -> str:
     """What would be chosen and spent, in sentences."""
     now, then = found.now, found.then
     today, other = (
-        f"batch size {p.batch_size}{'' if p.limit_w is None else f' at {words.watts(p.limit_w).text}'}"
-        for p in (now, then)
+        f"batch size {_size(p)}{'' if p.limit_w is None else f' at {words.watts(p.limit_w).text}'}" for p in (now, then)
     )
     if now.unit == "s":
         return (
@@ -102,7 +101,7 @@ def _text(found: WhatIf, factors: Factors, gpus: int) -> str:
         least, most = (words.cost(v or 0.0, then.unit).text for v in (found.gain.low, found.gain.high))
         head = (
             f"At eta {then.eta:g} the log says {other}; at today's {now.eta:g} it says {today}. A run then costs less "
-            f"by {words.cost(found.gain.value or 0.0, then.unit).text}, 90 % interval {least} to {most}."
+            f"by {words.cost(found.gain.value or 0.0, then.unit).text} ({SURE}: {least} to {most})."
         )
     energy_j, time_s, changes = then.energy_j.value, then.time_s.value, []
     for name, a, b in (("energy", now.energy_j.value, energy_j), ("time", now.time_s.value, time_s)):
@@ -124,6 +123,10 @@ def _text(found: WhatIf, factors: Factors, gpus: int) -> str:
     return f"{head} A settled run is then expected to take {', '.join(spent)}{against}."
 
 
+def _size(found: Forecast) -> str:
+    return f"{found.batch_size}{f' from a {found.start} start' if found.start else ''}"
+
+
 def _unclear(found: WhatIf, today: str, other: str) -> str:
     """The sentences where another choice would be made, and nothing shows that it would be cheaper."""
     now, then, gain = found.now, found.then, found.gain
@@ -133,8 +136,8 @@ def _unclear(found: WhatIf, today: str, other: str) -> str:
     if gain.high <= 0:
         return f"{head}, which gains nothing at that eta: stay with today's {now.eta:g}."
     return (
-        f"{head}; whether that gains anything is not clear yet: 90 % interval of a run from a loss of "
-        f"{words.cost(-gain.low, then.unit).text} to a saving of {words.cost(gain.high, then.unit).text}."
+        f"{head}; whether that gains anything is not clear yet ({SURE} of a run: between a loss of "
+        f"{words.cost(-gain.low, then.unit).text} and a saving of {words.cost(gain.high, then.unit).text})."
     )
 
 
@@ -156,7 +159,7 @@ def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
 
     rows = [
         row("eta (weight of energy)", lambda p: f"{p.eta:g}"),
-        row("Batch size", lambda p: str(p.batch_size)),
+        row("Batch size", _size),
         row("Power limit", lambda p: f"– ({p.limit_source})" if p.limit_w is None else words.watts(p.limit_w).text),
         row("Epochs", lambda p: cell(p.epochs, lambda v: words.epochs(round(v, 1)))),
         row("Energy of a run", lambda p: cell(p.energy_j, words.energy)),
@@ -174,7 +177,7 @@ def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
         rows += [[name, *texts]] if texts else []
     rows = [each for each in rows if not all(text.startswith("–") for text in each[1:])]
     return Table(
-        caption="A settled run, today and as asked: believed, with the 90 % interval of what is expected in brackets, "
+        caption=f"A settled run, today and as asked: believed, in brackets the range that is {SURE}, "
         "and observed at this batch size and limit",
         columns=["", "Today", "As asked"],
         numeric=[False, True, True],

@@ -24,10 +24,7 @@ from airflow_provider_zeus.store.sql.watchdog import CALL_S, watch_all
 
 BUSY_TIMEOUT_S = 30  # for SQLite's lock, which the writers of one host share
 TURN_S = 4.0  # for the turn before it, which a stopped process may hold: a question takes two, and 20 s
-LOCK_S, STATEMENT_S = (
-    CALL_S - 2,
-    CALL_S - 1,
-)  # of PostgreSQL; its errors say more than the watchdog's
+LOCK_S, STATEMENT_S = CALL_S - 2, CALL_S - 1  # of PostgreSQL; its errors say more than the watchdog's
 DRIVERS = ("psycopg2", "psycopg")
 DRIVER_REMEDY = "Install it where tasks, api-server and scheduler run: pip install airflow-provider-zeus[postgres]"
 _CLIENT: dict[str, Any] = {  # defaults that a URL may override; a dead network must not hang a training

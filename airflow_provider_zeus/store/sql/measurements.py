@@ -1,4 +1,4 @@
-"""Statements of the SQL store about measurements of trials: power points and profile samples."""
+"""Statements of the SQL store about measurements: power points, profile samples, and the series of services."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, thinned
 from airflow_provider_zeus.model.trial import Phase, PowerPoint, ProfileSample, Trial, TrialKey, Where, summed
 from airflow_provider_zeus.model.wire import encode
-from airflow_provider_zeus.store.base import Profile
+from airflow_provider_zeus.store.base import FRESH_S, RETRY_S, Profile
 from airflow_provider_zeus.store.reported_figures import usable
 from airflow_provider_zeus.store.rows import points_from_lists, points_to_lists
 from airflow_provider_zeus.store.rules import version_of
@@ -26,6 +26,9 @@ _by_device = (
     _S.c.energy_source == sa.bindparam("source"),
     _S.c.job_version == sa.bindparam("version"),
 )
+_of_name = schema.signal.c.name == sa.bindparam("of")
+_SERIES = sa.select(schema.signal.c.series, schema.signal.c.asked_at).where(_of_name)
+_TAKE = sa.update(schema.signal).where(_of_name).values(asked_at=sa.bindparam("at"))
 _POINTS = sa.select(_T.c.id, _P.c.trial_id, _P.c.points).select_from(_T.outerjoin(_P)).where(*_by_key)
 
 
@@ -133,3 +136,29 @@ def add_profile(
 
 def _device(job_id: str, device: Where, version: str) -> dict[str, object]:
     return {"job": job_id, "model": device[0], "count": device[1], "source": device[2] or "", "version": version}
+
+
+def kept_series(connection: sa.Connection, name: str, now: float, *, claim: bool = False) -> tuple[str | None, bool]:
+    """(Series that is kept, whether it is due to be asked for).
+
+    :param claim: where it is due, the caller is now the one that asks. Where it tells nothing, another one asks soon.
+    """
+    if claim:
+        add = sa.text("INSERT INTO zeus_signal (name, asked_at) VALUES (:name, 0) ON CONFLICT (name) DO NOTHING")
+        connection.execute(add, {"name": name})
+    row = connection.execute(_SERIES.with_for_update() if claim else _SERIES, {"of": name}).one_or_none()
+    if row is None:
+        return None, True
+    due = not now - FRESH_S < row.asked_at <= now  # after a clock was set back, too
+    if due and claim:
+        connection.execute(_TAKE, {"of": name, "at": now - FRESH_S + RETRY_S})
+    return row.series, due
+
+
+def keep_series(connection: sa.Connection, name: str, text: str | None, now: float) -> None:
+    """Keep a series; without one let another caller ask soon."""
+    if text is None:
+        connection.execute(_TAKE, {"of": name, "at": now - FRESH_S + RETRY_S})
+    else:
+        table = schema.signal
+        connection.execute(sa.update(table).where(table.c.name == name).values(series=text, asked_at=now))

@@ -27,14 +27,17 @@ OTHER_VERSION = (  # remedy of tables that this version does not know
 LOCK_S = 30.0  # for another process that creates or migrates the file
 
 
-def version(engine: sa.Engine) -> str | None:
-    """Revision of the tables; None without tables. Raises StoreError when the database cannot be reached."""
+def present_version(engine: sa.Engine) -> str | None:
+    """Revision of the tables; None without tables. Makes no file. Raises StoreError: the database cannot be reached."""
+    path = file_of(engine.url)
+    if path is not None and not path.exists():
+        return None
     with transaction(engine) as connection:
         if not sa.inspect(connection).has_table(VERSION_TABLE):
             return None
         named = sa.select(sa.column("version_num", sa.String)).select_from(sa.table(VERSION_TABLE))
         found: str | None = connection.execute(named).scalar_one_or_none()
-    if found not in (None, HEAD) and (path := file_of(engine.url)):
+    if found not in (None, HEAD) and path is not None:
         _close_unchanged(engine, path)
     return found
 
@@ -52,12 +55,6 @@ def _close_unchanged(engine: sa.Engine, path: Path) -> None:
             forget(engine)
     else:
         forget(engine)
-
-
-def present_version(engine: sa.Engine) -> str | None:
-    """The same as :func:`version`, without creating a missing SQLite file."""
-    path = file_of(engine.url)
-    return version(engine) if path is None or path.exists() else None
 
 
 def missing_file(url: str) -> Path | None:

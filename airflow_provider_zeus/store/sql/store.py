@@ -11,11 +11,11 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.reports.months import PeriodSum
-from airflow_provider_zeus.store import heartbeat, moving, rules, service
+from airflow_provider_zeus.store import heartbeat, rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Profile, Report, Unreadable
 from airflow_provider_zeus.store.live_settings import ReadText, last_known, read_settings
 from airflow_provider_zeus.store.service import JobLog
-from airflow_provider_zeus.store.sql import checkpoints, families, measurements, pages, rename, signals
+from airflow_provider_zeus.store.sql import checkpoints, families, measurements, moving, pages
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.engine import clock, engine_of, forget, read_url, shown, transaction
 from airflow_provider_zeus.store.sql.migrate import check
@@ -237,7 +237,7 @@ class Store(ABC):
             own, others = (len(sql_trials.numbers(connection, job)) for job in (old, new))
             running = [t for log in logs.values() for t in log.open_trials()]
             moving.check_rename(old, new, open_trials=running, own=own, others=others, merge=merge)
-            rename.merge(connection, old, new, counted={job: (log.seq, log.newest) for job, log in logs.items()})
+            moving.merge(connection, old, new, counted={job: (log.seq, log.newest) for job, log in logs.items()})
         return own
 
     def settings(self, job_id: str) -> dict[str, Any]:
@@ -251,21 +251,21 @@ class Store(ABC):
         died, say), another one is to ask after :data:`RETRY_S`.
         """
         with self._transaction(Series(name)) as connection:  # mostly it is fresh: then no lock is needed
-            found = signals.read(connection, name, self._now(connection))
+            found = measurements.kept_series(connection, name, self._now(connection))
         if not found[1]:
             return found
         with self._transaction(Series(name), write=True) as connection:
-            return signals.claim(connection, name, self._now(connection))
+            return measurements.kept_series(connection, name, self._now(connection), claim=True)
 
     def kept_signal(self, name: str) -> str | None:
         """The series kept under a name, for one who asks no service; None: there is none."""
         with self._transaction(Series(name)) as connection:
-            return signals.read(connection, name, self._now(connection))[0]
+            return measurements.kept_series(connection, name, self._now(connection))[0]
 
     def keep_signal(self, name: str, series: str | None) -> None:
         """Keep a series; None: there was no answer, so that a caller asks again after :data:`RETRY_S`."""
         with self._transaction(Series(name), write=True) as connection:
-            signals.keep(connection, name, series, self._now(connection))
+            measurements.keep_series(connection, name, series, self._now(connection))
 
     @property
     def unreadable(self) -> list[Unreadable]:

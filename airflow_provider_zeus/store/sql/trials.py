@@ -137,12 +137,12 @@ def job_ids(connection: sa.Connection, dag_id: str | None = None) -> list[str]:
 
 def lock_job_of(connection: sa.Connection, key: TrialKey) -> tuple[str, tuple[int, int]] | None:
     """Lock the row of a trial's job: its name, and what :func:`lock_job` returns. None: the log does not hold it."""
-    job_id = job_of(connection, key)
-    while job_id is not None:
-        connection.execute(_LOCK_JOB, {"job": job_id})
-        before, job_id = job_id, job_of(connection, key)  # a rename may have come first
+    before = None
+    while (job_id := connection.scalar(_JOB_OF, {"ti": key.ti_id, "nth": key.attempt})) is not None:
         if job_id == before:
             return job_id, lock_job(connection, job_id)
+        connection.execute(_LOCK_JOB, {"job": job_id})  # then look again: a rename may have come first
+        before = job_id
     return None
 
 
@@ -155,11 +155,6 @@ def numbers(connection: sa.Connection, job_id: str) -> dict[TrialKey, int]:
 def row_id(connection: sa.Connection, job_id: str, number: int) -> int | None:
     """Identity of a trial's row, which a rename leaves as it is."""
     return connection.scalar(sa.select(_T.c.id).where(_T.c.job_id == job_id, _T.c.number == number))
-
-
-def job_of(connection: sa.Connection, key: TrialKey) -> str | None:
-    """Job of a trial; None when the log does not hold it."""
-    return connection.scalar(_JOB_OF, {"ti": key.ti_id, "nth": key.attempt})
 
 
 def find(connection: sa.Connection, key: TrialKey) -> Found | None:

@@ -21,12 +21,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from airflow_provider_zeus.errors import DamagedLogError, StoreError
 from airflow_provider_zeus.model.job_checks import OF_TASK
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
-from airflow_provider_zeus.store import moving, rules, service
+from airflow_provider_zeus.store import rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, VariablePort
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.reported_figures import finite, resolved
 from airflow_provider_zeus.store.rows import DAMAGE
-from airflow_provider_zeus.store.sql import measurements, schema
+from airflow_provider_zeus.store.sql import measurements, moving, schema
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.store import Scope, Series, Store
 from airflow_provider_zeus.store.variables import tables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import PlannedAttempt, Previous, ProfileSample
-from airflow_provider_zeus.model.wire import AnyNumber, Name, decode, encode, parse
+from airflow_provider_zeus.model.trial import Observation, PlannedAttempt, Previous, ProfileSample, TrialKey
+from airflow_provider_zeus.model.wire import AnyNumber, LongText, Name, Ordinal, Size, decode, encode, parse
 from airflow_provider_zeus.power.factory import HostSettings
 from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.untrusted_files import read_plain, write_whole
@@ -151,3 +151,26 @@ class Plan(HostSettings):
             problem = f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"
             raise JobSpecError.of("plan", str(path)[:200], problem, "give the path of a plan") from error
         return cls.from_json(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint that ``run.checkpointed()`` told of.
+
+    ``observation`` is what its attempt had taken until then: where the try died before the log had it, the next try
+    writes it there, in place of what the log has and not beside it.
+    """
+
+    path: LongText
+    epochs: Ordinal
+    batch_size: Size
+    key: TrialKey
+    observation: Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """The newest one of an earlier try, and what keeps a new one; by default nothing does."""
+
+    newest: Checkpoint | None = None
+    keep: Callable[[Checkpoint], None] = lambda checkpoint: None

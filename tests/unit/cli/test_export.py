@@ -12,6 +12,7 @@ import pytest
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, Origin, PlannedAttempt, State
+from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.reports.export_rows import COLUMNS
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.rows import to_row
@@ -41,7 +42,7 @@ def test_every_field_of_a_trial_is_a_column(zeus: Zeus, store: Store) -> None:
     assert (float(row["cost_j"]), row["cost_s"]) == (0.5 * 1120 + 0.5 * 300 * 9, "")
     assert (row["energy_source"], row["spec_batch_sizes"], row["map_index"]) == ("simulated", "[16, 32, 64]", "-1")
     assert row["opened_at_utc"].endswith("+00:00")
-    assert json.loads(row["decision"]) == json.loads(json.dumps(trial.decision.to_dict()))
+    assert json.loads(row["decision"]) == json.loads(json.dumps(encode(trial.decision)))
 
 
 def test_a_missing_figure_is_an_empty_cell_and_null_with_its_reason(zeus: Zeus, store: Store) -> None:

@@ -20,7 +20,7 @@ from airflow_provider_zeus.operators.task_state import KEY, checkpoints_of
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.open import open_store
-from airflow_provider_zeus.training.checkpoint import Checkpoint
+from airflow_provider_zeus.training.protocol.plan import Checkpoint
 from tests.unit.store.store_kit import request
 
 EPOCHS, STEPS, KILLS = 40, 4, 20

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Decision, DeviceInfo, Observation, Phase, PlannedAttempt, State, Trial
-from airflow_provider_zeus.model.wire import decode
+from airflow_provider_zeus.model.wire import decode, encode
 from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
@@ -62,7 +62,7 @@ def test_decisions_and_arms_hold_finite_numbers_only(
     weights = Weights.of(job, device or belief.last_device())
     costs = epoch_costs(belief, device or belief.last_device(), profile, weights)
     arms = arms_of(belief, costs)
-    assert all(math.isfinite(n) for n in numbers_in(decision.to_dict()))
+    assert all(math.isfinite(n) for n in numbers_in(encode(decision)))
     assert all(math.isfinite(n) for arm in arms.values() for n in numbers_in(asdict(arm)))
     assert all(cost > 0 for cost in costs.values())
     assert all(arm.sd > 0 and arm.mean > 0 and arm.runs >= 1 for arm in arms.values())
@@ -218,7 +218,7 @@ def test_decisions_and_observations_survive_strict_json(
 ) -> None:
     job, log = job_and_log
     decision = choose(job, belief_of(job, log), device=device, profiles=profile, seed=3)
-    assert decode(Decision, json.loads(json.dumps(decision.to_dict(), allow_nan=False))) == decision
+    assert decode(Decision, json.loads(json.dumps(encode(decision), allow_nan=False))) == decision
     observed = replace(observation, reasons={"energy_j": "no source"})
     assert decode(Observation, json.loads(json.dumps(observed.to_dict(), allow_nan=False))) == observed
 
@@ -231,7 +231,7 @@ def test_decisions_and_observations_survive_strict_json(
 )
 def test_an_attempt_survives_json_with_its_phase(attempt: PlannedAttempt) -> None:
     decision = Decision(attempts=(attempt,), seed=2**48 - 1, policy="zeus")
-    read = decode(Decision, json.loads(json.dumps(decision.to_dict())))
+    read = decode(Decision, json.loads(json.dumps(encode(decision))))
     assert read == decision
     assert read.attempts[0].phase is attempt.phase
 

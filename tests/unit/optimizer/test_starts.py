@@ -14,6 +14,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import WHY_COLD, Decision, Lineage, Phase, PlannedAttempt, State, Trial
+from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.optimizer.belief import Belief, belief_tag
 from airflow_provider_zeus.optimizer.knowledge_gradient import start_policy
 from airflow_provider_zeus.optimizer.policy import choose, fallback, learn, prior
@@ -273,7 +274,7 @@ def test_pins_audits_and_fallbacks_have_a_start() -> None:
     ("fields", "problem"),
     [
         ({"starts": ["warm"]}, "without cold"),
-        ({"starts": ["cold", "cold"]}, "same start twice"),
+        ({"starts": ["cold", "cold"]}, "cold is there more than once"),
         ({"starts": ["cold", "hot"]}, "'hot' is not known"),
         ({"starts": "warm"}, "not a list"),
         ({"starts": ["cold", "warm"], "policy": "zeus"}, "not known to policy"),
@@ -307,7 +308,7 @@ def _key(trial: Trial) -> tuple[str, int]:
 
 def test_an_attempt_is_told_with_its_start() -> None:
     attempt = PlannedAttempt(batch_size=32, phase=Phase.EXPLORE, why="", start=W)
-    assert Decision(attempts=(attempt,), seed=1, policy="x").to_dict()["attempts"][0]["start"] == "warm"
+    assert encode(Decision(attempts=(attempt,), seed=1, policy="x"))["attempts"][0]["start"] == "warm"
 
 
 def test_a_miss_costs_all_its_epochs_so_a_start_that_misses_now_and_then_loses() -> None:

@@ -64,15 +64,16 @@ def test_all_that_is_known() -> None:
     # 0.5 x 3.78 Wh + 0.5 x 250 W x 245 s = 10.4 Wh
     assert closing([trial()], saved(12.0, 2.0, 22.0)) == (
         "reached its target after 6 epochs at batch size 64, accuracy 0.86, 3.78 Wh, 4 min 05 s, "
-        "weighted cost 10.4 Wh, saved about 12 %, 90 % interval 2 to 20 %"
+        "weighted cost (energy + time) 10.4 Wh, saved about 12 % (90 % sure: 2 to 20 %)"
     )
 
 
 def test_waits_for_batches_are_told_in_money_where_it_has_a_currency() -> None:
-    said = "20 % of the training time, 49 s and about 0.756 Wh, is spent waiting for batches"
+    said = "20 % of the training time, 49 s and at most 0.756 Wh, is spent waiting for batches"
     waited = trial(data_wait_s=49.0, reasons={DATA_WAIT: f"{said}. Try num_workers=4 in the DataLoader"})
     assert closing([waited], prices=Prices(price_per_kwh=100.0)).endswith(f", {said}")
-    assert closing([waited], prices=Prices(price_per_kwh=100.0, currency="EUR")).endswith(f", {said} (0.076 EUR)")
+    euros = Prices(price_per_kwh=100.0, currency="EUR")
+    assert closing([waited], prices=euros).endswith(f", {said} (at most 0.076 EUR)")
 
 
 def test_what_is_not_known_is_left_out() -> None:
@@ -86,7 +87,7 @@ def test_attempts_are_added_and_a_part_is_no_sum() -> None:
     given_up = trial(State.GIVEN_UP, 32, 1)
     both = closing([given_up, trial(attempt=2)])
     assert "reached its target after 6 epochs at batch size 64, batch size 32 before it" in both
-    assert "7.56 Wh, 8 min 10 s, weighted cost 20.8 Wh" in both
+    assert "7.56 Wh, 8 min 10 s, weighted cost (energy + time) 20.8 Wh" in both
     part = closing([trial(State.FAILED, 32, energy_j=None), trial(attempt=2)])
     assert "Wh" not in part, "the energy and the cost of one attempt are not those of the run"
     assert "8 min 10 s" in part
@@ -104,8 +105,8 @@ def test_simulated_figures_say_so() -> None:
     ("found", "text"),
     [
         (saved(12.0, 12.0, 12.0), ", saved 12 % (measured)"),
-        (saved(-12.0, -22.0, -2.0), ", lost about 16 %, 90 % interval 2 to 33 %"),
-        (saved(12.0, -8.0, 32.0), ", not clear yet what it saved: about 12 %, 90 % interval -10 to 27 %"),
+        (saved(-12.0, -22.0, -2.0), ", lost about 16 % (90 % sure: 2 to 33 %)"),
+        (saved(12.0, -8.0, 32.0), ", not clear yet what it saved: about 12 % (90 % sure: -10 to 27 %)"),
     ],
 )
 def test_a_saving_comes_with_its_interval(found: Saved, text: str) -> None:

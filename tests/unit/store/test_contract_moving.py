@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.store.base import History, Report
-from airflow_provider_zeus.store.moving import moved_to
+from airflow_provider_zeus.store.sql.moving import moved_to
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.unit.store.conftest import Opens

@@ -108,7 +108,7 @@ def test_what_a_killed_writer_left_beside_the_file_stays_too(
 def test_the_revision_makes_the_tables_of_the_schema(url: str) -> None:
     SqlStore(url, create=True).close()
     engine = engine_of(read_url(url))
-    assert migrate.version(engine) == schema.HEAD
+    assert migrate.present_version(engine) == schema.HEAD
     options = {"version_table": schema.VERSION_TABLE, "compare_type": True}
     options["compare_server_default"] = (
         engine.dialect.name == "postgresql"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -48,11 +49,11 @@ def test_what_is_remembered_is_told_in_full_and_deleted(store: SqlStore, port: D
 def test_a_file_that_another_user_puts_there_meanwhile_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the moment between the removal of a half-written one and the new one."""
-    half = tmp_path / f"{pending_key(TrialKey('ti-1')).replace(':', '-')}.tmp"
+    """Even where they have guessed the name of the half-written one."""
+    monkeypatch.setattr(os, "urandom", bytes)
+    half = tmp_path / f".{pending_key(TrialKey('ti-1')).replace(':', '-')}.json.{bytes(8).hex()}"
     half.write_text("theirs")
     half.chmod(0o600)
-    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)
     with pytest.raises(StoreError):
         remember(None, TrialKey("ti-1"), State.CONVERGED, report(), "d.train", state_dir=tmp_path)
     assert half.read_text() == "theirs"

@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_zeus.errors import DamagedLogError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, TrialKey
+from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.optimizer import policy
 from airflow_provider_zeus.store.base import History, Report
 from airflow_provider_zeus.store.live_settings import variable_key
@@ -305,7 +306,7 @@ def test_one_damaged_trial_does_not_lose_the_others_and_can_be_repaired(store: V
     store.tell(fourth.key, State.CONVERGED, report())
     log = json.loads(port.data[LOG])
     (kept,) = [t for t in log["trials"] if t["number"] == 2]
-    kept |= {"attempt": 1, "decision": before[1].decision.to_dict()}
+    kept |= {"attempt": 1, "decision": encode(before[1].decision)}
     port.data[LOG] = json.dumps(log)
     assert [t.number for t in store.trials("d.train")] == [1, 2, 3, 4]
     assert store.trials("d.train")[:3] == before

@@ -117,15 +117,26 @@ def test_where_the_wait_dominates_no_limit_is_chosen(kit: Kit, share: float, lim
     assert ("windows of it tell nothing about power limits" in why) is (share > 0.5)
 
 
-@pytest.mark.parametrize(("busy", "named"), [(None, True), (0.3, True), (0.95, False)])
-def test_it_is_a_waste_only_as_far_as_the_gpu_rests(busy: float | None, named: bool) -> None:
+@pytest.mark.parametrize(
+    ("busy", "wasted_s", "said"),
+    [
+        (None, 4.0, "40 % of the training time, 4 s and at most 0.111 Wh, is spent waiting for batches. Try "),
+        (0.3, 4.0, "40 % of the training time, 4 s and at most 0.111 Wh, is spent waiting for batches: the GPU"),
+        (0.75, 2.5, "25 % of the training time, 2.5 s and at most 0.0694 Wh, is spent waiting for batches: the GPU"),
+        (0.95, 0.5, ""),
+    ],
+)
+def test_it_is_a_waste_only_as_far_as_the_gpu_rests(busy: float | None, wasted_s: float, said: str) -> None:
     waits = DataWait()
     waits.add(4.0, 10.0)
     text = waits.text(busy, 100.0)
-    assert bool(text) is named
-    if named:
-        assert text.startswith("40 % of the training time, 4 s and about 0.111 Wh, is spent waiting for batches")
-        assert ("the GPU works 30 % of the time" in text) is (busy is not None)
+    assert text.startswith(said)
+    assert bool(text) is bool(said)
+    assert waits.notes(busy, 100.0) == {
+        "data_wait": 0.4,
+        "data_wait_s": pytest.approx(wasted_s),
+        "data_wait_j": pytest.approx(100 * wasted_s),
+    }
 
 
 @pytest.mark.parametrize(

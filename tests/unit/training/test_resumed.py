@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_zeus.errors import ReportError
 from airflow_provider_zeus.model.cost import Rates
 from airflow_provider_zeus.model.trial import Observation, State, TrialKey
-from airflow_provider_zeus.training.checkpoint import Checkpoint, Checkpoints
+from airflow_provider_zeus.training.protocol.plan import Checkpoint, Checkpoints
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, explore, incumbent, loop, steps
 

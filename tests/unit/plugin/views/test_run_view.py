@@ -74,9 +74,9 @@ def test_without_a_source_there_is_no_energy() -> None:
 
 def test_what_waiting_for_batches_took_is_said_in_money_too() -> None:
     waited = trial(1, "r", energy_j=3600.0, time_s=10.0, data_wait_s=2.0)
-    assert part(waited).notes == ["Waiting for batches took 20 % of its time: 2 s, about 0.2 Wh."]
+    assert part(waited).notes == ["Waiting for batches took 20 % of its time: 2 s, at most 0.2 Wh."]
     priced = part(waited, factors=Factors(price_per_kwh=500.0, currency="EUR"))
-    assert priced.notes == ["Waiting for batches took 20 % of its time: 2 s, about 0.2 Wh, about 0.10 EUR."]
+    assert priced.notes == ["Waiting for batches took 20 % of its time: 2 s, at most 0.2 Wh and 0.10 EUR."]
     assert part(trial(1, "r", energy_j=None, time_s=10.0, data_wait_s=0.05)).notes == []
 
 

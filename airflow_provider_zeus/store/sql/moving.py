@@ -1,13 +1,17 @@
-"""History that moves: trials of another log, and a job under another name. Pure."""
+"""History that moves: trials of another log, and a job under another name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import sqlalchemy as sa
+
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Trial, TrialKey
 from airflow_provider_zeus.store.base import History
+from airflow_provider_zeus.store.sql import families, schema
+from airflow_provider_zeus.store.sql.trials import count_job
 
 
 def check_elsewhere(history: History, find: Callable[[TrialKey], Trial | None]) -> None:
@@ -44,12 +48,6 @@ def placed(known: Mapping[TrialKey, int], newest: int, seq: int, trials: Sequenc
         )
         for i, t in enumerate(new, 1)
     ]
-
-
-def renamed(trial: Trial, old: str, new: str) -> Trial:
-    """A trial of the job ``old`` as one of ``new``."""
-    dag_id, task_id = moved_task(old, new, trial.origin.dag_id, trial.origin.task_id)
-    return replace(trial, job_id=new, origin=replace(trial.origin, dag_id=dag_id, task_id=task_id))
 
 
 def moved_task(old: str, new: str, dag_id: str, task_id: str) -> tuple[str, str]:
@@ -103,5 +101,35 @@ def check_closed(open_trials: Sequence[Trial]) -> None:
 
 def moved_to(history: History, job_id: str) -> History:
     """The history under another name."""
-    trials = [renamed(t, history.job_id, job_id) for t in history.trials]
+    trials = []
+    for trial in history.trials:
+        dag_id, task_id = moved_task(history.job_id, job_id, trial.origin.dag_id, trial.origin.task_id)
+        trials.append(replace(trial, job_id=job_id, origin=replace(trial.origin, dag_id=dag_id, task_id=task_id)))
     return replace(history, job_id=job_id, trials=trials)
+
+
+def merge(connection: sa.Connection, old: str, new: str, *, counted: Mapping[str, tuple[int, int]]) -> None:
+    """Give the trials and profiles of ``old`` to ``new``, whose own trials follow them; delete ``old``.
+
+    The rows of both jobs must be locked. Checkpoints of both are deleted: the next request learns from the log again.
+
+    :param counted: ``told_seq`` and last number of both jobs.
+    """
+    table, (seq, newest), (later_seq, later) = schema.trial, counted[old], counted[new]
+    tasks = sa.select(table.c.dag_id, table.c.task_id).where(table.c.job_id == old).distinct()
+    of_old, of_new = table.c.job_id == old, sa.update(table).where(table.c.job_id == new)
+    if later:  # first below 0: a number must be free at each moment
+        moved = {"told_seq": table.c.told_seq + seq, "asked_after_seq": table.c.asked_after_seq + seq}
+        connection.execute(of_new.values(number=-(table.c.number + newest), **moved))
+        connection.execute(of_new.values(number=-table.c.number))
+    for dag_id, task_id in connection.execute(tasks).all():
+        new_dag, new_task = moved_task(old, new, dag_id, task_id)
+        if (new_dag, new_task) != (dag_id, task_id):
+            of_task = sa.update(table).where(of_old, table.c.dag_id == dag_id, table.c.task_id == task_id)
+            connection.execute(of_task.values(dag_id=new_dag, task_id=new_task))
+    for moves in (table, schema.profile):
+        connection.execute(sa.update(moves).where(moves.c.job_id == old).values(job_id=new))
+    count_job(connection, new, seq=seq + later_seq, newest=newest + later)
+    connection.execute(sa.delete(schema.checkpoint).where(schema.checkpoint.c.job_id.in_([old, new])))
+    families.leave(connection, new)  # the next request tells its family what both have learnt
+    connection.execute(sa.delete(schema.job).where(schema.job.c.job_id == old))
