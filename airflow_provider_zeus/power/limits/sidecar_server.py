@@ -437,7 +437,7 @@ class Sidecar:
         try:
             while not self._is_stopping:
                 self._turn()
-        except Exception as error:  # of any kind: whoever starts this process again gives limits back, but when?
+        except Exception as error:  # of any kind: limits must not wait for the next start of this process
             say(f"stopped by an error: {error!r}")
             status, self._is_stopping = 1, True
         for client in list(self._clients):
