@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Tile, Verdict
 from airflow_provider_zeus.reports.baseline import OLD, Saved
@@ -31,6 +31,7 @@ class Outcome:
     colour: str  # good | bad; empty: neither is clear
     amount: str
     share: str  # "18 %" of the baseline; empty where that is 0 or not known
+    between: str  # "12 to 24 %": the interval of the share, from a loss on where it holds both; the share if measured
     interval: str  # 90 % interval, or that it was measured
 
     @classmethod
@@ -43,14 +44,14 @@ class Outcome:
         if low == high:
             interval = "measured"
         elif kind == "even":
-            interval = f"90 % interval from a loss of {text(-low)} to a saving of {text(high)}"
+            interval = f"{SURE}: between a loss of {text(-low)} and a saving of {text(high)}"
         else:
             least, most = sorted((abs(low), abs(high)))
-            interval = f"90 % interval {text(least)} to {text(most)}"
+            interval = f"{SURE}: {text(least)} to {text(most)}"
         colour = {"saved": "good", "lost": "bad", "even": ""}[kind]
         part = abs(value / baseline) if baseline else 0.0
         share = "" if not baseline else "under 1 %" if 0 < part < 0.005 else f"{100 * part:.0f} %"
-        return cls(verb, kind, colour, text(abs(value)), share, interval)
+        return cls(verb, kind, colour, text(abs(value)), share, _between(low, high, value, baseline) or share, interval)
 
     @classmethod
     def of_cost(cls, cost: Saved) -> Outcome:
@@ -58,6 +59,18 @@ class Outcome:
         value = cost.saved.value
         assert value is not None
         return cls.of(value, cost.saved, lambda v: words.cost(v, cost.unit, value).text, cost.baseline.value)
+
+
+def _between(low: float, high: float, value: float, baseline: float | None) -> str:
+    """The ends of what was saved, or lost, as shares of what the default would have taken then; empty: not known."""
+    if not baseline or low == high:
+        return ""
+    spent = baseline - value  # which is known: the doubt is about the default
+    if low + spent <= 0:
+        return ""
+    ends = [round(100 * end / (end + spent)) for end in (low, high)]
+    least, most = ends if low < 0 < high else sorted(map(abs, ends))
+    return "" if least == most else f"{least} to {most} %".replace("-", "−")
 
 
 def share_of_cost(cost: Saved) -> str:
@@ -133,7 +146,7 @@ def saved_answer(about: str, told: Sequence[Told], cost: Saved | None = None, *,
         exact = f"{found.verb} {'about ' * even}{of.figure(abs(value)).exact}; {found.interval}"
         figure = Figure(value=value, text=text, exact=exact)
         colour = "warn" if old and found.colour else found.colour
-        tiles.append(Tile(name=of.name, figure=figure, note="" if even else found.share, kind=colour))
+        tiles.append(Tile(name=of.name, figure=figure, note=found.between, kind=colour))
     question = {"saved": "Saved", "lost": "Lost", "even": "Saved or lost"}[verdict]
     return Answer(question=question, about=about, figures=tiles)
 
@@ -192,8 +205,22 @@ def compared(savings: Savings) -> str:
     unsure = " and ".join(name for name, o in known.items() if o.kind == "even")
     if not sure:
         return f"whether {always} takes less is not clear yet"
-    old = f", {OLD} it" * bool(outdated(savings))
-    return f"{' and '.join(sure)} than {always}{old}{f', {unsure} not clear yet' if unsure else ''}"
+    how = how_sure(savings)
+    how = f", {how}" if how.startswith(OLD) else f" ({how})"
+    return f"{' and '.join(sure)} than {always}{how}{f', {unsure} not clear yet' if unsure else ''}"
+
+
+def how_sure(savings: Savings) -> str:
+    """The words of :func:`compared` that say how sure it is; empty where nothing is compared."""
+    known = [of.saved for of in (savings.energy, savings.time) if of.saved.value is not None]
+    clear = [of for of in known if of.verdict in ("saved", "lost")]
+    if not_compared(savings)[0] or not known:
+        return ""
+    if not clear:
+        return "not clear yet"
+    if outdated(savings):
+        return f"{OLD} it"
+    return "measured" if all(of.low == of.high for of in clear) else SURE
 
 
 def intervals(savings: Savings) -> str:

@@ -141,7 +141,7 @@ def _saved_of_kind(found: SavedSum, factors: Factors, drawn: Sequence[Observatio
     """
     by = f"{counted(found.runs, 'run')} of {counted(found.jobs, 'job')}"
     old = f", {counted(found.old, 'job')} {OLD} the default" if found.old else ""
-    about = f"against each job's default at full power, by {by}{old}"
+    about = f"by {by}{old}"
     energy, time = found.energy_j, found.time_s
     told = [
         Told("Energy", energy, partial(words.energy, beside_j=energy.value), _without(energy, found.spent[0])),

@@ -164,6 +164,7 @@ def test_the_curve_of_siblings_is_dashed_at_the_jobs_own_level() -> None:
     assert drawn["lineStyle"]["type"] == "dashed"
     assert len(values(drawn)) == 3
     assert "Dashed" in chart.note
+    assert "by this job's runs alone" in chart.note, "the decision's sentence may name another cost"
     assert FAMILY not in series(belief_chart(alone, "weighted cost"))
 
 
@@ -469,7 +470,7 @@ def test_a_change_of_the_data_is_marked_where_it_began() -> None:
         f"The data changed {after} runs ago; the default, 16, has not run since. “Measure the default"
     )
     card = next(a for a in JobLog(log, found, Factors(), {}, more=False).headline if "against" in a.about)
-    assert card.about == "against always 16 at full power, judged by an old run of it"
+    assert card.about == "against always 16 at full power", "that it is old is said above it, once"
     assert f"in none of the newest {after}" in saved_text.intervals(found.saving)
 
 
