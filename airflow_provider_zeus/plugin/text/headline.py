@@ -23,7 +23,6 @@ from airflow_provider_zeus.plugin.text.saved_text import (
 )
 from airflow_provider_zeus.plugin.views.models import Answer, Sentence, Source, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
-from airflow_provider_zeus.reports.baseline import OLD
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, RunTrials
 from airflow_provider_zeus.reports.next_run import Upcoming
 from airflow_provider_zeus.reports.run_figures import RunSaving
@@ -212,11 +211,10 @@ def told_of(
 
 
 def _against_default(found: Savings | RunSaving, told: Sequence[Told]) -> Answer:
-    """The card of savings and losses against the default."""
+    """The card of savings and losses against the default; that it is old is said above it."""
     shown = [of for of in told if not of.saved.low == of.saved.high == 0]
-    old = bool(outdated(found))
-    about = f"against {against(found.default_batch_size)}{f', {OLD} it' * old}"
-    return saved_answer(about, shown, found.cost, old=old)
+    about = f"against {against(found.default_batch_size)}"
+    return saved_answer(about, shown, found.cost, old=bool(outdated(found)))
 
 
 def _next_run(upcoming: Upcoming, weights: Weights, source: Source, factors: Factors, gpus: int) -> list[Answer]:

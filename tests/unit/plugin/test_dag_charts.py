@@ -470,7 +470,7 @@ def test_a_change_of_the_data_is_marked_where_it_began() -> None:
         f"The data changed {after} runs ago; the default, 16, has not run since. “Measure the default"
     )
     card = next(a for a in JobLog(log, found, Factors(), {}, more=False).headline if "against" in a.about)
-    assert card.about == "against always 16 at full power, judged by an old run of it"
+    assert card.about == "against always 16 at full power", "that it is old is said above it, once"
     assert f"in none of the newest {after}" in saved_text.intervals(found.saving)
 
 
