@@ -7,6 +7,7 @@ in one replay with one accounting (``choosers``). Then real retraining series (`
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,9 +17,10 @@ from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair
 from benchmarks import regimes
-from benchmarks.command import SELECTION, chosen_traces, command, named, needs, parser_of, positive
+from benchmarks.command import SELECTION, chosen_traces, command, needs, option, positive
 from benchmarks.plots import name_of
 from benchmarks.quality.choosers import FIXED_CAP, HILL_CLIMBING, HINDSIGHT, PACKAGE, cap_of
+from benchmarks.quality.slice_tables import series_of
 from benchmarks.replays import Replays, Task, run_tasks
 from benchmarks.report import Ratio, bold, fill_in, mean_of, percent, ratio_of, table
 from benchmarks.series import measure
@@ -33,7 +35,6 @@ NAMES = {
     HINDSIGHT: "best in hindsight",
 }
 HORIZONS = {"10 runs": 10, "50 runs": 50, "all runs": None}
-TEXT = Path(__file__).with_name("data") / "choosing.md"
 
 Held = Mapping[str, Mapping[str, Replays]]  # by pair and chooser
 
@@ -199,11 +200,11 @@ def page_of(found: Measured) -> str:
         "at_ten": by_pair(found.held, 10),
         "losses": losses(found.held),
         "series": series_lines(found.series),
-        "regimes": regimes.markdown({**found.regimes, "series": {}}),
+        "regimes": regimes.markdown(found.regimes),
         "regimes_said": regimes_said(found.regimes["regimes"]),
         "series_said": [series_said(found.series)],
     }
-    return fill_in(TEXT, words, lines)
+    return fill_in("choosing", words, lines)
 
 
 SEEDS, REGIME_SEEDS = 40, 4
@@ -220,24 +221,23 @@ def hold(
     return held
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    f"{SELECTION} --series --max-epochs",
+    option("--regime-seeds", type=positive, default=4),
+    seeds=40,
+    out=Path("docs/choosing.md"),
+)
+def main(args: argparse.Namespace) -> None:
     """Write the page; 2 where it cannot be made."""
-    parser = parser_of(__doc__, f"{SELECTION} --series", seeds=SEEDS, out=Path("docs/choosing.md"))
-    parser.add_argument(
-        "--max-epochs", type=named, nargs="+", default=[], metavar="NAME=N", help="of a series' trainings"
-    )
-    parser.add_argument("--regime-seeds", type=positive, default=REGIME_SEEDS)
-    args = parser.parse_args(arguments)
     needs("zeus")
     pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
-    tables = regimes.series_of(args.series, dict(args.max_epochs))
+    tables = series_of(args.series, dict(args.max_epochs))
     scenarios = [Scenario(p) for p in pairs]
     held = hold(args.traces, pairs, args.seeds, args.jobs)
     ways = [OURS, "zeus", PACKAGE, HILL_CLIMBING]
     series = {name: measure(each, ways, range(args.seeds), args.jobs) for name, each in tables.items()}
     played = regimes.run_all(scenarios, range(args.regime_seeds), args.jobs)
-    of_regimes = regimes.report_of(played, {name: by[OURS] for name, by in series.items()})
+    of_regimes = regimes.report_of(played, [f for by in series.values() for f in by[OURS].values()])
     epochs = " ".join(f"{name}={n}" for name, n in args.max_epochs)
     said = "python -m benchmarks.choosing --traces DIR" + (" --series DIR" if args.series else "")
     said += (f" --max-epochs {epochs}" if epochs else "") + " --out docs/choosing.md"
@@ -246,7 +246,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args.out.write_text(page_of(found), encoding="utf-8")
     print("\n".join(overview(held)))
     print(args.out)
-    return 0
 
 
 if __name__ == "__main__":

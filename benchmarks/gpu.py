@@ -10,9 +10,10 @@ exits with 0.
 
 from __future__ import annotations
 
+import argparse
 import platform
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from airflow_provider_zeus.errors import DeviceError, ZeusError
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.library import ask
 from airflow_provider_zeus.power.nvml.visible import Gpu, find_gpu
-from benchmarks.command import needs, parser_of
+from benchmarks.command import command, needs
 from benchmarks.parts.gpu_readings import Load, cap_and_clock, meter_and_polled, step_response, update_period
 from benchmarks.parts.gpu_training import WAITS, matrix_load, small_step, step_costs, trained, waits
 from benchmarks.report import table, write_report
@@ -47,18 +48,17 @@ class Lengths:
     width: int = 64
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command("--out", out=Path("gpu-report"))
+def main(args: argparse.Namespace) -> None:
     """Measure and write, or say in one line why nothing is measured; always 0."""
-    args = parser_of(__doc__, "--out", out=Path("gpu-report")).parse_args(arguments)
     try:
         gpu, device = opened()
     except ZeusError as error:
         print(f"Nothing is measured: {str(error).rstrip('.')}.")
-        return 0
+        return
     report = measured(gpu, device, "cuda", partial(matrix_load, "cuda"), Lengths())
     write_report(args.out, report, markdown_of(report), "gpu")
     print(args.out / "gpu.md")
-    return 0
 
 
 def opened(*, on: str = "cuda") -> tuple[Gpu, NvmlDevice]:

@@ -12,12 +12,12 @@ where they begin.
 
 from __future__ import annotations
 
-import time
+import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.command import add, chosen_traces, command, parser_of, positive
+from benchmarks.command import chosen_traces, command, option, positive, took
 from benchmarks.constants import DECIDING
 from benchmarks.quality.case_figures import GROUPS, Figure, Figures
 from benchmarks.quality.case_set import Cases
@@ -83,16 +83,17 @@ def markdown(found: Mapping[str, Figure]) -> list[str]:
     return [*table(["", "found", "at most", "aim", ""], rows), "", *table(["every figure", "", "of"], every)]
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    "--traces --every --series --max-epochs --seeds --report --jobs",
+    option("--mlperf", type=Path, metavar="DIR"),
+    option("--held", type=Path, metavar="DIR"),
+    option("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS), metavar="GROUP"),
+    option("--series-seeds", type=positive, default=40, metavar="N"),
+    option("--first-seed", type=int, default=0, metavar="N"),
+    seeds=4,
+)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__, "--traces --every --series --max-epochs")
-    for folder in ("--mlperf", "--held"):
-        parser.add_argument(folder, type=Path, metavar="DIR")
-    parser.add_argument("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS), metavar="GROUP")
-    parser.add_argument("--series-seeds", type=positive, default=40, metavar="N")
-    parser.add_argument("--first-seed", type=int, default=0, metavar="N")
-    args, start = add(parser, "--seeds --report --jobs", seeds=4).parse_args(arguments), time.monotonic()
     chosen_traces(args)
     cases = Cases(args.traces, args.series, tuple(args.max_epochs), args.mlperf, args.held)
     cases = cases._replace(
@@ -103,10 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(
         f"seeds from {args.first_seed} on: {args.seeds} of pairs, drifts and regimes, {5 * args.seeds} of two sizes, "
         f"{args.series_seeds} of series, {max(args.series_seeds // 4, 1)} of MLPerf; drifts and pairs of regimes by "
-        f"steps of {args.every}; {time.monotonic() - start:.0f} s"
+        f"steps of {args.every}; {took(args)}"
     )
     write_json(args.report, {name: list(figure) for name, figure in found.items()})
-    return 0
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def of_regimes(cases: Cases, jobs: int | None = None) -> Figures:
     """Total cost [%] against always the default; runs below target after a shift; jobs that are locked below it."""
     some = [Scenario(pair) for pair in cases.pairs()[:: cases.every]]
     played = regimes.run_all(some, cases.drawn(cases.seeds), jobs)
-    report: dict[str, Any] = regimes.report_of(played, {})["regimes"]
+    report: dict[str, Any] = regimes.report_of(played)["regimes"]
     figures: Figures = {}
     for name, of in report.items():
         whole, most = of["vs_default"]["mean"][0], of["vs_default"]["worst"][0]

@@ -233,6 +233,16 @@ def weather() -> Series:
     return Series(weeks_of(read(TABLE)), MAX_EPOCHS, {})
 
 
+def series_of(folder: Path | None, max_epochs: Mapping[str, int]) -> dict[str, Series]:
+    """The weather example's series, and those of a folder. Raises JobSpecError where one cannot be read."""
+    paths = {path.stem: path for path in tables_in(folder)} if folder else {}
+    for name, most in max_epochs.items():
+        if name not in paths:
+            remedy = f"Name one of {', '.join(paths)}" if paths else "Give --series"
+            raise JobSpecError.of("--max-epochs", f"{name}={most}", "is of no series here", remedy)
+    return {"weather": weather(), **{name: read_series(path, max_epochs.get(name)) for name, path in paths.items()}}
+
+
 def defaults_of(series: Series) -> dict[str, int]:
     """The three defaults. Near-optimal: least total cost of all slices; a run that misses pays ``max_epochs``."""
     sizes, truths = series.batch_sizes, series.truths(series.batch_sizes[0])

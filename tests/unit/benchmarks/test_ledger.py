@@ -10,7 +10,6 @@ import pytest
 from airflow_provider_zeus.model.estimate import Estimate
 from benchmarks import ledger
 from benchmarks.ledger import Judged, figures
-from benchmarks.quality.made_series import MADE, SIZES, made
 from benchmarks.quality.slice_tables import weather
 from tests.unit.benchmarks.test_scenarios import WHOLE
 
@@ -42,21 +41,6 @@ def test_figures_by_hand() -> None:
     assert figures([Judged(5, None, *OPEN, ())])["bias"] is None
 
 
-def test_a_made_series_is_its_kind_and_seed() -> None:
-    """Series of one name are equal, and regimes change which size needs the fewest epochs."""
-    assert made("regimes", 3) == made("regimes", 3) != made("regimes", 4)
-    for kind in MADE:
-        series = made(kind, 0)
-        assert (len(series.weeks), len(series.batch_sizes)) == (40, 6)
-        assert ledger.judged(ledger.Part(kind, series, "small", "knowledge_gradient", 0.02, 0))[-1].runs == 40
-
-    def best(seed: int) -> list[int]:
-        sums = [{b: sum(e) for b, e in week.epochs.items()} for week in made("regimes", seed).weeks]
-        return [min(SIZES, key=lambda b: sum(s[b] for s in sums[i : i + 8])) for i in (0, 32)]
-
-    assert sum(first != last for first, last in map(best, range(10))) >= 5
-
-
 def test_the_weather_series_from_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,8 +59,6 @@ def test_the_weather_series_from_the_command_line(
         (["--series", "/nowhere"], "series = '/nowhere'"),
         (["--max-epochs", "bike=60"], "bike=60"),
         (["--max-epochs", "bike"], "bike is not NAME=N"),
-        (["--audit", "1.5"], "1.5 is not a share"),
-        (["--audit", "nan"], "nan is not a share"),
         (["--seeds", "0"], "0 is not a positive number"),
     ],
 )
