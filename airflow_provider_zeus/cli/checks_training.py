@@ -170,7 +170,7 @@ def value(outcome: Outcome, *, readers: Sequence[str] = (), to_report: bool = Fa
 
 
 def model(outcome: Outcome) -> Finding:
-    """Whether the model is built inside the function: each attempt calls it anew."""
+    """Whether the model is built inside the function: each attempt calls it again."""
     seen = outcome.seen
     if seen is None or not seen.optimizer_steps:
         return undecided("model", "no optimizer step of torch was seen")

@@ -146,7 +146,7 @@ def _commands() -> tuple[CLICommand, ...]:
         _command(
             "worth",
             "Say what the last retrainings of a job bought",
-            "worth.worth",
+            "trials.worth",
             _JOB,
             Arg(("--last",), help="retrainings (default: 20)", type=positive_int(allow_zero=False), default=20),
             _OUTPUT,

@@ -23,7 +23,7 @@ class ZeusJob:
 
     Without ``batch_sizes``, ``default_batch_size``, ``target`` and ``max_epochs`` no batch size is chosen: its runs
     train as they are. With ``mode="measure"`` they are measured alone; else their power limit is tuned, too, by the
-    optimizer steps that torch tells.
+    optimizer steps that torch reports.
 
     Every field may be a template string or an XComArg. Literals are checked at DAG parse, rendered values before the
     store is asked, by the same checks. Raises JobSpecError that names field, value and remedy.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -140,7 +141,7 @@ def answered(
 def drain_for_a_while(store: Store, port: VariablePort, job_id: str, state_dir: Path, most_s: float = 5.0) -> None:
     """Store the costs that earlier runs of a job kept; after ``most_s`` seconds that continues in the background."""
     try:
-        bounded(lambda: drain(store, port, job_id, state_dir=state_dir), most_s)
+        bounded(partial(drain, store, port, job_id, state_dir=state_dir), most_s)
     except TimeoutError as error:
         log.warning("Costs of %s kept by earlier runs are not waited for any longer: %s.", visible(job_id), error)
 

@@ -98,7 +98,7 @@ def measured(recurrence: Recurrence, call: Callable[[S | None], T], steps: type[
 
 
 class StepsOfCommand:
-    """What a command tells of its steps by ``ZeusRun.from_env()`` around its loop; in the place of a StepTuner.
+    """What a command reports of its steps by ``ZeusRun.from_env()`` around its loop; in the place of a StepTuner.
 
     :param device: the simulated GPU that its steps advance.
     """
@@ -162,7 +162,7 @@ class StepsOfCommand:
 
 
 def telling_nothing(plan: Plan) -> dict[str, str]:
-    """Variables of a command that tells nothing here: in it ``ZeusRun.from_env()`` does nothing, and fails nothing."""
+    """Variables of a command that reports nothing here: its ``ZeusRun.from_env()`` does nothing, and fails nothing."""
     spec = ZeusJob(mode="measure", device="none").to_dict()
     inert = replace(plan, spec=spec, profile=(), limits_found_w={}, signal=None, previous=None)
     return {environment.PLAN: inert.to_json()}

@@ -258,7 +258,7 @@ class CommandStart:
 
     @outlived("write the end of the command")
     def _end(self, status: int, last_line: str, command: Sequence[str], cwd: str | None) -> None:
-        """Read what a command that has ended wrote last, and end what is open; without a result its output tells."""
+        """Read what a command that has ended wrote last, and end what is open; without a result ``last_line`` is it."""
         self._read_result()
         why = f"the command {ended(status)} without a result"
         if status or self.start_id:

@@ -135,7 +135,8 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
     def arguments(self) -> dict[str, Any]:
         """The arguments that the author gives, by name."""
         found = {**dict(zip(positional(self.python_callable), self.op_args, strict=False)), **self.op_kwargs}
-        return {name: value for name, value in found.items() if name != RUN}
+        found.pop(RUN, None)
+        return found
 
     def call(self, run: ZeusRun | StepHandle | None, context: Context) -> Any:
         """Call the function once, with the run handle, if any, and the context keys that it asks for."""

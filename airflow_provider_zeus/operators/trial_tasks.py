@@ -180,7 +180,7 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
 def not_told(starts: list[Start], reopen: Callable[[], Store], first: Trial) -> list[Start]:
     """The starts that no earlier trial of the run holds: clearing the setup task alone leaves the XCom as it was.
 
-    Those that this trial's own task instance told stay: clearing the teardown task alone tells them again.
+    Those that this trial's own task instance reported stay: clearing the teardown task alone reports them again.
     """
     try:
         trials = reopen().recurrence(first.origin.dag_id, first.origin.run_id)

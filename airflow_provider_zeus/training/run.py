@@ -173,7 +173,7 @@ class ZeusRun:
                 run.resumed(epochs=run.checkpoint.epochs)
 
         Airflow's task state keeps path and figures, since Airflow 3.3 and for a function that trains in its task; a
-        clear begins anew. Elsewhere this does nothing. Nothing that fails here fails the training.
+        clear begins again. Elsewhere this does nothing. Nothing that fails here fails the training.
 
         :param path: where the next try can read it: its worker may be another host.
         :param epochs: that it has trained, those of a checkpoint before it included.

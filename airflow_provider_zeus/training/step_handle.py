@@ -46,7 +46,7 @@ class StepHandle:
 
 
 class ScriptHandle(StepHandle):
-    """The handle of a process of its own: it tunes the power limit here, and tells the task what the steps showed.
+    """The handle of a process of its own: it tunes the power limit here, and reports to the task what the steps showed.
 
     Of several processes that train together the first one does so. Where nothing is tuned, nothing is written.
     """

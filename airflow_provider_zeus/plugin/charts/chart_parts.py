@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+from airflow_provider_zeus.model.estimate import SURE
+
 COLOURS = ("#3b82f6", "#b45309", "#0d9488", "#db2777", "#8b5cf6", "#15803d", "#dc2626", "#64748b")
 GREY = COLOURS[7]
 LINE = "#8a8f98"
 SHADE = "#8a8f9840"  # behind a line that must stay readable
-INTERVAL = "90 % interval"
+INTERVAL = SURE
 ROW_PX = 14  # height of a label
 
 Option = dict[str, Any]

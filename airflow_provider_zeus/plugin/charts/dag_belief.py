@@ -151,5 +151,5 @@ def _table(title: str, beliefs: Beliefs) -> Table:
         for row in beliefs.lines
     ]
     columns = ["Batch size", "Standing", "Reached target", "Stopped", "Epochs", "Cost of an epoch", "Cost of a run"]
-    columns += ["90 % interval", "Observed mean"]
+    columns += [INTERVAL, "Observed mean"]
     return Table(caption=title, columns=columns, numeric=[True, False, *[True] * 7], rows=rows)

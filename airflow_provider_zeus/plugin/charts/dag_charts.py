@@ -108,6 +108,7 @@ def cost_chart(
     highest = max([row.cost.value or 0.0 for row in shown] + [v.high or v.value or 0.0 for v in drawn])
     size, unit = scale(highest, shown[0].unit)
     changes = [i for i, row in enumerate(shown) if i == 0 or _size(row) != _size(shown[i - 1]) or "→" in _sizes(row)]
+    changes.sort(key=lambda i: "→" not in _sizes(shown[i]))  # what no legend names has its label first
     step_px, high_px = 440.0 / len(shown), 120.0  # of the smallest such chart without its margins
     at = [(step_px * i, high_px * (shown[i].cost.value or 0.0) / (highest or 1.0), _sizes(shown[i])) for i in changes]
     rows_up = dict(zip(changes, label_rows(at), strict=True)) if len(shown) <= 40 else {}

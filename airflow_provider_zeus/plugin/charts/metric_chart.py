@@ -75,8 +75,13 @@ def _chart(metric: str, curves: Sequence[MetricCurve]) -> Chart:
         series=[_line(curve, colours[i]) for i, curve in enumerate(curves)],
     )
     if aims:
-        values = [value for curve in curves for value in curve.values]
-        option["series"][0]["markLine"] = mark_lines(_targets(aims, (max(values) - min(values)) / HIGH_PX))
+        values, axis = [value for curve in curves for value in curve.values], option["yAxis"]
+        low, high = min(*values, *aims), max(*values, *aims)
+        option["series"][0]["markLine"] = mark_lines(_targets(aims, (high - low) / HIGH_PX))
+        if low < min(values):  # ECharts extends no axis for a line
+            axis |= {"min": number(low), "axisLabel": {"showMinLabel": False}}
+        if high > max(values):
+            axis |= {"max": number(high), "axisLabel": {**axis.get("axisLabel", {}), "showMaxLabel": False}}
     ends = [
         f"{c.name} ended at {c.values[-1]:.4g} after {len(c.values)} epoch{'s' * (len(c.values) > 1)}" for c in curves
     ]

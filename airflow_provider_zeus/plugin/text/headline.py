@@ -194,7 +194,7 @@ def told_of(
     at_once, (by_start, grams) = factors.at_once(seen), factors.start_saved(seen)
     per_j, per_s = at_once.per_j_and_s(found.where[1] if found.where else 1)
 
-    in_unit = partial(words.energy, beside_j=energy.saved.value)
+    in_unit = partial(words.energy, beside_j=energy.saved.value if energy.spent is None else energy.spent)
     told = [Told("Energy", energy.saved, in_unit, energy.baseline.value, ENERGY)]
     told += [Told("Time", found.time.saved, words.duration, found.time.baseline.value, TIME)]
     if not weights.one_alone:

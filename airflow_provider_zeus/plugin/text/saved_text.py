@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.cost import Weights
@@ -79,14 +80,14 @@ def share_of_cost(cost: Saved) -> str:
     return f"{found.share} of {'time' if cost.unit == 's' else 'cost'}" if found.share else found.amount
 
 
-def amounts(cost: Saved, energy: Estimate, time: Estimate) -> str:
+def amounts(cost: Saved, energy: Estimate, time: Estimate, spent_j: float | None = None) -> str:
     """What was saved or lost in energy and time, in few words, where both the cost and they are known.
 
-    Beside the verdict on the cost: only what differs from it is named again.
+    Beside the verdict on the cost: only what differs from it is named again. ``spent_j``: has the unit of the energy.
     """
     verb = Outcome.of_cost(cost).verb
     told = []
-    for name, saved, text in (("energy", energy, energy_text), ("time", time, time_text)):
+    for name, saved, text in (("energy", energy, partial(energy_text, beside_j=spent_j)), ("time", time, time_text)):
         if saved.value is not None:
             one = Outcome.of(saved.value, saved, text)
             amount = one.amount if one.verb == verb else f"{one.amount} {one.verb}"
@@ -99,7 +100,7 @@ def brief(saving: RunSaving) -> str:
     word = run_verdict(saving).word
     if saving.cost.saved.value is None or Outcome.of_cost(saving.cost).kind == "even":
         return word
-    told = amounts(saving.cost, saving.energy.saved, saving.time.saved)
+    told = amounts(saving.cost, saving.energy.saved, saving.time.saved, saving.energy.spent)
     return f"{word} {share_of_cost(saving.cost)}: {told}{f', {OLD} the default' * bool(outdated(saving))}"
 
 

@@ -144,7 +144,7 @@ def _saved_of_kind(found: SavedSum, factors: Factors, drawn: Sequence[Observatio
     about = f"by {by}{old}"
     energy, time = found.energy_j, found.time_s
     told = [
-        Told("Energy", energy, partial(words.energy, beside_j=energy.value), _without(energy, found.spent[0])),
+        Told("Energy", energy, partial(words.energy, beside_j=found.spent[0]), _without(energy, found.spent[0])),
         Told("Time", time, words.duration, _without(time, found.spent[1])),
     ]
     at_once, by_start = factors.at_once(drawn), factors.start_saved(drawn)

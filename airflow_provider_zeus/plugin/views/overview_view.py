@@ -132,7 +132,7 @@ def saved(trials: Sequence[Trial], known: JobAnalysis, *, all_of: bool = True) -
     )
     if why:
         return answer
-    answer.amounts = saved_text.amounts(found.cost, found.energy.saved, found.time.saved)
+    answer.amounts = saved_text.amounts(found.cost, found.energy.saved, found.time.saved, found.energy.spent)
     if kind:
         share = saved_text.share_of_cost(found.cost)
         answer.figure = Figure(value=found.cost.saved.value, text=share, exact=answer.text)

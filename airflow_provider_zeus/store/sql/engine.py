@@ -67,7 +67,8 @@ def parsed_url(text: str, field: str) -> sa.URL:
             f"{field} cannot be read as a database URL; write it as postgresql://user:password@host:5432/database and "
             "quote special characters of the password (@ as %40)."
         ) from None
-    if url.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql", *(f"postgresql+{d}" for d in DRIVERS)):
+    database, _, driver = url.drivername.partition("+")
+    if driver not in {"sqlite": ("", "pysqlite"), "postgresql": ("", *DRIVERS)}.get(database, ()):
         raise StoreError(
             f"{field}: the trial log is not kept in {url.drivername}. Name a PostgreSQL database as "
             "postgresql://user:password@host:5432/database; on one host it may be an SQLite file, sqlite:////path."

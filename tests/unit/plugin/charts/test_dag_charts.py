@@ -169,7 +169,7 @@ def test_default_and_best_fixed_are_lines_in_the_axis_unit() -> None:
     below, band = [s["data"] for s in option["series"] if s.get("stack")]
     assert below == [[0, 7_200.0 / size], [1, 1_800.0 / size]]
     assert band == [[0, 0.0], [1, 3_600.0 / size]], "no band where the default itself ran"
-    interval = {"name": "90 % interval", "icon": "rect"}
+    interval = {"name": "90 % sure", "icon": "rect"}
     assert option["legend"]["data"] == ["32", "default 32", interval], "a line of no run that is shown is left out"
 
 

@@ -46,6 +46,17 @@ def test_the_labels_of_near_targets_do_not_overlap() -> None:
     assert marks[0]["label"]["lineHeight"] >= 14, "whose lines do not overlap either"
 
 
+def test_a_target_that_was_missed_is_within_the_chart() -> None:
+    def axis(*aims: float) -> dict[str, object]:
+        (chart,) = metric_chart.by_metric([MetricCurve(str(aim), "accuracy", (0.5, 0.7), aim, 32) for aim in aims])
+        assert chart.option is not None
+        return {end: chart.option["yAxis"].get(end) for end in ("min", "max")}
+
+    assert axis(0.84) == {"min": None, "max": 0.84}
+    assert axis(0.2, 0.9) == {"min": 0.2, "max": 0.9}
+    assert axis(0.6) == {"min": None, "max": None}
+
+
 def test_a_run_without_metrics_has_no_chart() -> None:
     assert metric_chart.attempts([trial(1, "r"), trial(2, "r", epoch_metrics=())]) is None
 

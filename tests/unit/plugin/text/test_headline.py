@@ -94,6 +94,14 @@ def test_energy_and_cost_of_a_card_have_one_unit() -> None:
     assert headline.weighed_tile(36_000.0, HALF, 4e6)[0].figure.text == "0.01 kWh"
 
 
+def test_what_was_saved_has_the_unit_of_what_was_spent() -> None:
+    low = [*(run(n, 32, 0.02) for n in range(1, 5)), *(run(n, 64, 0.001) for n in range(5, 14))]
+    spent, saved = (figure(card, "Energy").figure for card in answers(low)[:2])
+    assert (spent.value or 0.0) < 99 * 3600.0 < (saved.value or 0.0)
+    assert spent.text.endswith(" Wh")
+    assert saved.text.endswith(" Wh"), "so that the two compare"
+
+
 def test_a_loss_and_what_is_not_clear_yet_are_called_so() -> None:
     dear = [*(run(n, 32, 2.0) for n in range(1, 5)), *(run(n, 64, 6.0) for n in range(5, 11))]
     lost = figure(answers(dear)[1], "Energy")
