@@ -41,7 +41,7 @@ def _steps(conn_id: str) -> Iterator[Step]:
     yield "DAGs", _known(jobs_dags), how
     costs = _known(lambda: ", ".join(pending_places(AirflowVariables(), folder)) or "none")
     how = "airflow zeus reap on every host: it stores these costs, and gives back power limits of dead trainings"
-    yield "untold costs", costs, how
+    yield "pending costs", costs, how
     yield _log(conn_id)
     variables = _known(lambda: ", ".join(AirflowVariables().keys("zeus-")) or "none")
     yield "Variables", variables, "airflow variables delete KEY"
