@@ -6,6 +6,8 @@ of the measured pairs of ``--traces``, whose data never change; with a small, a 
 the pages do (``reports/savings.py``) and compared with the truth: what the default's training of that slice and seed
 does cost. Only runs in which the default did not train itself are counted as single runs.
 
+``--made`` takes series of a seeded generator instead: slices that differ, regimes, seasons, outliers (``made_series``).
+
 ``wrong sign``: the interval says *saved* where the runs lost, or the reverse; a truth within 1 % of what was spent has
 no sign. ``undecided``: it holds both. ``open``: undecided, or nothing could be said since the default had not reached
 its target.
@@ -31,8 +33,9 @@ from airflow_provider_zeus.optimizer.policy import learn
 from airflow_provider_zeus.reports.savings import Savings, saving
 from airflow_provider_zeus.simulation import driver
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.command import chosen_traces, command, on_all_cores, took
+from benchmarks.command import chosen_traces, command, on_all_cores, option, took
 from benchmarks.quality import slice_trainings as weather_replay
+from benchmarks.quality.made_series import MADE, made
 from benchmarks.quality.slice_tables import KINDS, Series, defaults_of, series_of
 from benchmarks.report import table, write_json
 
@@ -196,15 +199,22 @@ def markdown(measured: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[st
     return table(head, rows)
 
 
-@command("--traces --every --series --max-epochs --seeds --report --jobs", seeds=20)
+@command(
+    "--traces --every --series --max-epochs --seeds --report --jobs",
+    option("--made", action="store_true", help="series of the generator alone, one for each kind and seed"),
+    option("--first-seed", type=int, default=0, metavar="N"),
+    seeds=20,
+)
 def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
     pairs = [Scenario(pair) for pair in chosen_traces(args).pairs()[:: args.every]] if args.traces else []
     series = series_of(args.series, dict(args.max_epochs))
-    seeds = range(args.seeds)
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
     part = partial(Part, policy=POLICIES[0], audit=AUDIT)
     parts = [part(REAL, s, default=k, seed=seed) for s in series.values() for k in KINDS for seed in seeds]
     parts += [part(STATIONARY, p, default=k, seed=seed) for p in pairs for k in KINDS for seed in seeds]
+    if args.made:
+        parts = [part(kind, made(kind, n), default=k, seed=n) for kind in MADE for n in seeds for k in KINDS]
     found = measure(parts, args.jobs)
     print("\n".join(markdown(found)))
     print(f"{args.seeds} seeds, audit={AUDIT:g}; simulated power; shares in %, 90 % intervals; {took(args)}")

@@ -10,6 +10,7 @@ import pytest
 from airflow_provider_zeus.model.estimate import Estimate
 from benchmarks import ledger
 from benchmarks.ledger import Judged, figures
+from benchmarks.quality.made_series import MADE, SIZES, made
 from benchmarks.quality.slice_tables import weather
 from tests.unit.benchmarks.test_scenarios import WHOLE
 
@@ -39,6 +40,21 @@ def test_figures_by_hand() -> None:
     silent = figures([Judged(5, None, *OPEN, ()), Judged(5, 0.1, *COVERED, ())])
     assert (silent["open"], silent["sums"]["undecided"], silent["bias"]) == (0.5, 0.0, 0.1)
     assert figures([Judged(5, None, *OPEN, ())])["bias"] is None
+
+
+def test_a_made_series_is_its_kind_and_seed() -> None:
+    """Series of one name are equal, and regimes change which size needs the fewest epochs."""
+    assert made("regimes", 3) == made("regimes", 3) != made("regimes", 4)
+    for kind in MADE:
+        series = made(kind, 0)
+        assert (len(series.weeks), len(series.batch_sizes)) == (40, 6)
+        assert ledger.judged(ledger.Part(kind, series, "small", "knowledge_gradient", 0.02, 0))[-1].runs == 40
+
+    def best(seed: int) -> list[int]:
+        sums = [{b: sum(e) for b, e in week.epochs.items()} for week in made("regimes", seed).weeks]
+        return [min(SIZES, key=lambda b: sum(s[b] for s in sums[i : i + 8])) for i in (0, 32)]
+
+    assert sum(first != last for first, last in map(best, range(10))) >= 5
 
 
 def test_the_weather_series_from_the_command_line(
