@@ -301,8 +301,8 @@ class ZeusRun:
         """Epoch numbers from 0, until the target is reached or ``max_epochs`` are done.
 
         The loop ends normally only in the attempt whose model is kept; one that is given up is left by ``AttemptOver``.
-        Outside of ``train()`` the plan's last attempt runs. Raises ReportError at the beginning of an epoch when
-        the one before reported nothing, and at the beginning of a loop after one that ended normally: one run trains one model.
+        Outside of ``train()`` the plan's last attempt runs. Raises ReportError at the start of an epoch when the one
+        before reported nothing, and at the start of a loop after one that ended normally: one run trains one model.
         """
         self.progress.note_child()
         live = self.progress.present
