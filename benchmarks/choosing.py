@@ -56,11 +56,6 @@ def costs(found: Replays, runs: int | None) -> list[float]:
     return [curve[at - 1] + at for curve in found.expected_regret for at in [min(runs or len(curve), len(curve))]]
 
 
-def spent(curves: Sequence[Sequence[float]], runs: int | None) -> list[float]:
-    """Energy or time of the first so many runs, one figure per seed."""
-    return [curve[min(runs or len(curve), len(curve)) - 1] for curve in curves]
-
-
 def against_default(held: Held, chooser: str, runs: int | None) -> dict[str, Ratio]:
     """Cost as a multiple of always the default's, by pair."""
     return {pair: ratio_of(costs(of[chooser], runs), costs(of[DEFAULT], runs)) for pair, of in held.items()}
@@ -76,7 +71,7 @@ def overview(held: Held) -> list[str]:
         by = {name: against_default(held, chooser, runs) for name, runs in HORIZONS.items()}
         sums = [
             mean_of(
-                ratio_of(spent(getattr(of[chooser], what), None), spent(getattr(of[DEFAULT], what), None))
+                ratio_of([c[-1] for c in getattr(of[chooser], what)], [c[-1] for c in getattr(of[DEFAULT], what)])
                 for of in held.values()
             )
             for what in ("energy", "time")
@@ -205,9 +200,6 @@ def page_of(found: Measured) -> str:
         "series_said": [series_said(found.series)],
     }
     return fill_in("choosing", words, lines)
-
-
-SEEDS, REGIME_SEEDS = 40, 4
 
 
 def hold(

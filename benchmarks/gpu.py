@@ -85,7 +85,9 @@ def measured(gpu: Gpu, device: NvmlDevice, on: str, load: Load, lengths: Lengths
     report: dict[str, Any] = {**_described(gpu, device), "limit_before_w": limit_w}
     with load():
         _say("counter", lengths.counter_s)
-        report["counter"] = _counter(device, lengths.counter_s)
+        has_one = device.info.energy_source == "nvml_counter"
+        none = {"missing": "this GPU has no counter"}
+        report["counter"] = update_period(device.energy_j, lengths.counter_s) if has_one else none
     _say("step response", 2 * lengths.rest_s + lengths.load_s)
     report["response"] = step_response(power_mw, device.energy_j, load, rest_s=lengths.rest_s, load_s=lengths.load_s)
     _say("meter against polling", lengths.meter_s)
@@ -103,12 +105,6 @@ def measured(gpu: Gpu, device: NvmlDevice, on: str, load: Load, lengths: Lengths
         costs = partial(step_costs, on, folder, seconds=lengths.round_s, rounds=lengths.rounds)
         report["step_cost"] = {"no work": costs(), "a small step": costs(work=small_step(on))}
     return {**report, "limit_after_w": device.limit_w()}
-
-
-def _counter(device: NvmlDevice, seconds: float) -> dict[str, Any]:
-    if device.info.energy_source != "nvml_counter":
-        return {"missing": "this GPU has no counter"}
-    return update_period(device.energy_j, seconds)
 
 
 def _described(gpu: Gpu, device: NvmlDevice) -> dict[str, Any]:

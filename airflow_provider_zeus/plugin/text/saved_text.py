@@ -64,10 +64,8 @@ class Outcome:
 
 def _between(low: float, high: float, value: float, baseline: float | None) -> str:
     """The ends of what was saved, or lost, as shares of what the default would have taken then; empty: not known."""
-    if not baseline or low == high:
-        return ""
-    spent = baseline - value  # which is known: the doubt is about the default
-    if low + spent <= 0:
+    spent = (baseline or 0.0) - value  # which is known: the doubt is about the default
+    if not baseline or low == high or low + spent <= 0:
         return ""
     ends = [round(100 * end / (end + spent)) for end in (low, high)]
     least, most = ends if low < 0 < high else sorted(map(abs, ends))
@@ -217,10 +215,8 @@ def how_sure(savings: Savings) -> str:
     clear = [of for of in known if of.verdict in ("saved", "lost")]
     if not_compared(savings)[0] or not known:
         return ""
-    if not clear:
-        return "not clear yet"
-    if outdated(savings):
-        return f"{OLD} it"
+    if not clear or outdated(savings):
+        return f"{OLD} it" if clear else "not clear yet"
     return "measured" if all(of.low == of.high for of in clear) else SURE
 
 
