@@ -163,7 +163,7 @@ def not_compared(savings: Savings) -> tuple[str, str]:
         and all(t.batch_size == default and (t.observation.power_limit_w or full_w) >= full_w - SAME_W for t in trials)
         and not any(t.generations for t in trials)
     ):
-        return "Not exploring yet", f"so far only {default}, the default, ran, at full power: nothing compares"
+        return "Not exploring yet", f"so far only {default}, the default, ran, at full power: nothing to compare"
     if saved.value is None:
         return "Not known", saved.reason or ""
     if savings.runs < EARLY:
@@ -272,7 +272,7 @@ def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = Fa
         return Verdict(kind="unknown", word="Not known", text=f"What was saved is not known: {reason}.")
     cost, default = saving.cost, saving.default_batch_size
     if value == 0:
-        text = f"It trained batch size {default}, the default, at full power: nothing compares."
+        text = f"It trained batch size {default}, the default, at full power: there is nothing to compare."
         return Verdict(kind="even", word="Nothing", text=text)
     out, power = Outcome.of_cost(cost), f" ({saving.full_power_w:,.0f} W)" if saving.full_power_w else ""
     of = "time" if cost.unit == "s" else "weighted cost"
