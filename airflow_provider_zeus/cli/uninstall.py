@@ -21,7 +21,7 @@ Step = tuple[str, str, str]  # what, where it lies, how to take it away
 def uninstall(args: Namespace) -> None:
     """Say what is to be removed, in the order in which it is."""
     if not args.dry_run:
-        remedy = "call it with --dry-run, which says what lies where and how to take it away"
+        remedy = "call it with --dry-run, which lists what is where and how to remove it"
         raise JobSpecError.of("airflow zeus uninstall", "", "it removes nothing itself", remedy)
     for number, (what, where, how) in enumerate(_steps(args.conn_id), 1):
         say(f"{number}. {what}: {where}")

@@ -162,7 +162,7 @@ def figures_of(
     try:
         return bounded(read, most_s)
     except Exception as error:
-        log.info("Zeus: what this run saved is not said (%s).", type(error).__name__)
+        log.info("Zeus cannot say what this run saved (%s).", type(error).__name__)
         return found
 
 

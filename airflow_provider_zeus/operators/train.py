@@ -42,7 +42,7 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
     Pushes XComs ``zeus_decision`` and ``zeus_cost``. Raises what the function raises, BelowTargetError
     where the job requires its target.
 
-    :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs. Default: the task is measured alone.
+    :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs. Default: the task is only measured.
     :param python_callable: the training function, with a parameter ``run`` where the job chooses batch sizes.
     :param op_args: positional arguments, templated.
     :param op_kwargs: keyword arguments, templated.
@@ -191,7 +191,7 @@ def check_function(function: Callable[..., Any], *, hands_run: bool = True) -> C
             "python_callable",
             name,
             f"has no parameter {RUN!r}",
-            f"declare it, as in def {function.__name__}({RUN}=None)",
+            f"declare it, as in def {function.__name__}({RUN})",
         )
     return function
 

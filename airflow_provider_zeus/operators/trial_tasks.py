@@ -219,7 +219,7 @@ def _why_no_result(training: Training, folder: str | None, value: Any) -> tuple[
         got = "no XCom" if value is None else f"an XCom without the entry {training.result_key!r}"
         found, remedy = f"it left {got}", "let the task push the result as its XCom, or set result_path"
     log.warning(
-        "Zeus: task %s left no result: %s. What it cost is not known, and %s. See that the "
+        "Zeus: task %s left no result: %s. What it cost is not known, and %s. Check that the "
         'training runs under ZeusRun.from_env() and gets trial.env, and %s (docs/operators.md, "Any operator").',
         *(training.trains, found, counts, remedy),
     )

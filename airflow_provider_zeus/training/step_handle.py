@@ -41,7 +41,7 @@ class StepHandle:
             raise AttributeError(name)
         raise ReportError(
             f"run.{name} needs a job that chooses batch sizes: name batch_sizes, default_batch_size, target and "
-            "max_epochs in its ZeusJob. Without them run.step() is all that there is to tell."
+            "max_epochs in its ZeusJob. Without them only run.step() is of use."
         )
 
 

@@ -60,8 +60,8 @@ def belief_chart(beliefs: Beliefs, name: str) -> Chart:
     )
     if siblings:
         note += (
-            " Dashed: what runs would cost if this job's curve were that of its sibling jobs, at its own level. What "
-            "is believed is by this job's runs alone; its decisions weigh both."
+            " Dashed: what runs would cost if this job's curve were that of its sibling jobs, at its own level. The "
+            "beliefs are from this job's runs alone; its decisions weigh both."
         )
     size, unit = scale(max(ends), beliefs.unit)
     believed, whiskers, observed = list[Option](), list[list[object]](), list[Option]()

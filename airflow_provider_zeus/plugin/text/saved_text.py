@@ -64,10 +64,8 @@ class Outcome:
 
 def _between(low: float, high: float, value: float, baseline: float | None) -> str:
     """The ends of what was saved, or lost, as shares of what the default would have taken then; empty: not known."""
-    if not baseline or low == high:
-        return ""
-    spent = baseline - value  # which is known: the doubt is about the default
-    if low + spent <= 0:
+    spent = (baseline or 0.0) - value  # which is known: the doubt is about the default
+    if not baseline or low == high or low + spent <= 0:
         return ""
     ends = [round(100 * end / (end + spent)) for end in (low, high)]
     least, most = ends if low < 0 < high else sorted(map(abs, ends))
@@ -75,9 +73,9 @@ def _between(low: float, high: float, value: float, baseline: float | None) -> s
 
 
 def share_of_cost(cost: Saved) -> str:
-    """What was saved or lost of the default's cost, "18 % of cost"; the amount where no share is known."""
+    """What was saved or lost of the default's cost, "18 % of weighted cost"; the amount where no share is known."""
     found = Outcome.of_cost(cost)
-    return f"{found.share} of {'time' if cost.unit == 's' else 'cost'}" if found.share else found.amount
+    return f"{found.share} of {'time' if cost.unit == 's' else 'weighted cost'}" if found.share else found.amount
 
 
 def amounts(cost: Saved, energy: Estimate, time: Estimate, spent_j: float | None = None) -> str:
@@ -85,12 +83,12 @@ def amounts(cost: Saved, energy: Estimate, time: Estimate, spent_j: float | None
 
     Beside the verdict on the cost: only what differs from it is named again. ``spent_j``: has the unit of the energy.
     """
-    verb = Outcome.of_cost(cost).verb
+    verdict = Outcome.of_cost(cost).kind
     told = []
     for name, saved, text in (("energy", energy, partial(energy_text, beside_j=spent_j)), ("time", time, time_text)):
         if saved.value is not None:
             one = Outcome.of(saved.value, saved, text)
-            amount = one.amount if one.verb == verb else f"{one.amount} {one.verb}"
+            amount = one.amount if one.verb == verdict else f"{one.amount} {one.verb}"
             told.append((f"{name} not clear yet" if one.kind == "even" else amount).replace(" ", "\u00a0"))
     return ", ".join(told)
 
@@ -165,7 +163,7 @@ def not_compared(savings: Savings) -> tuple[str, str]:
         and all(t.batch_size == default and (t.observation.power_limit_w or full_w) >= full_w - SAME_W for t in trials)
         and not any(t.generations for t in trials)
     ):
-        return "Not exploring yet", f"so far only {default}, the default, ran, at full power: nothing compares"
+        return "Not exploring yet", f"so far only {default}, the default, ran, at full power: nothing to compare"
     if saved.value is None:
         return "Not known", saved.reason or ""
     if savings.runs < EARLY:
@@ -217,10 +215,8 @@ def how_sure(savings: Savings) -> str:
     clear = [of for of in known if of.verdict in ("saved", "lost")]
     if not_compared(savings)[0] or not known:
         return ""
-    if not clear:
-        return "not clear yet"
-    if outdated(savings):
-        return f"{OLD} it"
+    if not clear or outdated(savings):
+        return f"{OLD} it" if clear else "not clear yet"
     return "measured" if all(of.low == of.high for of in clear) else SURE
 
 
@@ -276,7 +272,7 @@ def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = Fa
         return Verdict(kind="unknown", word="Not known", text=f"What was saved is not known: {reason}.")
     cost, default = saving.cost, saving.default_batch_size
     if value == 0:
-        text = f"It trained batch size {default}, the default, at full power: nothing compares."
+        text = f"It trained batch size {default}, the default, at full power: there is nothing to compare."
         return Verdict(kind="even", word="Nothing", text=text)
     out, power = Outcome.of_cost(cost), f" ({saving.full_power_w:,.0f} W)" if saving.full_power_w else ""
     of = "time" if cost.unit == "s" else "weighted cost"

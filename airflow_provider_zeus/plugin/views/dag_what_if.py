@@ -166,9 +166,12 @@ def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
         row("… observed", lambda p: seen(p, p.observed.energy_j, words.energy)),
         row("Time of a run", lambda p: cell(p.time_s, words.duration)),
         row("… observed", lambda p: seen(p, p.observed.time_s, words.duration)),
-        row("Weighted cost of a run", lambda p: cell(p.cost, lambda v: words.cost(v, p.unit, p.energy_j.value))),
-        row("… observed", lambda p: seen(p, p.observed.cost, lambda v: words.cost(v, p.unit, p.energy_j.value))),
     ]
+    if found.now.unit == "J":  # else it is the time
+        rows += [
+            row("Weighted cost of a run", lambda p: cell(p.cost, lambda v: words.energy(v, p.energy_j.value))),
+            row("… observed", lambda p: seen(p, p.observed.cost, lambda v: words.energy(v, p.energy_j.value))),
+        ]
     for name, figures in (
         ("Money", [factors.money(p.energy_j.value, p.time_s.value, gpus) for p in (found.now, found.then)]),
         ("CO₂e", [factors.carbon(p.energy_j.value) for p in (found.now, found.then)]),

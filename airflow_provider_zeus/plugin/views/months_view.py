@@ -129,7 +129,7 @@ def month_saved(
     for kind in kinds if done else ():
         answers.setdefault(kind, Answer(question="Saved", note=NOTHING))
     why = "measured alone, its default has not run, or a figure is missing"
-    left = f"Not known of {counted(unknown, 'job')}: {why}." if unknown else ""
+    left = f"Not known for {counted(unknown, 'job')}: {why}." if unknown else ""
     progress = left if done else f"{len(found):,} of {jobs:,} jobs are added up so far."
     return {"answers": answers, "done": done, "progress": progress}
 

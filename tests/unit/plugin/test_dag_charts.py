@@ -164,7 +164,7 @@ def test_the_curve_of_siblings_is_dashed_at_the_jobs_own_level() -> None:
     assert drawn["lineStyle"]["type"] == "dashed"
     assert len(values(drawn)) == 3
     assert "Dashed" in chart.note
-    assert "by this job's runs alone" in chart.note, "the decision's sentence may name another cost"
+    assert "from this job's runs alone" in chart.note, "the decision's sentence may name another cost"
     assert FAMILY not in series(belief_chart(alone, "weighted cost"))
 
 
@@ -342,7 +342,7 @@ def test_nothing_is_called_what_runs_where_that_size_never_reached_the_target() 
     found = JobAnalysis.of(log, as_dataset(log, JOB), [], {"pin_batch_size": 64})
     chart = charts(log, found).front
     assert chart is not None
-    assert "At eta 0.5 runs batch size 64, of which no run" in chart.text
+    assert "At eta 0.5 runs batch size 64, but no run of it" in chart.text
     assert series(chart)[CHOSEN]["data"] == []
 
 
@@ -409,10 +409,11 @@ def test_prices_are_conversions_and_change_no_choice() -> None:
 
 def test_where_time_alone_counts_eta_changes_nothing_and_that_is_said() -> None:
     log = [run(n, 32, 4.0, energy_j=None, energy_source=None) for n in (1, 2)]
-    text = dag_what_if.answered(known(*log), Wish(eta=1.0), Factors()).text
-    assert text.startswith(
+    answer = dag_what_if.answered(known(*log), Wish(eta=1.0), Factors())
+    assert answer.text.startswith(
         "Nothing measures energy where these runs trained, so time alone counts and eta changes nothing: batch"
     )
+    assert "Weighted cost of a run" not in [row[0] for row in answer.table.rows], "it is the time, told once"
 
 
 def test_energy_and_what_is_weighed_stand_in_one_unit_wherever_they_stand_side_by_side() -> None:

@@ -55,7 +55,7 @@ def test_after_a_run_that_did_not_use_its_batch_size_the_next_one_takes_the_incu
     made = World(replace(JOB, audit=0.0, default_batch_size=64), NEEDS)
     for _ in range(3):
         made.add(64)
-    made.add(64, reasons={BATCH_SIZE: "no step was told"})
+    made.add(64, reasons={BATCH_SIZE: "no step was counted"})
     assert decided(made).attempts == made.decide().attempts
     assert decided(made).attempts[0].why.startswith("The run before died or taught nothing")
 
