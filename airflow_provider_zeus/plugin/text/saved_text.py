@@ -83,9 +83,9 @@ def _between(low: float, high: float, value: float, baseline: float | None) -> s
 
 
 def share_of_cost(cost: Saved) -> str:
-    """What was saved or lost of the default's cost, "18 % of cost"; the amount where no share is known."""
+    """What was saved or lost of the default's cost, "18 % of weighted cost"; the amount where no share is known."""
     found = Outcome.of_cost(cost)
-    return f"{found.share} of {'time' if cost.unit == 's' else 'cost'}" if found.share else found.amount
+    return f"{found.share} of {'time' if cost.unit == 's' else 'weighted cost'}" if found.share else found.amount
 
 
 def amounts(cost: Saved, energy: Estimate, time: Estimate, spent_j: float | None = None) -> str:
@@ -93,12 +93,12 @@ def amounts(cost: Saved, energy: Estimate, time: Estimate, spent_j: float | None
 
     Beside the verdict on the cost: only what differs from it is named again. ``spent_j``: has the unit of the energy.
     """
-    verb = Outcome.of_cost(cost).verb
+    verdict = Outcome.of_cost(cost).kind
     told = []
     for name, saved, text in (("energy", energy, partial(energy_text, beside_j=spent_j)), ("time", time, time_text)):
         if saved.value is not None:
             one = Outcome.of(saved.value, saved, text)
-            amount = one.amount if one.verb == verb else f"{one.amount} {one.verb}"
+            amount = one.amount if one.verb == verdict else f"{one.amount} {one.verb}"
             told.append((f"{name} not clear yet" if one.kind == "even" else amount).replace(" ", "\u00a0"))
     return ", ".join(told)
 
