@@ -169,7 +169,7 @@ def _controls(trials: list[Trial], *, may_edit: bool, named: bool) -> Controls:
         raise HTTPException(409, 'The runs of this job have no batch size. mode="measure" in its task sets no limit.')
     if may_edit and store is not None and job is not None:  # what a run of the default is expected to cost
         log, profiles = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS))
-        table = belief_table(log, job, profiles=profiles)
+        table = belief_table(log, profiles=profiles)
         of_default = next(line for line in table.lines if line.batch_size == job.default_batch_size)
         if (value := of_default.believed.cost.value) is not None:
             cost = cost_text(value, table.unit)

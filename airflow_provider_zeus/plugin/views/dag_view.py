@@ -174,7 +174,7 @@ class JobLog:
     def belief(self) -> Chart:
         """The chart of what is believed of each batch size."""
         log, known = self.known.log, self.known
-        table = belief_table(log, log.job, profiles=known.profiles, hardness=known.hardness, decided=known.decided)
+        table = belief_table(log, profiles=known.profiles, hardness=known.hardness, decided=known.decided)
         return belief_chart(table, words.cost_name(known.weights))
 
     @property
