@@ -164,7 +164,7 @@ def test_the_curve_of_siblings_is_dashed_at_the_jobs_own_level() -> None:
     assert drawn["lineStyle"]["type"] == "dashed"
     assert len(values(drawn)) == 3
     assert "Dashed" in chart.note
-    assert "by this job's runs alone" in chart.note, "the decision's sentence may name another cost"
+    assert "from this job's runs alone" in chart.note, "the decision's sentence may name another cost"
     assert FAMILY not in series(belief_chart(alone, "weighted cost"))
 
 
@@ -342,7 +342,7 @@ def test_nothing_is_called_what_runs_where_that_size_never_reached_the_target() 
     found = JobAnalysis.of(log, as_dataset(log, JOB), [], {"pin_batch_size": 64})
     chart = charts(log, found).front
     assert chart is not None
-    assert "At eta 0.5 runs batch size 64, of which no run" in chart.text
+    assert "At eta 0.5 runs batch size 64, but no run of it" in chart.text
     assert series(chart)[CHOSEN]["data"] == []
 
 
