@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Origin, Phase, ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import Origin, Phase, ProfileSample, State, Trial, Where
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT
 from airflow_provider_zeus.reports.dataset import FOREIGN, as_dataset
 from airflow_provider_zeus.reports.savings import Savings, saving
@@ -45,8 +45,8 @@ def cost(epochs: float, power_w: float = 140.0) -> float:
     return 10 * epochs * (0.5 * power_w + 0.5 * 250)
 
 
-def answer(world: World, **asked: Any) -> Savings:
-    return saving(as_dataset(world.log, world.job), rng=random.Random(1), **{"profiles": PROFILE, **asked})
+def answer(world: World, where: Where | None = None, **asked: Any) -> Savings:
+    return saving(as_dataset(world.log, world.job, where), rng=random.Random(1), **{"profiles": PROFILE, **asked})
 
 
 def audited() -> World:
