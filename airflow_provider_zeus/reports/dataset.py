@@ -21,7 +21,7 @@ from airflow_provider_zeus.optimizer.learn import learn, same_target, with_rates
 RunId = tuple[str, ...]  # of a scheduled run of one task and map index
 
 MEASURED = "that were measured before the job named batch sizes"
-BYPASSED = "that did not use its batch size, as far as can be told"
+BYPASSED = "not seen to use the chosen batch size"
 UNKNOWN_STATE = "in a state or phase that this version does not know"
 FOREIGN = "on another device or by another energy source, for joules and seconds"
 
