@@ -136,7 +136,7 @@ def masked(text: str) -> str:
     """The text with ``***`` for each secret that Airflow's log of this process masks; as it is, without Airflow.
 
     Airflow masks the passwords of Connections and the values of sensitive Variables that this process has read, unless
-    they are short. So is the begin of one at the end of a text that was cut, elsewhere or before it came here.
+    they are short. So is the beginning of one at the end of a text that was cut, elsewhere or before it came here.
     Public way: ``airflow.sdk.log.redact``, once its module can be imported at no cost.
     """
     masker = sys.modules.get("airflow.sdk._shared.secrets_masker")  # nothing is masked where nothing has imported it

@@ -7,6 +7,7 @@ in one replay with one accounting (``choosers``). Then real retraining series (`
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,9 +17,10 @@ from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair
 from benchmarks import regimes
-from benchmarks.command import SELECTION, chosen_traces, command, named, needs, parser_of, positive
+from benchmarks.command import SELECTION, chosen_traces, command, needs, option, positive
 from benchmarks.plots import name_of
 from benchmarks.quality.choosers import FIXED_CAP, HILL_CLIMBING, HINDSIGHT, PACKAGE, cap_of
+from benchmarks.quality.slice_tables import series_of
 from benchmarks.replays import Replays, Task, run_tasks
 from benchmarks.report import Ratio, bold, fill_in, mean_of, percent, ratio_of, table
 from benchmarks.series import measure
@@ -33,7 +35,6 @@ NAMES = {
     HINDSIGHT: "best in hindsight",
 }
 HORIZONS = {"10 runs": 10, "50 runs": 50, "all runs": None}
-TEXT = Path(__file__).with_name("data") / "choosing.md"
 
 Held = Mapping[str, Mapping[str, Replays]]  # by pair and chooser
 
@@ -55,11 +56,6 @@ def costs(found: Replays, runs: int | None) -> list[float]:
     return [curve[at - 1] + at for curve in found.expected_regret for at in [min(runs or len(curve), len(curve))]]
 
 
-def spent(curves: Sequence[Sequence[float]], runs: int | None) -> list[float]:
-    """Energy or time of the first so many runs, one figure per seed."""
-    return [curve[min(runs or len(curve), len(curve)) - 1] for curve in curves]
-
-
 def against_default(held: Held, chooser: str, runs: int | None) -> dict[str, Ratio]:
     """Cost as a multiple of always the default's, by pair."""
     return {pair: ratio_of(costs(of[chooser], runs), costs(of[DEFAULT], runs)) for pair, of in held.items()}
@@ -75,7 +71,7 @@ def overview(held: Held) -> list[str]:
         by = {name: against_default(held, chooser, runs) for name, runs in HORIZONS.items()}
         sums = [
             mean_of(
-                ratio_of(spent(getattr(of[chooser], what), None), spent(getattr(of[DEFAULT], what), None))
+                ratio_of([c[-1] for c in getattr(of[chooser], what)], [c[-1] for c in getattr(of[DEFAULT], what)])
                 for of in held.values()
             )
             for what in ("energy", "time")
@@ -199,14 +195,11 @@ def page_of(found: Measured) -> str:
         "at_ten": by_pair(found.held, 10),
         "losses": losses(found.held),
         "series": series_lines(found.series),
-        "regimes": regimes.markdown({**found.regimes, "series": {}}),
+        "regimes": regimes.markdown(found.regimes),
         "regimes_said": regimes_said(found.regimes["regimes"]),
         "series_said": [series_said(found.series)],
     }
-    return fill_in(TEXT, words, lines)
-
-
-SEEDS, REGIME_SEEDS = 40, 4
+    return fill_in("choosing", words, lines)
 
 
 def hold(
@@ -220,24 +213,23 @@ def hold(
     return held
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    f"{SELECTION} --series --max-epochs",
+    option("--regime-seeds", type=positive, default=4),
+    seeds=40,
+    out=Path("docs/choosing.md"),
+)
+def main(args: argparse.Namespace) -> None:
     """Write the page; 2 where it cannot be made."""
-    parser = parser_of(__doc__, f"{SELECTION} --series", seeds=SEEDS, out=Path("docs/choosing.md"))
-    parser.add_argument(
-        "--max-epochs", type=named, nargs="+", default=[], metavar="NAME=N", help="of a series' trainings"
-    )
-    parser.add_argument("--regime-seeds", type=positive, default=REGIME_SEEDS)
-    args = parser.parse_args(arguments)
     needs("zeus")
     pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
-    tables = regimes.series_of(args.series, dict(args.max_epochs))
+    tables = series_of(args.series, dict(args.max_epochs))
     scenarios = [Scenario(p) for p in pairs]
     held = hold(args.traces, pairs, args.seeds, args.jobs)
     ways = [OURS, "zeus", PACKAGE, HILL_CLIMBING]
     series = {name: measure(each, ways, range(args.seeds), args.jobs) for name, each in tables.items()}
     played = regimes.run_all(scenarios, range(args.regime_seeds), args.jobs)
-    of_regimes = regimes.report_of(played, {name: by[OURS] for name, by in series.items()})
+    of_regimes = regimes.report_of(played, [f for by in series.values() for f in by[OURS].values()])
     epochs = " ".join(f"{name}={n}" for name, n in args.max_epochs)
     said = "python -m benchmarks.choosing --traces DIR" + (" --series DIR" if args.series else "")
     said += (f" --max-epochs {epochs}" if epochs else "") + " --out docs/choosing.md"
@@ -246,7 +238,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args.out.write_text(page_of(found), encoding="utf-8")
     print("\n".join(overview(held)))
     print(args.out)
-    return 0
 
 
 if __name__ == "__main__":

@@ -12,12 +12,10 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import wraps
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from airflow_provider_zeus.errors import JobSpecError, ZeusError
 from airflow_provider_zeus.simulation.traces import Traces
-
-P = ParamSpec("P")
 
 
 def positive(text: str) -> int:
@@ -38,12 +36,13 @@ def named(text: str) -> tuple[str, int]:
 
 
 _MANY: dict[str, Any] = {"nargs": "+", "default": []}
+_DATABASES = ["sqlite", "postgresql"]
 _OF_SERIES = "of a series' trainings, as bike=60; default: the most that any of them needed"
 OPTIONS: dict[str, dict[str, Any]] = {
     "--traces": {"type": Path, "help": "default: ZEUS_TRACES"},
     "--gpus": {**_MANY, "help": "default: every GPU in the folder"},
     "--workloads": {**_MANY, "help": "default: every workload in the folder"},
-    "--every": {"type": positive, "default": 1, "metavar": "N", "help": "every N-th pair of the folder alone"},
+    "--every": {"type": positive, "default": 1, "metavar": "N", "help": "every N-th pair of the folder, or day, alone"},
     "--series": {"type": Path, "help": "folder of retraining series; default: the weather example's alone"},
     "--max-epochs": {**_MANY, "type": named, "metavar": "NAME=N", "help": _OF_SERIES},
     "--seeds": {"type": positive},
@@ -51,45 +50,56 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--jobs": {"type": int, "help": "processes; default: one per core"},
     "--out": {"type": Path},
     "--no-pictures": {"action": "store_true", "help": "numbers alone"},
+    "--signals": {"type": Path, "required": True, "help": "folder of hourly series"},
+    "--bike": {"type": Path, "help": "ISLP's file Bikeshare.csv (pip download --no-deps ISLP)"},
+    "--backends": {"nargs": "+", "default": _DATABASES, "choices": _DATABASES},
 }
 SELECTION = "--traces --gpus --workloads --seeds --jobs --out"  # of a benchmark that replays the pairs of a folder
 
 
-def parser_of(doc: str | None, options: str = "", **defaults: Any) -> argparse.ArgumentParser:
-    """A parser whose help begins with the module's text.
+Option = tuple[str, dict[str, Any]]
 
-    :param options: those of ``OPTIONS`` that it has, in their order; more may follow by :func:`add`.
+
+def option(name: str, **how: Any) -> Option:
+    """An option of one command alone."""
+    return name, how
+
+
+def command(
+    options: str = "", *more: Option, **defaults: Any
+) -> Callable[[Callable[[argparse.Namespace], int | None]], Callable[..., int]]:
+    """A command: takes the words of its command line; ends with 2 and one line where what it was given is wrong.
+
+    Its help begins with the text of its module; ``args.began_s`` is for :func:`took`.
+
+    :param options: those of ``OPTIONS`` that it has; ``more``: its own.
     :param defaults: of the options, where they have no other.
     """
-    return add(
-        argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter),
-        options,
-        **defaults,
-    )
+
+    def decorated(work: Callable[[argparse.Namespace], int | None]) -> Callable[..., int]:
+        @wraps(work)
+        def main(arguments: Sequence[str] | None = None) -> int:
+            doc = work.__globals__["__doc__"]
+            parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+            for name, how in (*((name, OPTIONS[name]) for name in options.split()), *more):
+                parser.add_argument(name, **how)
+            parser.set_defaults(**defaults)
+            if "--traces" in options and (folder := os.environ.get("ZEUS_TRACES")):
+                parser.set_defaults(traces=Path(folder))
+            try:
+                return work(parser.parse_args(arguments, argparse.Namespace(began_s=time.monotonic()))) or 0
+            except ZeusError as error:
+                print(error, file=sys.stderr)
+                return 2
+
+        return main
+
+    return decorated
 
 
-def add(parser: argparse.ArgumentParser, options: str, **defaults: Any) -> argparse.ArgumentParser:
-    """The parser with more of the shared options."""
-    if "--traces" in options and (folder := os.environ.get("ZEUS_TRACES")):
-        defaults["traces"] = Path(folder)
-    for option in options.split():
-        parser.add_argument(option, **OPTIONS[option])
-    parser.set_defaults(**defaults)
-    return parser
-
-
-def command(main: Callable[P, int]) -> Callable[P, int]:
-    """A command that ends with 2 and one line where what it was given is wrong."""
-
-    @wraps(main)
-    def run(*args: P.args, **kwargs: P.kwargs) -> int:
-        try:
-            return main(*args, **kwargs)
-        except ZeusError as error:
-            print(error, file=sys.stderr)
-            return 2
-
-    return run
+def took(args: argparse.Namespace) -> str:
+    """How long a command has run."""
+    return f"{time.monotonic() - args.began_s:.0f} s"
 
 
 def needs(module: str, remedy: str = "") -> None:

@@ -13,11 +13,11 @@ traces and on some of the series: the tables do not show what suits other jobs. 
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import importlib
 import math
 import pkgutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -37,7 +37,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import 
 from airflow_provider_zeus.optimizer.policy import choose
 from airflow_provider_zeus.simulation.driver import replay as replay_job
 from airflow_provider_zeus.simulation.environment import Log
-from benchmarks.command import add, chosen_traces, command, on_all_cores, parser_of
+from benchmarks.command import chosen_traces, command, on_all_cores, option, took
 from benchmarks.quality.case_set import Cases, Recurring, recurring
 from benchmarks.replays import spent_by
 from benchmarks.report import mean_ci, plus_minus, table
@@ -91,99 +91,42 @@ class Constant(NamedTuple):
         return f"{points:g}"
 
 
-_GP, _SF, _EC = f"{KG}.gp", f"{KG}.slice_filter", f"{KG}.epoch_cost"
-_AQ, _DC = f"{KG}.acquisition", f"{KG}.decision_context"
-_SP = f"{KG}.slice_paths"
-_TUNED = "tuned on these traces"
-_STATIC = "tuned on static scenarios"
-_DRIFT = "tuned on drift scenarios"
-_ALL = "tuned on these traces and the two series"
-_KEPT = "an earlier search, then kept"
-DECIDING = (
-    Constant(_GP, "SLOPE", "KG-2: prior d log Epochs / d log b above the default", _TUNED, off=0.0),
-    Constant(_GP, "TREND_SD", "KG-3: sd of the linear trend, per octave", _TUNED, off=1e-3),
-    Constant(_GP, "SMOOTH_SD", "KG-3: sd of the smooth part", _TUNED, off=1e-3),
-    Constant(_GP, "LENGTH_OCTAVES", "KG-3: its length scale [octaves]", _TUNED),
-    Constant(_GP, "OWN_SD", "KG-3: sd of a size's deviation from its neighbours", _TUNED, off=1e-3),
-    Constant(_GP, "P_FAIL", "KG-9, KG-21: a complete run misses by chance", _TUNED, 0.99, off=1e-6),
-    Constant(_SF, "P_ALIKE", "KG-4: prior probability that slices are equally hard", _ALL, 0.99, off=1.0 - 1e-9),
-    Constant(_SF, "CORRELATION", "KG-5: of the difficulties of consecutive slices", _ALL, 0.99, off=0.0),
-    Constant("slices", "OUT_OF_REACH", "missed slices in a row that teach", "judgement", off=1),
-    Constant(_AQ, "OCTAVES", "KG-19: distance of a candidate from a converged size", _TUNED),
-    Constant(_AQ, "BEYOND_FACTOR", "KG-20: cost factor where one more run is needed", _STATIC, off=1.0),
-    Constant(_AQ, "CAUTION", "KG-22: sd of ln C(b) - ln C(default) that count against b", _ALL, off=0.0),
-    Constant(_DC, "EXTRA_SHARE", "KG-23: share of the default's cost that tries may cost", _ALL, off=0.0),
-    Constant(_AQ, "HORIZON", "KG-26, KG-28: recurrences that will use an answer", _ALL),
-    Constant(_AQ, "LOSS_AVERSION", "KG-27: joules saved that make up for one lost", _ALL, off=0.0),
-    Constant(_SF, "JUMP", "KG-6: sd of a lasting change of log Epochs", _DRIFT),
-    Constant(_SF, "HAZARD", "KG-33: prior probability that the data change before a slice", _DRIFT, off=1e-30),
-    Constant(_SF, "KEPT", "KG-33: newest slices before which a change is looked for", "convention: bounded time"),
-)
-OTHERS = (
-    Constant(_EC, "R_SHARE", "KG-16: expected r / default where no power is known", _TUNED),
-    Constant(_EC, "R_SD", "KG-13: sd of log r", _TUNED),
-    Constant(_EC, "IDLE_LOAD", "KG-15: share of MAXPOWER drawn while waiting", "measured: V100 .15, A40 .28"),
-    Constant(_EC, "FULL_LOAD", "KG-15: share drawn while always working", "measured .47 to .8; then " + _TUNED),
-    Constant(_EC, "MIN_WORK", "KG-15: least share of a step that is work", _TUNED),
-    Constant(_EC, "MAX_WORK", "KG-15: greatest share of a step that is work", _TUNED, 0.99),
-    Constant(_EC, "TREND_SD", "KG-14: sd of a trend around the curve, per octave", _TUNED),
-    Constant(_EC, "TREND_ELSEWHERE_SD", "KG-17: the same around another GPU's curve", "judgement"),
-    Constant(_EC, "OWN_SD", "KG-14: sd of a size's own deviation", _TUNED),
-    Constant(_EC, "LEVEL_SD", "KG-14: sd of the level", "convention: vague prior"),
-    Constant(_EC, "_R_GRID", "KG-13: grid of log r [sd]", "convention: ± 4 sd"),
-    Constant(_GP, "LEVEL_SD", "KG-3: sd of the level", "convention: vague prior"),
-    Constant(_SF, "NOISE_SDS", "KG-4: grid of the noise sd", _KEPT),
-    Constant(_SF, "SLICE_SDS", "KG-4: grid of the difficulty's sd, beside 0", _KEPT),
-    Constant(_SF, "DROPPED_BELOW", "ln P over the best pair's, below which one is dropped", "convention: bounded time"),
-    Constant(_AQ, "_OUTCOMES", "KG-24: grid of the log cost of a run [sd]", "convention: ± 3 sd"),
-    Constant(_AQ, "_EPOCH_COSTS", "KG-29: grid of the unmeasured log EpochCost [sd]", "convention: ± 1.5 sd"),
-    Constant(_AQ, "BISECTION_WIDTH", "KG-30: log EpochCost searched on each side", "convention"),
-    Constant(_AQ, "BISECTION_STEPS", "KG-30: halvings of that interval", "precision: 2 / 2^5 = 6 %"),
-    Constant(f"{KG}.policy", "HARD", "epoch ratio from which a slice is called hard", "words only"),
-    Constant(_DC, "AUDIT_GAP", "KG-32: recurrences between two audits", "judgement"),
-    Constant(
-        _SP, "UNLIKELY", "ln P over the best pair's, below which pages do not draw one", "convention: bounded time"
-    ),
-    Constant(_SP, "_JITTER", "variance added so that a covariance has an inverse", "precision"),
-    Constant(
-        "belief", "RECURRENCES_KEPT", "newest recurrences told apart from their retries", "convention: bounded memory"
-    ),
-    Constant("belief", "RATES_KEPT", "KG-18: newest trials whose rates are averaged", "convention: bounded memory"),
-    Constant("belief", "STRUCK_FOR", "recurrences for which an error bars a size", "judgement"),
-    Constant("learn", "FAILURES_KEPT", "failures remembered", "convention: bounded memory"),
-    Constant("arms", "RELATIVE_SD", "relative run-to-run sd before any is seen", "paper, section 3.2: 14 %"),
-    Constant("thompson", "ROUNDS", "rounds of pruning exploration", "paper, Algorithm 3, line 2"),
-)
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "knowledge-gradient.md"
+OFF_AT = {  # the value at which what a constant rules is not there
+    "gp.SLOPE": 0.0,
+    "gp.TREND_SD": 1e-3,
+    "gp.SMOOTH_SD": 1e-3,
+    "gp.OWN_SD": 1e-3,
+    "gp.P_FAIL": 1e-6,
+    "slice_filter.P_ALIKE": 1.0 - 1e-9,
+    "slice_filter.CORRELATION": 0.0,
+    "slices.OUT_OF_REACH": 1,
+    "acquisition.BEYOND_FACTOR": 1.0,
+    "acquisition.CAUTION": 0.0,
+    "decision_context.EXTRA_SHARE": 0.0,
+    "acquisition.LOSS_AVERSION": 0.0,
+    "slice_filter.HAZARD": 1e-30,
+}
+MOST = dict.fromkeys(("gp.P_FAIL", "slice_filter.P_ALIKE", "slice_filter.CORRELATION", "epoch_cost.MAX_WORK"), 0.99)
 
-_ST, _STP, _EP = "starts", f"{KG}.start_policy", f"{KG}.epochs"
-_SEEN = "tuned on five of the series of docs/starts.md"
-_FA = f"{KG}.family"
-RELATIVES = (  # of jobs in a family: replayed by benchmarks.family, and by no case here
-    Constant(_FA, "FAR", "KG-37: share of a curve's prior variance that is a job's own", "judgement"),
-    Constant(_FA, "P_NO_FAMILY", "KG-39: prior probability that the others do not concern a job", "judgement"),
-    Constant(_FA, "P_STRANGER", "KG-38: prior probability that one member is no relative", "judgement"),
-    Constant(_FA, "MOST_TOLD", "KG-36: most that one job tells, x the prior's precision", "judgement"),
-    Constant(_FA, "MOST_SD", "KG-36: farthest that it lies off the prior's mean [sd]", "judgement"),
-    Constant(
-        _FA, "REACHED_BY", "KG-19: members that have to have reached a size before it is near for others", "judgement"
-    ),
-    Constant(_FA, "LEAST_TOLD", "KG-35: least that counts as told, x the prior's precision", "precision"),
-    Constant(_FA, "MOST_GROWTH", "log2 of the most that an epoch's cost rises per doubling, as told", "judgement"),
-)
-STARTS = (  # of jobs that choose where a training starts: replayed by benchmarks.starts, and by no case here
-    Constant(_STP, "LEVEL", "ln Epochs of a start that has not run, against a cold one's", "seven real series"),
-    Constant(_STP, "LEVEL_SD", "sd of that", "seven real series"),
-    Constant(_STP, "WALK_SD", "sd of its change from run to run while the start does not run", _SEEN),
-    Constant(_STP, "NEWEST", "newest runs of a start whose mean is what it costs", "judgement"),
-    Constant(_EP, "START_NOISE", "variance of a run that is not cold, x that of a cold one", _SEEN),
-    Constant(_EP, "START_WALK_SD", "sd of the change of a start's level between its runs", _SEEN),
-    Constant(_ST, "RUNS_KEPT", "newest runs of each start that teach it", "convention: bounded time"),
-    Constant(_ST, "PAYS_TIMES", "cold runs that the saving since the last one pays before one is due", "judgement"),
-    Constant(_ST, "Z_SURE", "sd by which a start serves worse before it is out", "convention: one-sided 95 %"),
-    Constant(_ST, "RATIO_SD", "sd of the log quality in service where few are known", "judgement"),
-    Constant(_ST, "RATIO_RUNS", "runs that this counts as", "judgement"),
-    Constant(_ST, "LONGEST_PAUSE", "cold runs after starts that could not be taken, at most", "judgement"),
-)
+
+def listed() -> list[tuple[Constant, ...]]:
+    """The constants of each table of the page, which says what they mean and where their values come from."""
+    found: list[list[Constant]] = []
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("| constant | module |"):
+            found.append([])
+        elif line.startswith("| `"):
+            name, module, _, meaning, source = (cell.strip("`") for cell in line.strip("| ").split(" | "))
+            key, ours = f"{module}.{name}", Path(optimizer.__path__[0], KG, f"{module}.py").exists()
+            path = f"{KG}.{module}" if ours else module
+            found[-1].append(Constant(path, name, meaning, source, MOST.get(key, math.inf), OFF_AT.get(key)))
+    return [tuple(table) for table in found]
+
+
+DECIDING, OTHERS, STARTS, RELATIVES = (
+    listed()
+)  # the last two are replayed by benchmarks.starts, .family and no case here
 
 
 class Rule(NamedTuple):
@@ -330,13 +273,15 @@ def _dearer(now: Sequence[float], then: Sequence[float]) -> str:
     return f"{plus_minus(mean_ci(percents), '+.2f')} ({max(percents):+.0f})"
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    "--traces --every --series --max-epochs --seeds --jobs",
+    option("--mlperf", type=Path, help="folder of MLPerf's convergence points; default: none"),
+    option("--deciding", action="store_true", help="the constants and rules that decide alone"),
+    every=8,
+    seeds=1,
+)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__, "--traces --every --series --max-epochs", every=8)
-    parser.add_argument("--mlperf", type=Path, help="folder of MLPerf's convergence points; default: none")
-    parser.add_argument("--deciding", action="store_true", help="the constants and rules that decide alone")
-    args, start = add(parser, "--seeds --jobs", seeds=1).parse_args(arguments), time.monotonic()
     chosen_traces(args)
     cases = Cases(args.traces, args.series, tuple(args.max_epochs), args.mlperf, seeds=args.seeds, every=args.every)
     sizes = {group: len(jobs) for group, jobs in recurring(cases).items()}
@@ -352,8 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             before = now.setdefault(variant.policy, then)
             if variant.constant:
                 print(table(row_of(variant, before, then), [])[0], flush=True)
-    print(f"{time.monotonic() - start:.0f} s")
-    return 0
+    print(f"{took(args)}")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ cheapest size and limit within that slowdown.
 
 from __future__ import annotations
 
+import argparse
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -31,11 +31,11 @@ from airflow_provider_zeus.simulation.driver import SLICE, Writer
 from airflow_provider_zeus.simulation.environment import NOTHING, Environment, Run
 from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
 from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
-from benchmarks.command import SELECTION, chosen_traces, command, on_all_cores, parser_of
-from benchmarks.report import table, write_report
+from benchmarks.command import SELECTION, chosen_traces, command, on_all_cores, option, took
+from benchmarks.report import table_of, write_report
 
 FASTEST, OURS, FREE, PAPER = "always fastest", "finish_by", "no deadline", "the paper's policy"
-SLOWDOWN = "max_slowdown"
+SLOWDOWN, ETA = "max_slowdown", 1.0
 WHO = (FASTEST, OURS, FREE, PAPER, SLOWDOWN)
 FIRST, SETTLED, ENDS = 2, 10, 15  # recurrences after which a job knows its machine, its batch sizes, and its choice
 
@@ -126,10 +126,10 @@ def fastest(scenario: Scenario) -> int:
     return min(scenario.arms, key=lambda b: scenario.success_epochs(b) * scenario.full_power(b).time_s)
 
 
-def play(task: tuple[Pair, float, float, str, int, int, float]) -> dict[str, Any]:
+def play(task: tuple[Pair, float, str, int, int, float]) -> dict[str, Any]:
     """Lateness, energy and time of one policy on one pair and seed."""
-    pair, eta, factor, who, recurrences, seed, pace = task
-    scenario = Scenario(pair, eta)
+    pair, factor, who, recurrences, seed, pace = task
+    scenario = Scenario(pair, ETA)
     b = fastest(scenario)
     fastest_s = scenario.success_epochs(b) * scenario.full_power(b).time_s * pace
     ends_s = factor * fastest_s
@@ -200,29 +200,31 @@ def report_of(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         mine = {p: [f for f in found if (f["pair"], f["factor"], f["who"]) == (p, factor, who)] for p in pairs}
         base = {p: [f for f in found if (f["pair"], f["factor"], f["who"]) == (p, factor, FASTEST)] for p in pairs}
 
-        def ratio(p: str, name: str, mine: Any = mine, base: Any = base) -> float:
-            return math.fsum(f[name] for f in mine[p]) / math.fsum(f[name] for f in base[p])
+        def ratio(name: str, mine: Any = mine, base: Any = base) -> float:
+            """Geometric mean over the pairs, against always the fastest."""
+            each = [(math.fsum(f[name] for f in mine[p]), math.fsum(f[name] for f in base[p])) for p in mine]
+            return math.exp(fmean(math.log(ours / fastest) for ours, fastest in each))
 
+        every = [f for p in pairs for f in mine[p]]
         late = {p: fmean(f["late_settled"] for f in mine[p]) for p in pairs}
         worst = max(late, key=lambda p: late[p])
+        means = {
+            name: fmean(f[name] for f in every) for name in ("late", "late_first", "time", "end_time", "end_energy")
+        }
         rows.append(
             {
                 "factor": factor,
                 "who": who,
-                "late": fmean(f["late"] for p in pairs for f in mine[p]),
-                "late_first": fmean(f["late_first"] for p in pairs for f in mine[p]),
+                **means,
                 "late_settled": fmean(late.values()),
                 "worst_late_settled": late[worst],
                 "worst_pair": worst,
-                "energy": math.exp(fmean(math.log(ratio(p, "energy_j")) for p in pairs)),
-                "energy_settled": math.exp(fmean(math.log(ratio(p, "energy_settled_j")) for p in pairs)),
-                "time": fmean(f["time"] for p in pairs for f in mine[p]),
-                "below_target": sum(f["missed"] for p in pairs for f in mine[p]),
-                "jobs": sum(len(mine[p]) for p in pairs),
-                "too_slow": sum(f["end_time"] > factor + 1e-9 for p in pairs for f in mine[p]),
-                "too_dear": sum(f["end_energy"] > 1.03 for p in pairs for f in mine[p]),
-                "end_time": fmean(f["end_time"] for p in pairs for f in mine[p]),
-                "end_energy": fmean(f["end_energy"] for p in pairs for f in mine[p]),
+                "energy": ratio("energy_j"),
+                "energy_settled": ratio("energy_settled_j"),
+                "below_target": sum(f["missed"] for f in every),
+                "jobs": len(every),
+                "too_slow": sum(f["end_time"] > factor + 1e-9 for f in every),
+                "too_dear": sum(f["end_energy"] > 1.03 for f in every),
             }
         )
     return rows
@@ -230,58 +232,57 @@ def report_of(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def markdown_of(rows: Sequence[Mapping[str, Any]]) -> str:
     """The tables of the docs: of deadlines, and of ``max_slowdown``."""
-    head = ["deadline", "", "late", f"late after {FIRST} runs", f"after {SETTLED}", "worst pair", "energy"]
-    head += [f"energy after {SETTLED}", "time"]
-    cells = [
-        [
-            f"{r['factor']:g} x",
-            r["who"],
-            f"{r['late']:.1%}",
-            f"{r['late_first']:.1%}",
-            f"{r['late_settled']:.1%}",
-            f"{r['worst_late_settled']:.1%} {r['worst_pair']}",
-            f"{r['energy'] - 1:+.1%}",
-            f"{r['energy_settled'] - 1:+.1%}",
-            f"{r['time']:.2f} x",
-        ]
+    deadlines = {
+        "deadline": "{factor:g} x",
+        "": "{who}",
+        "late": "{late:.1%}",
+        f"late after {FIRST} runs": "{late_first:.1%}",
+        f"after {SETTLED}": "{late_settled:.1%}",
+        "worst pair": "{worst_late_settled:.1%} {worst_pair}",
+        "energy": "{energy:+.1%}",
+        f"energy after {SETTLED}": "{energy_settled:+.1%}",
+        "time": "{time:.2f} x",
+    }
+    slowdowns = {
+        "max_slowdown": "{factor:g}",
+        "": "{said}",
+        "time": "{end_time:.2f} x",
+        "jobs that are slower": "{too_slow} of {jobs}",
+        "energy": "{end_energy:+.1%}",
+        "jobs more than 3 % dearer": "{too_dear} of {jobs}",
+    }
+    with_it = {SLOWDOWN: "with it", FREE: "without"}
+    changes = [
+        {
+            **r,
+            "said": with_it.get(r["who"]),
+            **{name: r[name] - 1 for name in ("energy", "energy_settled", "end_energy")},
+        }
         for r in rows
-        if r["who"] != SLOWDOWN
     ]
-    slow_head = ["max_slowdown", "", "time", "jobs that are slower", "energy", "jobs more than 3 % dearer"]
-    slow = [
-        [
-            f"{r['factor']:g}",
-            {SLOWDOWN: "with it", FREE: "without"}[r["who"]],
-            f"{r['end_time']:.2f} x",
-            f"{r['too_slow']} of {r['jobs']}",
-            f"{r['end_energy'] - 1:+.1%}",
-            f"{r['too_dear']} of {r['jobs']}",
-        ]
-        for r in rows
-        if r["who"] in (SLOWDOWN, FREE)
-    ]
-    return "\n".join([*table(head, cells), "", *table(slow_head, slow)]) + "\n"
+    late = table_of(deadlines, [r for r in changes if r["who"] != SLOWDOWN])
+    return "\n".join([*late, "", *table_of(slowdowns, [r for r in changes if r["said"]])]) + "\n"
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    SELECTION,
+    option("--factors", type=float, nargs="+", default=[1.1, 1.5, 2.0]),
+    option("--recurrences", type=int, default=60),
+    option("--pace", type=float, default=1.0),
+    seeds=8,
+    out=Path("deadlines-report"),
+)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__, SELECTION, seeds=8, out=Path("deadlines-report"))
-    parser.add_argument("--factors", type=float, nargs="+", default=[1.1, 1.5, 2.0])
-    parser.add_argument("--recurrences", type=int, default=60)
-    parser.add_argument("--eta", type=float, default=1.0)
-    parser.add_argument("--pace", type=float, default=1.0)
-    args, start = parser.parse_args(arguments), time.monotonic()
     pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
     cases = product(args.factors, WHO, pairs, range(args.seeds))
-    tasks = [(pair, args.eta, factor, who, args.recurrences, seed, args.pace) for factor, who, pair, seed in cases]
+    tasks = [(pair, factor, who, args.recurrences, seed, args.pace) for factor, who, pair, seed in cases]
     rows = report_of(list(on_all_cores(play, tasks, args.jobs)))
     text = markdown_of(rows)
     write_report(args.out, {"source": "simulated", "rows": rows}, text, "deadlines")
     print(text, end="")
-    what = f"{len(pairs)} pairs, {args.seeds} seeds, eta {args.eta:g}, pace {args.pace:g}"
-    print(f"{what}: {time.monotonic() - start:.0f} s")
-    return 0
+    what = f"{len(pairs)} pairs, {args.seeds} seeds, eta {ETA:g}, pace {args.pace:g}"
+    print(f"{what}: {took(args)}")
 
 
 if __name__ == "__main__":

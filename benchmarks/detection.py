@@ -10,8 +10,8 @@ alarms are counted in jobs of 100 runs in which nothing changes. The seeds of th
 
 from __future__ import annotations
 
+import argparse
 import math
-import time
 from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple
@@ -21,7 +21,7 @@ import numpy as np
 from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import CORRELATION
 from airflow_provider_zeus.optimizer.slices import Slice, SliceRun
-from benchmarks.command import command, on_all_cores, parser_of
+from benchmarks.command import command, on_all_cores, took
 from benchmarks.report import table
 
 SIZES, DEFAULT, MOST_EPOCHS = (32, 64, 128, 256, 512), 128, 1000.0
@@ -74,11 +74,9 @@ def play(cell: Cell) -> list[float]:
     return [fmean(t <= most for t in first) for most in WITHIN]
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command("--seeds --jobs", seeds=120)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says."""
-    parser = parser_of(__doc__, "--seeds --jobs", seeds=120)
-    args, start = parser.parse_args(arguments), time.monotonic()
     factors = (*FACTORS, 1.0)
     rows = [(difficulty, noise) for difficulty in DIFFICULTIES for noise in NOISES]
     cells = [Cell(*row, factor, args.seeds) for row in rows for factor in factors]
@@ -94,8 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     quiet = fmean(alarms[0] for cell, alarms in found.items() if cell.factor == 1)
     print("\n".join(table(head, lines)))
-    print(f"{quiet:.2f} false alarms per 100 runs in the mean; {args.seeds} seeds, {time.monotonic() - start:.0f} s")
-    return 0
+    print(f"{quiet:.2f} false alarms per 100 runs in the mean; {args.seeds} seeds, {took(args)}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ left out: policy ``zeus`` prunes there. ``docs/drift.md`` has the report's sente
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ import numpy as np
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.simulation.environment import Run
-from benchmarks.command import add, command, needs, on_all_cores, parser_of
+from benchmarks.command import command, needs, on_all_cores
 from benchmarks.plots import POLICY, panels, save
 from benchmarks.quality.slice_tables import TABLE, Series, Week, defaults_of, read, read_series, tables_in, weeks_of
 from benchmarks.quality.slice_trainings import always, best_limit, replay, truths_of
@@ -211,12 +212,9 @@ def draw(paths: Mapping[str, Played], path: Path) -> Path:
 _PANELS = (("energy_j", "energy [kJ]", 1000.0), ("time_s", "time [s]", 1.0), ("batch_size", "batch size", 1))
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command("--series --seeds --jobs --out", seeds=40, out=Path("drift-report"))
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--series", type=Path, metavar="DIR", help="folder with tables of further series")
-    args = add(parser, "--seeds --jobs --out", seeds=40, out=Path("drift-report")).parse_args(arguments)
     report: dict[str, Any] = {"source": "simulated", "seeds": args.seeds, "series": {}}
     needs("matplotlib")
     sources = {WEATHER: None, **({path.stem: path for path in tables_in(args.series)} if args.series else {})}
@@ -236,7 +234,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_report(args.out, report, markdown_of(report))
     draw(shown, args.out / "drift.png")
     print(markdown_of(report), end="")
-    return 0
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ one and within two standard deviations. Every case counts alike, however many si
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import candidates
 from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.command import chosen_traces, command, parser_of
+from benchmarks.command import chosen_traces, command
 from benchmarks.report import table
 
 ETAS = (0.0, 0.5, 1.0)
@@ -68,10 +69,9 @@ def row_of(name: str, found: Iterable[Miss]) -> list[str]:
     return [name, str(len(each)), f"{rms:.3f}", f"{mean(m.sd for m in each):.3f}", *(f"{w:.2f}" for w in within)]
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command("--traces --gpus --workloads")
+def main(args: argparse.Namespace) -> None:
     """Print the table; 2 where the traces cannot be read."""
-    args = parser_of(__doc__, "--traces --gpus --workloads").parse_args(arguments)
     found: dict[str, list[Miss]] = {}
     for pair in chosen_traces(args).pairs(args.gpus, args.workloads):
         for scenario in (Scenario(pair, eta) for eta in ETAS):
@@ -79,7 +79,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 found.setdefault(name, []).extend(misses(scenario, known))
     head = ["known", "predictions", "rms error", "mean sd", "within 1 sd", "within 2 sd"]
     print("\n".join(table(head, [row_of(*case) for case in found.items()])))
-    return 0
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ made before.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import socket
@@ -23,7 +24,7 @@ from time import perf_counter, process_time
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.command import parser_of
+from benchmarks.command import command, option
 
 MOST_MS = 300.0
 ROUNDS = 9
@@ -45,16 +46,17 @@ def everything_on(home: str, port: int) -> dict[str, str]:
     }
 
 
-def main() -> int:
+@command(
+    "",
+    option("--rounds", type=int, default=ROUNDS),
+    option("--task", action="store_true", help="run one task in this process, and print what it took"),
+)
+def main(args: argparse.Namespace) -> int:
     """Print the medians as JSON; the exit status is 1 where a task takes too much longer."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--task", action="store_true", help="run one task in this process, and print what it took")
-    given = parser.parse_args()
-    if given.task:
+    if args.task:
         print(json.dumps(task()))
         return 0
-    figures = measure(given.rounds)
+    figures = measure(args.rounds)
     print(json.dumps(figures, indent=2))
     return int(figures["whole_grows_ms"] > MOST_MS or figures["end_grows_ms"] > MOST_MS)
 

@@ -9,6 +9,7 @@ slice at the same time instead; beside their cost it tells how many ``tries`` ea
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from collections.abc import Sequence
 from functools import cache, partial
@@ -23,7 +24,7 @@ from airflow_provider_zeus.optimizer.policy import choose, decision_seed, heard_
 from airflow_provider_zeus.simulation.driver import Writer
 from airflow_provider_zeus.simulation.environment import Log
 from airflow_provider_zeus.store.sql.families import MOST_MEMBERS
-from benchmarks.command import add, command, on_all_cores, parser_of, positive
+from benchmarks.command import command, on_all_cores, option, positive
 from benchmarks.quality.choosers import DEFAULT
 from benchmarks.quality.slice_tables import KINDS, Series, defaults_of, read_series
 from benchmarks.quality.slice_trainings import Trainings, replay
@@ -158,16 +159,20 @@ def measure(tables: Sequence[Series], seeds: int, jobs: int | None = None) -> Fi
     return found
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    "--seeds --report --jobs",
+    option("--tables", type=Path, nargs="+", required=True, help="CSV files of two series or more"),
+    option("--max-epochs", type=positive, help="epochs at which a training ends; default: the most of each table"),
+    option(
+        "--at-once",
+        type=positive,
+        metavar="N",
+        help="siblings that begin each slice at the same time; default: one job after the other",
+    ),
+    seeds=4,
+)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--tables", type=Path, nargs="+", required=True, help="CSV files of two series or more")
-    most = "epochs at which a training ends; default: the most of each table"
-    parser.add_argument("--max-epochs", type=positive, help=most)
-    once = "siblings that begin each slice at the same time; default: one job after the other"
-    parser.add_argument("--at-once", type=positive, metavar="N", help=once)
-    args = add(parser, "--seeds --report --jobs", seeds=4).parse_args(arguments)
     tables = [read_series(path, args.max_epochs) for path in args.tables]
     if args.at_once:
         found = measure_at_once(tables, args.at_once, args.seeds, args.jobs)
@@ -176,7 +181,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [[kind, *(f"{found[name][kind]:.3f}" for name in found)] for kind in KINDS]
     print("\n".join(table(["default", *found], rows)))
     write_json(args.report, found)
-    return 0
 
 
 if __name__ == "__main__":

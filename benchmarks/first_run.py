@@ -8,6 +8,7 @@ simulated GPU, and on the fake driver of the tests where a C compiler builds it.
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import json
 import os
@@ -16,11 +17,11 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.command import parser_of
+from benchmarks.command import command, option
 from tests import fake_nvml
 
 MOST_RUNS = 6  # until a saving is told
@@ -131,12 +132,13 @@ def first_saving(site: Site, decorator: str, steps: int) -> dict[str, Any]:
             "limits_w": limits, "saved": saved, "energy_source": trial["energy_source"]}  # fmt: skip
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(
+    "--report",
+    option("--steps", type=int, default=4000, help="optimizer steps of a run"),
+    option("--driver-steps", type=int, default=100_000, help="of a run on the fake driver, in real time"),
+)
+def main(args: argparse.Namespace) -> int:
     """Measure and print; 1 where a figure is worse than what is asked: one line and 60 s, three runs."""
-    parser = parser_of(__doc__, "--report")
-    parser.add_argument("--steps", type=int, default=4000, help="optimizer steps of a run")
-    parser.add_argument("--driver-steps", type=int, default=100_000, help="of a run on the fake driver, in real time")
-    args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="zeus-first-run-") as folder:
         begun_s = time.monotonic()
         site = Site(Path(folder), os.environ)
@@ -159,4 +161,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from airflow_provider_zeus.power.simulated.models import CHIPS, LOADS, Chip, Load
+from benchmarks.command import chosen_traces, command
 
 Array: TypeAlias = npt.NDArray[np.float64]
 FITTED = ("host_s", "sample_s", "busy_w", "utilisation_exponent", "slowdown", "sharpness")
@@ -89,14 +90,12 @@ def _levenberg_marquardt(errors: Callable[[Array], Array], x: Array, low: Array,
     return x
 
 
-def main() -> None:
+@command("--traces")
+def main(args: argparse.Namespace) -> None:
     """Fit every (GPU, load) and print one line for each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--traces", type=Path, required=True, help="folder of summary_power_<gpu>.csv")
-    traces = parser.parse_args().traces
     print(f"{'gpu':5}{'load':11} {'time: median':>13} {'worst':>6} {'power: median':>14} {'worst':>6}   constants")
     for (gpu, name), load in LOADS.items():
-        measured = rows(traces, gpu, load)
+        measured = rows(chosen_traces(args).folder, gpu, load)
         fitted = fit(CHIPS[gpu], load, measured)
         time, power = np.split(np.abs(np.expm1(log_errors(CHIPS[gpu], fitted, measured))), 2)
         constants = ", ".join(f"{getattr(fitted, field):.4g}" for field in FITTED)
@@ -107,4 +106,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -10,9 +10,10 @@ exits with 0.
 
 from __future__ import annotations
 
+import argparse
 import platform
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from airflow_provider_zeus.errors import DeviceError, ZeusError
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.library import ask
 from airflow_provider_zeus.power.nvml.visible import Gpu, find_gpu
-from benchmarks.command import needs, parser_of
+from benchmarks.command import command, needs
 from benchmarks.parts.gpu_readings import Load, cap_and_clock, meter_and_polled, step_response, update_period
 from benchmarks.parts.gpu_training import WAITS, matrix_load, small_step, step_costs, trained, waits
 from benchmarks.report import table, write_report
@@ -47,18 +48,17 @@ class Lengths:
     width: int = 64
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command("--out", out=Path("gpu-report"))
+def main(args: argparse.Namespace) -> None:
     """Measure and write, or say in one line why nothing is measured; always 0."""
-    args = parser_of(__doc__, "--out", out=Path("gpu-report")).parse_args(arguments)
     try:
         gpu, device = opened()
     except ZeusError as error:
         print(f"Nothing is measured: {str(error).rstrip('.')}.")
-        return 0
+        return
     report = measured(gpu, device, "cuda", partial(matrix_load, "cuda"), Lengths())
     write_report(args.out, report, markdown_of(report), "gpu")
     print(args.out / "gpu.md")
-    return 0
 
 
 def opened(*, on: str = "cuda") -> tuple[Gpu, NvmlDevice]:
@@ -85,7 +85,9 @@ def measured(gpu: Gpu, device: NvmlDevice, on: str, load: Load, lengths: Lengths
     report: dict[str, Any] = {**_described(gpu, device), "limit_before_w": limit_w}
     with load():
         _say("counter", lengths.counter_s)
-        report["counter"] = _counter(device, lengths.counter_s)
+        has_one = device.info.energy_source == "nvml_counter"
+        none = {"missing": "this GPU has no counter"}
+        report["counter"] = update_period(device.energy_j, lengths.counter_s) if has_one else none
     _say("step response", 2 * lengths.rest_s + lengths.load_s)
     report["response"] = step_response(power_mw, device.energy_j, load, rest_s=lengths.rest_s, load_s=lengths.load_s)
     _say("meter against polling", lengths.meter_s)
@@ -103,12 +105,6 @@ def measured(gpu: Gpu, device: NvmlDevice, on: str, load: Load, lengths: Lengths
         costs = partial(step_costs, on, folder, seconds=lengths.round_s, rounds=lengths.rounds)
         report["step_cost"] = {"no work": costs(), "a small step": costs(work=small_step(on))}
     return {**report, "limit_after_w": device.limit_w()}
-
-
-def _counter(device: NvmlDevice, seconds: float) -> dict[str, Any]:
-    if device.info.energy_source != "nvml_counter":
-        return {"missing": "this GPU has no counter"}
-    return update_period(device.energy_j, seconds)
 
 
 def _described(gpu: Gpu, device: NvmlDevice) -> dict[str, Any]:

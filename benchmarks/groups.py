@@ -3,16 +3,15 @@
 Replays groups of recurring submissions, each group one job, and writes ``report.json`` and ``report.md``: cumulative
 energy and time against Default per workload. ``--trace`` reads a group trace, as the paper's authors published it;
 without one the groups are drawn in the shape of Alibaba's (``--shape``). ``--loads`` lets them wait for the GPUs of one
-cluster too, and draws ``groups.png``. ``--page`` writes ``docs/groups.md`` from ``--draws`` draws. ``grid_search``
-begins at the smallest batch size, which a group of few submissions hardly leaves (the paper names no order).
-``knowledge_gradient`` looks for changes anew whenever runs end in another order than they began, and is the slowest:
-give it fewer ``--jobs``. Everything is simulated from measured epochs, times and powers.
+cluster too (``report.json``, ``groups.png``). ``--page`` writes ``docs/groups.md`` from ``--draws`` draws.
+``grid_search`` begins at the smallest batch size, which a group of few submissions hardly leaves (the paper names no
+order). ``knowledge_gradient`` looks for changes anew whenever runs end in another order than they began, and is the
+slowest: give it fewer ``--jobs``. Everything is simulated from measured epochs, times and powers.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -24,18 +23,17 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks.command import add, chosen_traces, command, needs, on_all_cores, parser_of, positive
+from benchmarks.command import chosen_traces, command, needs, on_all_cores, option, positive, took
 from benchmarks.group_shape import OFTEN, SHAPE, Group, Shape, draw_groups, read_groups, read_shape, share_beside
 from benchmarks.quality import cluster as cluster_queue
 from benchmarks.quality import groups_page
 from benchmarks.quality.cluster import Cluster, gpus_for, run_cluster
 from benchmarks.quality.overlap import Default, GridSearch, Ledger, Player, Zeus, play
-from benchmarks.report import over_draws, table, write_report
+from benchmarks.report import over_draws, table_of, write_report
 
 FIGURE_9 = ("zeus", "grid_search", "default")
 NAMES = tuple(dict.fromkeys([*FIGURE_9, *POLICIES]))
 ALL = "all"  # workloads together
-JOBS = 1_200_000  # of the Alibaba trace
 CHUNK = 2_000  # submissions per task, or one group
 
 Work = tuple[str, Sequence[Group]]  # policy, groups
@@ -64,8 +62,8 @@ def run_groups(
     policies: Sequence[str],
     seed: int = 0,
     processes: int | None = None,
-) -> tuple[dict[str, dict[str, Ledger]], dict[str, float]]:
-    """(ledgers by workload and policy, processor seconds by policy). Raises JobSpecError for an unknown dataset.
+) -> dict[str, dict[str, Ledger]]:
+    """Ledgers by workload and policy. Raises JobSpecError for an unknown dataset.
 
     Every policy meets the same luck: it hangs on the seed and the name of a group. However the work is shared among
     processes, ledgers are added in one order, so that one seed gives one report.
@@ -76,14 +74,11 @@ def run_groups(
             raise JobSpecError.of("dataset", group.dataset, f"of group {group.name!r} is not in the traces", remedy)
     parts = [(policy, chunk) for policy in policies for chunk in _chunks(groups)]
     names = {s.pair.workload: {policy: Ledger() for policy in policies} for s in scenarios.values()}
-    seconds = dict.fromkeys(policies, 0.0)
     played = on_all_cores(partial(_play, scenarios, seed), parts, processes)
-    for (policy, _), (found, spent_s) in zip(parts, played, strict=True):
-        seconds[policy] += spent_s
+    for (policy, _), found in zip(parts, played, strict=True):
         for workload, ledger in found.items():
             names[workload][policy].join(ledger)
-    kept = {name: ledgers for name, ledgers in names.items() if ledgers[policies[0]].submissions}
-    return kept, seconds
+    return {name: ledgers for name, ledgers in names.items() if ledgers[policies[0]].submissions}
 
 
 def _chunks(groups: Sequence[Group]) -> list[list[Group]]:
@@ -99,30 +94,28 @@ def _chunks(groups: Sequence[Group]) -> list[list[Group]]:
     return chunks
 
 
-def _play(scenarios: Mapping[str, Scenario], seed: int, work: Work) -> tuple[dict[str, Ledger], float]:
+def _play(scenarios: Mapping[str, Scenario], seed: int, work: Work) -> dict[str, Ledger]:
     policy, groups = work
     found: dict[str, Ledger] = {}
-    start_s = time.process_time()
     for group in groups:
         scenario = scenarios[group.dataset]
         luck = zlib.crc32(f"{seed}/{group.name}".encode())
         ledger = play(player_of(policy, scenario, luck), scenario, group.submissions)
         ledger.batch_sizes.clear()  # of no use to the report, and long
         found.setdefault(scenario.pair.workload, Ledger()).join(ledger)
-    return found, time.process_time() - start_s
+    return found
 
 
-def report_of(found: Mapping[str, Mapping[str, Ledger]], seconds: Mapping[str, float]) -> dict[str, Any]:
+def report_of(found: Mapping[str, Mapping[str, Ledger]]) -> dict[str, Any]:
     """The whole ``report.json``; ``energy`` and ``time`` are cumulative, Default = 1."""
-    whole: dict[str, Ledger] = {policy: Ledger() for policy in seconds}
+    whole: dict[str, Ledger] = {policy: Ledger() for row in found.values() for policy in row}
     for row in found.values():
         for policy, ledger in row.items():
             whole[policy].join(ledger)
     rows = found if len(found) == 1 else {**found, ALL: whole}
     workloads = {name: {policy: _figures(ledger) for policy, ledger in row.items()} for name, row in rows.items()}
     submissions = sum(next(iter(row.values())).submissions for row in found.values())
-    speed = {policy: round(submissions / s) if s else None for policy, s in seconds.items()}
-    return {"source": "simulated", "submissions": submissions, "workloads": workloads, "submissions_per_cpu_s": speed}
+    return {"source": "simulated", "submissions": submissions, "workloads": workloads}
 
 
 def _figures(ledger: Ledger) -> dict[str, Any]:
@@ -132,36 +125,34 @@ def _figures(ledger: Ledger) -> dict[str, Any]:
     return {"energy": energy, "time": time_, "cost": ledger.cost_j / ledger.default_cost_j, **figures}
 
 
+COLUMNS = {
+    "workload": "{workload}",
+    "policy": "{policy}",
+    "submissions": "{submissions:,}",
+    "energy": "{energy:.3f}",
+    "time": "{time:.3f}",
+    "attempts each": "{each:.3f}",
+    "concurrent": "{concurrent:,}",
+    "on the incumbent": "{concurrent_incumbent:,}",
+    "below target": "{runs_below_target}",
+    "without a model": "{runs_without_model}",
+}
+
+
 def markdown_of(report: Mapping[str, Any]) -> str:
     """``report.md``."""
-    rows = [
-        [
-            workload,
-            policy,
-            f"{f['submissions']:,}",
-            f"{f['energy']:.3f}",
-            f"{f['time']:.3f}",
-            f"{f['attempts'] / f['submissions']:.3f}",
-            f"{f['concurrent']:,}",
-            f"{f['concurrent_incumbent']:,}",
-            str(f["runs_below_target"]),
-            str(f["runs_without_model"]),
-        ]
-        for workload, row in report["workloads"].items()
-        for policy, f in row.items()
-    ]
-    head = ["workload", "policy", "submissions", "energy", "time", "attempts each", "concurrent"]
-    head += ["on the incumbent", "below target", "without a model"]
-    speed = ", ".join(f"{policy} {n:,}" for policy, n in report["submissions_per_cpu_s"].items() if n)
     said = f"{report['submissions']:,} submissions; simulated. Energy and time are sums over all of them, Default = 1."
     if any("grid_search" in row for row in report["workloads"].values()):
         said += " Grid search begins at the smallest batch size, which small groups hardly leave."
     if any(f["runs_below_target"] for row in report["workloads"].values() for f in row.values()):
         said += " A run below target is not charged for being done again, but counted."
     lines = ["# Overlapping submissions", "", said]
-    lines += ["", *table(head, rows), "", f"Submissions per processor second: {speed}."]
-    if "cluster" in report:
-        lines += ["", *cluster_queue.markdown_of(report["cluster"])]
+    rows = [
+        {"workload": workload, "policy": policy, **f, "each": f["attempts"] / f["submissions"]}
+        for workload, row in report["workloads"].items()
+        for policy, f in row.items()
+    ]
+    lines += ["", *table_of(COLUMNS, rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -205,7 +196,7 @@ def _whole_report(
     groups: Sequence[Group], scenarios: Mapping[str, Scenario], args: argparse.Namespace
 ) -> dict[str, Any]:
     policies = list(dict.fromkeys(args.policies))
-    report = report_of(*run_groups(groups, scenarios, policies, args.seed, args.processes))
+    report = report_of(run_groups(groups, scenarios, policies, args.seed, args.processes))
     report["in_groups_of_5"] = sum(n for g in groups if (n := len(g.submissions)) >= OFTEN) / report["submissions"]
     if args.loads:
         report["cluster"] = cluster_of(groups, scenarios, policies, args)
@@ -229,10 +220,24 @@ def write_page(scenarios: Mapping[str, Scenario], args: argparse.Namespace) -> N
     args.page.write_text(groups_page.page_of(reports, changed, args), encoding="utf-8")
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    "--traces --out",
+    option("--gpu", help="default: the last one in the folder"),
+    option("--trace", type=Path, metavar="FILE", help="a group trace, as alibaba_groups.csv.xz; default: drawn"),
+    option("--shape", type=Path, default=SHAPE, metavar="FILE", help="of the groups that are drawn"),
+    option(
+        "--loads", type=float, nargs="+", default=[], help="of a cluster with a queue, under the default configuration"
+    ),
+    option("--jobs", type=positive, default=1_200_000, help="submissions to draw (default: 1.2 million)"),
+    option("--seed", type=int, default=0, help="of the groups that are drawn, and of the luck of every run"),
+    option("--policies", nargs="+", default=list(FIGURE_9), choices=NAMES, metavar="POLICY"),
+    option("--page", type=Path, metavar="FILE", help="write docs/groups.md there, and its picture"),
+    option("--draws", type=positive, default=20, help="of the page, each a trace of its own (default: 20)"),
+    option("--processes", type=positive, help="default: one per core"),
+    out=Path("groups-report"),
+)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    args, start_s = _parser().parse_args(arguments), time.monotonic()
     traces = chosen_traces(args)
     args.gpu = args.gpu or traces.gpus[-1]
     scenarios = scenarios_of(traces, args.gpu)
@@ -240,8 +245,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         needs("matplotlib", ", or leave out --loads")
     if args.page is not None:
         write_page(scenarios, args)
-        print(f"{args.page} after {time.monotonic() - start_s:.0f} s")
-        return 0
+        print(f"{args.page} after {took(args)}")
+        return
     if args.trace is not None:
         groups = read_groups(args.trace)
     else:
@@ -252,27 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.loads:
         cluster_queue.draw(over_draws([report]), args.out / "groups.png")
     print(markdown_of(report), end="")
-    print(f"{len(groups):,} groups; {args.out / 'report.md'} after {time.monotonic() - start_s:.0f} s")
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of(__doc__, "--traces")
-    parser.add_argument("--gpu", help="default: the last one in the folder")
-    parser.add_argument(
-        "--trace", type=Path, metavar="FILE", help="a group trace, as alibaba_groups.csv.xz; default: drawn"
-    )
-    parser.add_argument("--shape", type=Path, default=SHAPE, metavar="FILE", help="of the groups that are drawn")
-    loads = "of a cluster with a queue, under the default configuration"
-    parser.add_argument("--loads", type=float, nargs="+", default=[], help=loads)
-    parser.add_argument("--jobs", type=positive, default=JOBS, help="submissions to draw (default: 1.2 million)")
-    luck = "of the groups that are drawn, and of the luck of every run"
-    parser.add_argument("--seed", type=int, default=0, help=luck)
-    parser.add_argument("--policies", nargs="+", default=list(FIGURE_9), choices=NAMES, metavar="POLICY")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write docs/groups.md there, and its picture")
-    parser.add_argument("--draws", type=positive, default=20, help="of the page, each a trace of its own (default: 20)")
-    parser.add_argument("--processes", type=positive, help="default: one per core")
-    return add(parser, "--out", out=Path("groups-report"))
+    print(f"{len(groups):,} groups; {args.out / 'report.md'} after {took(args)}")
 
 
 if __name__ == "__main__":

@@ -25,8 +25,6 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import (
     Decision,
-    DeviceInfo,
-    Observation,
     Origin,
     Phase,
     PlannedAttempt,
@@ -37,6 +35,7 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import choose, learn, prior
 from airflow_provider_zeus.optimizer.thompson import ROUNDS
+from benchmarks.cost.store_log import DEVICE, seen
 
 TRIALS = 10_000
 WINDOW = 500
@@ -44,7 +43,6 @@ SIZES = 15
 HISTORIES = (0, 10, 100, 1_000, 10_000)
 CHOICES = 300
 LEARN_AIM_US, CHOOSE_AIM_US = 50.0, 50_000.0
-GPU = DeviceInfo(model="V100", max_power_w=250.0, energy_source="nvml_counter")
 
 
 def job_with(count: int, policy: str = "zeus") -> ZeusJob:
@@ -70,20 +68,6 @@ def log_of(job: ZeusJob, count: int) -> list[Trial]:
         else:
             attempt = PlannedAttempt(batch_size=rng.choice(sizes), phase=Phase.SAMPLE, why="Because.")
         converged = round_ <= ROUNDS or rng.random() < 0.9
-        epochs = rng.uniform(5, 15)
-        seen = Observation(
-            epochs=epochs,
-            samples=int(epochs * 1000),
-            samples_per_epoch=1000.0,
-            energy_j=epochs * rng.uniform(4e3, 5e3),
-            time_s=epochs * rng.uniform(20, 25),
-            rest_j=epochs * 200,
-            rest_s=epochs * 2,
-            device_model=GPU.model,
-            device_count=1,
-            max_power_w=GPU.max_power_w,
-            energy_source=GPU.energy_source,
-        )
         trial = Trial(
             job_id="dag.train",
             number=number,
@@ -93,7 +77,7 @@ def log_of(job: ZeusJob, count: int) -> list[Trial]:
             decision=Decision(attempts=(attempt,), seed=number, policy=job.policy),
             planned=attempt,
             state=State.CONVERGED if converged else State.GIVEN_UP,
-            observation=seen,
+            observation=seen(attempt.batch_size, number),
         )
         log.append(trial)
     return log
@@ -118,7 +102,7 @@ def learn_us(job: ZeusJob, log: Sequence[Trial]) -> float:
 
 def choose_us(job: ZeusJob, belief: Belief) -> float:
     """Median duration of ``choose`` on a belief that was folded and not asked yet, caches empty [us]."""
-    choose(job, replace(belief), device=GPU)  # imports
+    choose(job, replace(belief), device=DEVICE)  # imports
     caches = caches_of("airflow_provider_zeus.optimizer.")
     spent: list[float] = []
     for seed in range(CHOICES):
@@ -126,7 +110,7 @@ def choose_us(job: ZeusJob, belief: Belief) -> float:
         for cache in caches:
             cache.cache_clear()
         start = time.perf_counter()
-        choose(job, fresh, device=GPU, seed=seed)
+        choose(job, fresh, device=DEVICE, seed=seed)
         spent.append(time.perf_counter() - start)
     return statistics.median(spent) * 1e6
 

@@ -19,7 +19,6 @@ import argparse
 import math
 import random
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -34,16 +33,16 @@ from airflow_provider_zeus.optimizer.policy import learn
 from airflow_provider_zeus.reports.savings import Savings, saving
 from airflow_provider_zeus.simulation import driver
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.command import add, chosen_traces, command, on_all_cores, parser_of
+from benchmarks.command import chosen_traces, command, on_all_cores, option, took
 from benchmarks.quality import slice_trainings as weather_replay
 from benchmarks.quality.made_series import MADE, made
-from benchmarks.quality.slice_tables import KINDS, Series, defaults_of
-from benchmarks.regimes import series_of
+from benchmarks.quality.slice_tables import KINDS, Series, defaults_of, series_of
 from benchmarks.report import table, write_json
 
 LENGTHS = (5, 10, 20, 40)
 NO_SIGN = 0.01  # relative difference of spent and truth below which neither sign is wrong
 EXACT = 1e-3  # relative difference up to which a measured baseline is the true one
+AUDIT = 0.02  # of a job by default
 SHARES = ("covered", "wrong_sign", "undecided")
 REAL, STATIONARY = "real series", "pairs, stationary"
 
@@ -200,36 +199,26 @@ def markdown(measured: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[st
     return table(head, rows)
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    "--traces --every --series --max-epochs --seeds --report --jobs",
+    option("--made", action="store_true", help="series of the generator alone, one for each kind and seed"),
+    option("--first-seed", type=int, default=0, metavar="N"),
+    seeds=20,
+)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__, "--traces --every --series --max-epochs")
-    parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0])
-    parser.add_argument("--audit", type=_share, default=0.02, metavar="SHARE", help="of the job; default: 0.02")
-    parser.add_argument("--made", action="store_true", help="series of the generator alone, one for each kind and seed")
-    add(parser, "--seeds", seeds=20).add_argument("--first-seed", type=int, default=0, metavar="N")
-    args, start = add(parser, "--report --jobs").parse_args(arguments), time.monotonic()
     pairs = [Scenario(pair) for pair in chosen_traces(args).pairs()[:: args.every]] if args.traces else []
     series = series_of(args.series, dict(args.max_epochs))
     seeds = range(args.first_seed, args.first_seed + args.seeds)
-    part = partial(Part, policy=args.policy, audit=args.audit)
+    part = partial(Part, policy=POLICIES[0], audit=AUDIT)
     parts = [part(REAL, s, default=k, seed=seed) for s in series.values() for k in KINDS for seed in seeds]
     parts += [part(STATIONARY, p, default=k, seed=seed) for p in pairs for k in KINDS for seed in seeds]
     if args.made:
         parts = [part(kind, made(kind, n), default=k, seed=n) for kind in MADE for n in seeds for k in KINDS]
     found = measure(parts, args.jobs)
     print("\n".join(markdown(found)))
-    took_s = time.monotonic() - start
-    print(f"{args.seeds} seeds, audit={args.audit:g}; simulated power; shares in %, 90 % intervals; {took_s:.0f} s")
-    write_json(args.report, {"policy": args.policy, "audit": args.audit, "seeds": args.seeds, **found})
-    return 0
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a share from 0 to 1")
-    return value
+    print(f"{args.seeds} seeds, audit={AUDIT:g}; simulated power; shares in %, 90 % intervals; {took(args)}")
+    write_json(args.report, {"policy": POLICIES[0], "audit": AUDIT, "seeds": args.seeds, **found})
 
 
 if __name__ == "__main__":

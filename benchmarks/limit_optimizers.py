@@ -9,6 +9,7 @@ wrappers cost a step is real time, on a GPU that answers at once, in one run. Wr
 
 from __future__ import annotations
 
+import argparse
 import logging
 import math
 import statistics
@@ -24,25 +25,25 @@ from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.power.simulated.models import EPOCHS
 from airflow_provider_zeus.simulation.traces import Traces
 from airflow_provider_zeus.training.run import ZeusRun
-from benchmarks.command import add, chosen_traces, command, needs, parser_of
+from benchmarks.command import chosen_traces, command, needs, option
 from benchmarks.parts.limit_replay import OPTIMIZERS, Curve, plan, their_optimizer
 from benchmarks.report import table, write_report
 
 STEPS_PER_EPOCH = (17, 45, 60, 200, 1_100)
 LEAST_STEPS, LEAST_S = 2_500, 480.0  # of a training: time enough for either to finish
 COST_STEPS, COST_ROUNDS = 20_000, 9
-ONE = ("shufflenet", "v100", 1024)
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    "--traces --out",
+    option("--workload", default="shufflenet"),
+    option("--gpu", default="v100"),
+    option("--batch-size", type=int, default=1024),
+    option("--all", action="store_true", help="every curve of the folder too: some minutes"),
+    out=Path("limit-optimizers"),
+)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__, "--traces")
-    parser.add_argument("--workload", default=ONE[0])
-    parser.add_argument("--gpu", default=ONE[1])
-    parser.add_argument("--batch-size", type=int, default=ONE[2])
-    parser.add_argument("--all", action="store_true", help="every curve of the folder too: some minutes")
-    args = add(parser, "--out", out=Path("limit-optimizers")).parse_args(arguments)
     logging.getLogger("airflow_provider_zeus").setLevel(logging.ERROR)  # a line per attempt
     needs("zeus")
     traces = chosen_traces(args)
@@ -55,7 +56,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = markdown_of(report)
     write_report(args.out, report, text, "limit-optimizers")
     print(text)
-    return 0
 
 
 def curve_of(traces: Traces, workload: str, gpu: str, batch_size: int) -> Curve:

@@ -17,9 +17,9 @@ tab of the same runs. Cold: nothing is in the browser's cache.
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
-import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -32,7 +32,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, Origin, State, Trial, TrialKey
 from airflow_provider_zeus.store.base import AskRequest, Report
 from airflow_provider_zeus.store.sql.store import Store
-from benchmarks.command import parser_of
+from benchmarks.command import command, option
 from benchmarks.cost import page_drawn, page_hostile
 from benchmarks.cost.store_log import DEVICE, seen
 
@@ -46,15 +46,16 @@ AIRFLOW = "Airflow's runs"
 DECIDED = 60  # runs that the policy decides one by one; the log goes on like the last half of them
 
 
-def main() -> int:
+@command(
+    "",
+    option("--runs", type=int, default=1000),
+    option("--repeat", type=int, default=30),
+    option("--loads", type=int, default=5, help="of each page in the browser"),
+    option("--hostile", action="store_true", help="measure what viewers who only export cost the others"),
+    option("--seconds", type=float, default=30.0, help="of each load, with --hostile"),
+)
+def main(args: argparse.Namespace) -> int:
     """Print the figures; 1 when the median is above the budget."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--repeat", type=int, default=30)
-    parser.add_argument("--loads", type=int, default=5, help="of each page in the browser")
-    parser.add_argument("--hostile", action="store_true", help="measure what viewers who only export cost the others")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of each load, with --hostile")
-    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(
             AIRFLOW_HOME=folder,
@@ -202,4 +203,4 @@ def _seen(batch_size: int, n: int) -> Observation:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -13,15 +13,11 @@ POLICY = {
     "upstream": ("Zeus, public code", "#8d63c4"),
     "grid_search": ("Grid search", "#e08a1e"),
     "default": ("Default", "#777777"),
-    "pollux": ("Pollux", "#c0392b"),
     "no_early_stopping": ("no early stopping", "#c0392b"),
     "no_pruning": ("no pruning", "#e08a1e"),
     "no_jit_profiling": ("no JIT profiling", "#2f6fde"),
     "ours_no_early_stopping": ("no early stopping", "#c0392b"),
     "ours_no_jit_profiling": ("no JIT profiling", "#2f6fde"),
-    "zeus_0_16": ("Zeus 0.16 as it is", "#8d63c4"),
-    "fixed_cap": ("Fixed cap of 60 %", "#c0392b"),
-    "hindsight": ("Best in hindsight", "#3aa6b9"),
 }
 WORKLOAD = {
     "bert_qa": "BERT (QA)",

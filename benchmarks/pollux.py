@@ -10,7 +10,6 @@ simulated from measured epochs, times and powers.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -20,7 +19,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks.command import SELECTION, chosen_traces, command, needs, parser_of
+from benchmarks.command import SELECTION, chosen_traces, command, needs, option, took
 from benchmarks.plots import POLICY, name_of, panels, save
 from benchmarks.quality import pollux_page
 from benchmarks.quality.goodput import POLLUX, noise_scales, pair_on, sizes_by_progress
@@ -148,12 +147,14 @@ def pairs_of(traces: Traces, args: argparse.Namespace) -> dict[tuple[str, str], 
     }
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    SELECTION,
+    option("--page", type=Path, metavar="FILE", help="write docs/pollux.md there too, and its picture"),
+    seeds=40,
+    out=Path("pollux-report"),
+)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__, SELECTION, seeds=40, out=Path("pollux-report"))
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write docs/pollux.md there too, and its picture")
-    args, start_s = parser.parse_args(arguments), time.monotonic()
     needs("matplotlib")
     scenarios = pairs_of(chosen_traces(args), args)
     if not scenarios:
@@ -169,8 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         draw(report, args.page.parent / "images" / "pollux.png")
         args.page.write_text(page, encoding="utf-8")
     print(markdown_of(report), end="")
-    print(f"\n{args.out / 'report.md'} after {time.monotonic() - start_s:.0f} s")
-    return 0
+    print(f"\n{args.out / 'report.md'} after {took(args)}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ of 10 s, 1 min and 1 h. Writes ``profiler.json`` and ``profiler.md``. The exit s
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.command import add, chosen_traces, command, on_all_cores, parser_of
-from benchmarks.parts.cap_replay import cap_figures
+from benchmarks.command import chosen_traces, command, on_all_cores
 from benchmarks.parts.profiler_overhead import Overhead, overhead
-from benchmarks.parts.profiler_replay import LONG, SEARCHES, Case, Curve, Row, curves_of, searched
+from benchmarks.parts.profiler_replay import LONG, SEARCHES, Case, Curve, Row, cap_figures, curves_of, searched
 from benchmarks.report import table, write_report
 
 ETAS, NOISES = (0.5, 1.0), (0.01, 0.03)
@@ -29,12 +29,9 @@ EPOCHS_S = (10.0, 60.0, 3600.0)
 EPOCHS = 30  # of a training
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command("--traces --seeds --jobs --out", seeds=20, out=Path("profiler"))
+def main(args: argparse.Namespace) -> int:
     """Run what the command line says; 1 where a target is missed, 2 where it cannot be run."""
-    parser = parser_of(__doc__, "--traces")
-    parser.add_argument("--seeds", type=int, default=20)
-    args = add(parser, "--jobs --out", out=Path("profiler")).parse_args(arguments)
     report = report_of(curves_of(chosen_traces(args)), args.seeds, args.jobs)
     text = markdown_of(report)
     write_report(args.out, report, text, "profiler")
@@ -52,21 +49,14 @@ def report_of(curves: Sequence[Curve], seeds: int, jobs: int | None = None) -> d
     for n, (grid, eta, noise) in enumerate(cells):
         part = found[n * len(curves) : (n + 1) * len(curves)]
         rows += [{"grid": grid, "eta": eta, "noise": noise, "search": name, **summary(part, name)} for name in SEARCHES]
-    report = {"source": "simulated", "curves": len(curves), "seeds": seeds, "searches": rows}
-    report["cap"] = list(on_all_cores(partial(_cap, list(curves), seeds), [(e, n) for e in ETAS for n in NOISES], jobs))
-    report["overhead"] = [
-        {"epoch_s": epoch_s, "epochs": EPOCHS, **spread(list(on_all_cores(partial(_overhead, epoch_s), curves, jobs)))}
-        for epoch_s in EPOCHS_S
-    ]
+    report: dict[str, Any] = {"source": "simulated", "curves": len(curves), "seeds": seeds, "searches": rows}
+    pairs = [(eta, noise) for eta in ETAS for noise in NOISES]
+    report["cap"] = list(on_all_cores(partial(cap_figures, list(curves), seeds), pairs, jobs))
+    report["overhead"] = []
+    for epoch_s in EPOCHS_S:
+        figures = spread(list(on_all_cores(partial(overhead, epoch_s=epoch_s, epochs=EPOCHS), curves, jobs)))
+        report["overhead"].append({"epoch_s": epoch_s, "epochs": EPOCHS, **figures})
     return report | {"verdicts": verdicts(rows)}
-
-
-def _cap(curves: Sequence[Curve], seeds: int, cell: tuple[float, float]) -> dict[str, Any]:
-    return cap_figures(curves, *cell, seeds)
-
-
-def _overhead(epoch_s: float, curve: Curve) -> Overhead:
-    return overhead(curve, epoch_s, EPOCHS)
 
 
 def summary(found: Sequence[Mapping[str, Row]], name: str) -> dict[str, float]:
@@ -128,7 +118,9 @@ def markdown_of(report: Mapping[str, Any]) -> str:
         "",
     ]
     head = ["grid", "eta", "noise", "search", "limits", "windows", "regret: mean", "p95", "max", "beyond: mean", "p95"]
-    lines += table(head, [_row(row) for row in report["searches"]])
+    texts = ["{grid}", "{eta:g}", "{noise:.0%}", "{search}", "{limits:.0%}", "{windows:.0%}"]
+    texts += [f"{{{name}:.2%}}" for name in ("regret_mean", "regret_p95", "regret_max", "beyond_mean", "beyond_p95")]
+    lines += table(head, [[text.format(**row) for text in texts] for row in report["searches"]])
     lines += ["", "## Where no limit binds: before the first window tells, and with it", ""]
     names = [name for name in report["cap"][0] if name not in ("eta", "noise")]
     head = ["eta", "noise", *(name.replace("_", " ") for name in names)]
@@ -152,12 +144,6 @@ def markdown_of(report: Mapping[str, Any]) -> str:
         ],
     )
     return "\n".join(lines) + "\n"
-
-
-def _row(row: Mapping[str, Any]) -> list[str]:
-    figures = [f"{row[name]:.2%}" for name in ("regret_mean", "regret_p95", "regret_max", "beyond_mean", "beyond_p95")]
-    shares = [f"{row['limits']:.0%}", f"{row['windows']:.0%}"]
-    return [row["grid"], f"{row['eta']:g}", f"{row['noise']:.0%}", row["search"], *shares, *figures]
 
 
 def _cap_row(row: Mapping[str, Any], names: Sequence[str]) -> list[str]:

@@ -1,13 +1,11 @@
-"""Where the policy loses: ``python -m benchmarks.regimes --traces DIR [--series DIR] [--report OUT.json]``.
+"""Where the policy loses: ``python -m benchmarks.regimes --traces DIR [--report OUT.json]``.
 
     python -m benchmarks.regimes --traces DIR --every 4 --seeds 4       # a quarter of the pairs, in under a minute
 
-Prints one table: real retraining series, each from a small, a near-optimal and a large default, then every regime of
-``regime_set`` on every measured pair. Figures are the total cost of the default policy's runs, against always training
-the default batch size and against the paper's policy: arithmetic mean over the pairs and the worst pair, with 95 %
-intervals over the seeds. Bold: surely dearer. The regimes' costs are expected costs, so those of their default hang on
-no seed; a series' are those of its measured trainings (``benchmarks.series``). A run below target is not charged for
-being done again, but counted.
+Prints one table: every regime of ``regime_set`` on every measured pair. Figures are the total cost of the default
+policy's runs, against always training the default batch size and against the paper's policy: arithmetic mean over the
+pairs and the worst pair, with 95 % intervals over the seeds. Bold: surely dearer. The costs are expected costs, so
+those of the default hang on no seed. A run below target is not charged for being done again, but counted.
 
 What else is said of a regime: recurrences below target from a shift of the data on, and how many of them after the
 target was reached again; changes of the data that were seen where there were none, per 100 recurrences; the share of
@@ -16,47 +14,33 @@ jobs in which a silent improvement is found, after how many recurrences, and wha
 
 from __future__ import annotations
 
+import argparse
 import math
 import random
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import learn
 from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.environment import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.command import chosen_traces, command, on_all_cores, parser_of
+from benchmarks.command import chosen_traces, command, on_all_cores, took
 from benchmarks.quality.choosers import always_default, run_cost
 from benchmarks.quality.drifts import SHIFT, Drift
 from benchmarks.quality.regime_set import ALARMS, BELOW, BY_NAME, FOUND, REGIMES, Misread, Regime, right
-from benchmarks.quality.slice_tables import Series, read_series, tables_in, weather
 from benchmarks.replays import OURS, PAPERS, Replays, below_after, spent_by
 from benchmarks.report import bold, mean_and_worst, mean_of, ratio_of, table, write_json
-from benchmarks.series import measure
 
 POLICIES = (OURS, PAPERS)
 
 
-@dataclass(frozen=True)
-class Part:
-    """Replays of one policy in one regime on one pair."""
-
-    regime: str
-    scenario: Scenario
-    policy: str
-    seeds: Sequence[int]
-
-
 @dataclass
 class Played:
-    """What is kept of them, one entry per seed."""
+    """What is kept of replays, one entry per seed."""
 
     replays: Replays = field(default_factory=Replays)
     default: list[float] = field(default_factory=list)  # expected cost of always the default [J]
@@ -65,13 +49,14 @@ class Played:
     looking: list[float] = field(default_factory=list)  # what looking cost until then [runs]
 
 
-def play(part: Part) -> Played:
-    """All its seeds."""
-    regime, kept = BY_NAME[part.regime], Played()
-    for seed in part.seeds:
-        drift = regime.job(part.scenario, seed)
+def play(part: tuple[str, Scenario, str, Sequence[int]]) -> Played:
+    """Replays in one regime on one pair under one policy, all its seeds."""
+    name, scenario, policy, seeds = part
+    regime, kept = BY_NAME[name], Played()
+    for seed in seeds:
+        drift = regime.job(scenario, seed)
         assert drift is not None, "it can befall this pair"
-        log, changes = watched(drift, part.policy, seed, regime.misread)
+        log, changes = watched(drift, policy, seed, regime.misread)
         kept.replays.add(drift.before, log)
         kept.default.append(spent_by(always_default(drift.before, drift.recurrences, seed, drift.shifts)))
         kept.changes.append(100 * changes / len(log))
@@ -123,26 +108,13 @@ def found_silent(log: Log, drift: Drift) -> tuple[int | None, float]:
     return None if after is None else after + 1, max(0.0, spent / incumbent - len(before))
 
 
-def report_of(
-    found: Mapping[str, Mapping[str, Mapping[str, Played]]], series: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
-    """The figures of all regimes and series, and what holds over all of it."""
-    kept = ("batch_size", "vs_paper", "vs_best_fixed", "runs_below_target")
-    figures = {
-        name: {
-            kind: {"vs_default": [f["total_vs_default"], f["low"], f["high"]], **{key: f[key] for key in kept}}
-            for kind, f in kinds.items()
-        }
-        for name, kinds in series.items()
-    }
+def report_of(found: Mapping[str, Mapping[str, Mapping[str, Played]]], series: Any = ()) -> dict[str, Any]:
+    """The figures of all regimes, and what holds over all of it, and over figures of ``benchmarks.series``."""
     replays = [of[OURS].replays for by_pair in found.values() for of in by_pair.values()]
-    of_series = [f for kinds in series.values() for f in kinds.values()]
     return {
-        "series": figures,
         "regimes": {name: _of_regime(name, by_pair) for name, by_pair in found.items()},
-        "runs_without_model": sum(r.runs_without_model for r in replays)
-        + sum(f["runs_without_model"] for f in of_series),
-        "attempts": max([r.attempts for r in replays] + [f["attempts"] for f in of_series]),
+        "runs_without_model": sum([r.runs_without_model for r in replays] + [f["runs_without_model"] for f in series]),
+        "attempts": max([r.attempts for r in replays] + [f["attempts"] for f in series]),
     }
 
 
@@ -200,45 +172,27 @@ def run_all(
 ) -> Found:
     """These regimes on every pair that they can befall, under both policies."""
     parts = [
-        Part(regime.name, scenario, policy, seeds)
+        (regime.name, scenario, policy, seeds)
         for regime in regimes
         for scenario in scenarios
         for policy in POLICIES
         if regime.job(scenario, 0) is not None
     ]
     found: Found = {}
-    for part, played in zip(parts, on_all_cores(play, parts, jobs), strict=True):
-        found.setdefault(part.regime, {}).setdefault(part.scenario.pair.name, {})[part.policy] = played
+    for (name, scenario, policy, _), played in zip(parts, on_all_cores(play, parts, jobs), strict=True):
+        found.setdefault(name, {}).setdefault(scenario.pair.name, {})[policy] = played
     return found
-
-
-def series_of(folder: Path | None, max_epochs: Mapping[str, int]) -> dict[str, Series]:
-    """The weather example's series, and those of a folder. Raises JobSpecError where one cannot be read."""
-    paths = {path.stem: path for path in tables_in(folder)} if folder else {}
-    for name, most in max_epochs.items():
-        if name not in paths:
-            remedy = f"Name one of {', '.join(paths)}" if paths else "Give --series"
-            raise JobSpecError.of("--max-epochs", f"{name}={most}", "is of no series here", remedy)
-    return {"weather": weather(), **{name: read_series(path, max_epochs.get(name)) for name, path in paths.items()}}
 
 
 def markdown(report: Mapping[str, Any]) -> list[str]:
     """The report as a table."""
     head = ["regime", "pairs", "against always the default", "worst pair", "against the paper's policy", "worst pair"]
     rows = [
-        _of_series(f"{name} from", kind, f) for name, kinds in report["series"].items() for kind, f in kinds.items()
-    ]
-    rows += [
         [name, str(of["pairs"]), *_cells(of["vs_default"]), *_cells(of["vs_paper"]), _special(of)]
         for name, of in report["regimes"].items()
     ]
     counts = f"Runs without a model: {report['runs_without_model']}; attempts of a recurrence: {report['attempts']}."
     return [*table([*head, "besides"], rows), "", counts]
-
-
-def _of_series(name: str, kind: str, f: Mapping[str, Any]) -> list[str]:
-    default, below = f"{f['batch_size']} ({kind.replace('_', '-')})", f"{f['runs_below_target']:.1f} below target"
-    return [f"{name} {default}", "", bold(f["vs_default"]), "", bold(f["vs_paper"]), "", below]
 
 
 def _cells(of: Mapping[str, Any]) -> list[str]:
@@ -259,20 +213,15 @@ def _special(of: Mapping[str, Any]) -> str:
     return ""
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command("--traces --every --seeds --report --jobs", seeds=20)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__, "--traces --every --series --max-epochs --seeds --report --jobs", seeds=SEEDS)
-    args, start = parser.parse_args(arguments), time.monotonic()
     pairs = chosen_traces(args).pairs()[:: args.every]
-    series = series_of(args.series, dict(args.max_epochs))
-    measured = {name: measure(each, [OURS], range(args.seeds), args.jobs)[OURS] for name, each in series.items()}
-    report = report_of(run_all([Scenario(pair) for pair in pairs], range(args.seeds), args.jobs), measured)
+    report = report_of(run_all([Scenario(pair) for pair in pairs], range(args.seeds), args.jobs))
     report = {"source": "simulated", "seeds": args.seeds, **report}
     print("\n".join(markdown(report)))
-    print(f"{len(pairs)} pairs, {args.seeds} seeds, common random numbers; {time.monotonic() - start:.0f} s")
+    print(f"{len(pairs)} pairs, {args.seeds} seeds, common random numbers; {took(args)}")
     write_json(args.report, report)
-    return 0
 
 
 if __name__ == "__main__":

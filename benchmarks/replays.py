@@ -6,8 +6,8 @@ import gc
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from dataclasses import dataclass, field, fields
+from functools import cache, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -171,25 +171,21 @@ def _traces(folder: Path) -> Traces:
     return Traces(folder)
 
 
-def _work(folder: Path, task: Task) -> Replays:
+def _work(folder: Path, part: tuple[Task, Sequence[int]]) -> Replays:
+    task, seeds = part
     scenario, found = _scenario(folder, task.workload, task.gpu, task.eta), Replays()
     gc.freeze()  # what the imports left is not gone through again and again
-    for seed in task.seeds:
+    for seed in seeds:
         found.add(scenario, run_policy(task.policy, scenario, scenario.pair.recurrences, seed, task.beta))
     return found
 
 
-def _work_on(work: tuple[Path, Task, Task]) -> tuple[Task, Replays]:
-    folder, whole, part = work
-    return whole, _work(folder, part)
-
-
 def run_tasks(folder: Path, tasks: Sequence[Task], jobs: int | None = None) -> dict[Task, Replays]:
     """Replays by task, on ``jobs`` processes (default: every core), the slow ones first."""
-    parts = [(folder, task, replace(task, seeds=seeds)) for task in tasks for seeds in chunks(task.seeds)]
-    parts.sort(key=lambda part: part[1].policy not in POLICIES)
+    parts = [(task, seeds) for task in tasks for seeds in chunks(task.seeds)]
+    parts.sort(key=lambda part: part[0].policy not in POLICIES)
     found = {task: Replays() for task in tasks}
-    for task, replays in on_all_cores(_work_on, parts, jobs):
+    for (task, _), replays in zip(parts, on_all_cores(partial(_work, folder), parts, jobs), strict=True):
         found[task].join(replays)
     return found
 

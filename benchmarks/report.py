@@ -55,9 +55,6 @@ class Ratio:
         """Upper end."""
         return self.value * math.exp(half_width(self.pulls))
 
-    def __str__(self) -> str:
-        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
-
     def to_json(self) -> list[float]:
         """[ratio, lower end, upper end]."""
         return [self.value, self.low, self.high]
@@ -114,12 +111,6 @@ def over_draws(reports: Sequence[Any]) -> Any:
     return {name: over_draws([report[name] for report in reports if name in report]) for name in names}
 
 
-def geomean(values: Iterable[float]) -> float:
-    """Geometric mean of positive values."""
-    logs = [math.log(v) for v in values]
-    return math.exp(math.fsum(logs) / len(logs))
-
-
 # ---------------------------------------------------------------------- as text
 def plus_minus(figure: Sequence[float], form: str = ".2f") -> str:
     """[mean, half of its interval]."""
@@ -149,6 +140,11 @@ def table(head: Sequence[str] | str, rows: Iterable[Sequence[str]]) -> list[str]
     return [f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *rows)]
 
 
+def table_of(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The same of records: ``columns`` has the text of each cell below its head, as ``{name:.2f}``."""
+    return table(list(columns), [[text.format(**row) for text in columns.values()] for row in rows])
+
+
 # ---------------------------------------------------------------------- in files
 def write_report(out: Path, report: Mapping[str, Any] | Sequence[Any], text: str, name: str = "report") -> None:
     """``report.json`` and ``report.md``, or files of another name, in a folder, which is made."""
@@ -163,8 +159,7 @@ def write_json(path: Path | None, report: Mapping[str, Any] | Sequence[Any]) -> 
         path.write_text(json.dumps(report, indent=1) + "\n")
 
 
-def fill_in(text: Path, words: Mapping[str, str], lines: Mapping[str, Sequence[str]]) -> str:
-    """A page of the docs: its text with words and lines where ``$name`` stands."""
-    return Template(text.read_text(encoding="utf-8")).substitute(
-        words, **{name: "\n".join(of) for name, of in lines.items()}
-    )
+def fill_in(page: str, words: Mapping[str, str], lines: Mapping[str, Sequence[str]]) -> str:
+    """A page of the docs: its text in ``data/`` with words and lines where ``$name`` stands."""
+    text = (Path(__file__).with_name("data") / f"{page}.md").read_text(encoding="utf-8")
+    return Template(text).substitute(words, **{name: "\n".join(of) for name, of in lines.items()})

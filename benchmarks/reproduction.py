@@ -10,52 +10,58 @@ powers; nothing is trained here.
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from airflow_provider_zeus.model.job_checks import POLICIES
-from benchmarks.command import SELECTION, command, needs, parser_of, positive
+from benchmarks.command import SELECTION, command, needs, option, positive, took
+from benchmarks.quality import figures, landscapes, tradeoff
 from benchmarks.quality.reproduction_figures import SHOWN, Results, results_of
 from benchmarks.quality.reproduction_page import headlines, page_of
+from benchmarks.quality.reproduction_tables import gpus_of
 from benchmarks.replays import UPSTREAM
 from benchmarks.weather import example_job
-
-SEEDS = 40
-SUBMISSIONS = 3_000  # of each draw of overlapping groups
 
 
 def draw(found: Results, folder: Path) -> None:
     """The pictures."""
-    from benchmarks.quality import figures  # it brings matplotlib
-
     folder.mkdir(parents=True, exist_ok=True)
-    figures.of_all(found.report, found.scenarios, SHOWN, folder)
-    figures.of_example(found.example, [*POLICIES, UPSTREAM], folder)
-    figures.of_gpu(found.report, found.replays, found.on(found.gpu), SHOWN, folder)
+    report, scenarios, here, eta = found.report, found.scenarios, found.on(found.gpu), found.report["sweeps"]["eta"]
+    first, *_ = eta
+    for gpu in gpus_of(found):
+        figures.savings(report, SHOWN, gpu, folder / f"savings-{gpu}.png")
+        figures.etas(report, list(eta), gpu, folder / f"eta-{gpu}.png")
+    tradeoff.potential(scenarios, folder / "potential.png")
+    landscapes.over_batch_size(scenarios, folder / "batch-size.png")
+    figures.gpus(report, SHOWN, folder / "gpus.png")
+    figures.betas(report, folder / "beta.png")
+    tradeoff.bounds(found.example, folder / "bounds.png")
+    tradeoff.envelope(found.example, folder / "envelope.png")
+    landscapes.choices(found.example, [*POLICIES, UPSTREAM], folder / "choices.png")
+    figures.regret(found.replays, SHOWN, found.gpu, folder / "regret.png")
+    searching = [p for p in SHOWN if p in (first, UPSTREAM, "grid_search")]
+    landscapes.search_paths(here, searching, folder / "search.png")
+    tradeoff.pareto(here, eta[first], first, folder / "pareto.png")
+    landscapes.over_limit(here, folder / "power-limit.png")
     figures.clusters(found.clusters, found.gpu, folder / "clusters.png")
     figures.slices(found.slices, [int(b) for b in example_job().batch_sizes], folder / "slices.png")
-    figures.parts(found.report, folder / "parts.png")
+    figures.parts(report, folder / "parts.png")
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    SELECTION,
+    option("--submissions", type=positive, default=3_000, help="of each draw of overlapping groups"),
+    seeds=40,
+    out=Path("docs/reproduction.md"),
+)
+def main(args: argparse.Namespace) -> None:
     """Write the page and its pictures; 2 where it cannot be made."""
-    args, start = _parser().parse_args(arguments), time.process_time()
     needs("matplotlib")
     found = results_of(args)
     pictures = Path("images") / args.out.stem
     draw(found, args.out.parent / pictures)
     args.out.write_text(page_of(found, pictures.as_posix()), encoding="utf-8")
     print("\n".join(headlines(found)))
-    print(f"{args.out}; {time.process_time() - start:.0f} s of this process, more of those that it started")
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of(__doc__, SELECTION, seeds=SEEDS, out=Path("docs/reproduction.md"))
-    parser.add_argument("--submissions", type=positive, default=SUBMISSIONS, help="of each draw of overlapping groups")
-    return parser
+    print(f"{args.out} after {took(args)}")
 
 
 if __name__ == "__main__":

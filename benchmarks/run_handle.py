@@ -9,6 +9,7 @@ and the telling of its cost alone; on SQLite, in a log of 500 trials, medians in
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import tempfile
@@ -37,7 +38,7 @@ from airflow_provider_zeus.training.protocol.events import ResultWriter
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from airflow_provider_zeus.training.step_tuner import StepTuner
-from benchmarks.command import parser_of
+from benchmarks.command import command
 
 STEPS = 20_000
 ROUNDS = 7
@@ -46,13 +47,11 @@ MOST_US = 5.0
 BATCH_SIZE = 64
 
 
-def main() -> int:
+@command()
+def main(args: argparse.Namespace) -> int:
     """Print the figures as JSON; the exit status is 1 when a step costs more than it may."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--device", default="none", help="as a job names it; a simulated one adds its own arithmetic")
-    device = parser.parse_args().device
     with tempfile.TemporaryDirectory() as folder:
-        figures = measure(device, Path(folder))
+        figures = measure("none", Path(folder))
         told, heard = figures["run.step()"]["added_us"], figures["heard of torch"]["added_us"]
         ratios = {"step heard / run.step()": round(heard / told, 2), **tasks(Path(folder))}
     print(json.dumps({**figures, **ratios}, indent=2))

@@ -11,13 +11,12 @@ is simulated.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.simulation.driver import replay
-from benchmarks.command import SELECTION, chosen_traces, command, on_all_cores, parser_of
+from benchmarks.command import SELECTION, chosen_traces, command, on_all_cores, option, took
 from benchmarks.quality.choosers import BASELINES, DEFAULT
 from benchmarks.quality.drifts import Drift, drifts
 from benchmarks.quality.scenario_cases import RECURRENCES, read_cases
@@ -143,23 +142,23 @@ def own_sets(args: argparse.Namespace) -> dict[str, Drift]:
     return found if args.only == "static" else {**found, **drifts(pairs)}
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    SELECTION,
+    option("--file", type=Path, help="replay the cases of this JSON file alone (benchmarks.quality.scenario_cases)"),
+    option("--part", choices=[*PARTS, "both"], default="both", help="of the scenarios without drift"),
+    option("--only", choices=("static", "drift"), help="scenarios without drift, or those with"),
+    seeds=50,
+    out=Path("scenarios-report"),
+)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__, SELECTION, seeds=50, out=Path("scenarios-report"))
-    brings = "replay the cases of this JSON file alone (benchmarks.quality.scenario_cases)"
-    parser.add_argument("--file", type=Path, help=brings)
-    parser.add_argument("--part", choices=[*PARTS, "both"], default="both", help="of the scenarios without drift")
-    parser.add_argument("--only", choices=("static", "drift"), help="scenarios without drift, or those with")
-    args, start = parser.parse_args(arguments), time.monotonic()
     cases = read_cases(args.file, chosen_traces(args)) if args.file else own_sets(args)
     found = run_all(cases, POLICIES, range(args.seeds), args.jobs)
     report = {"source": "simulated", "seeds": args.seeds, **case_report(found, cases)}
     lines = case_markdown(report)
     write_report(args.out, report, "\n".join(lines) + "\n")
     print("\n".join(lines[lines.index("") :]))
-    print(f"{args.out / 'report.md'} after {time.monotonic() - start:.0f} s")
-    return 0
+    print(f"{args.out / 'report.md'} after {took(args)}")
 
 
 if __name__ == "__main__":

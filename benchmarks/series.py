@@ -18,6 +18,7 @@ is one sample of its kind.
 
 from __future__ import annotations
 
+import argparse
 import math
 import statistics
 from collections import defaultdict
@@ -28,7 +29,7 @@ from typing import Any, NamedTuple
 
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.environment import Log
-from benchmarks.command import add, command, on_all_cores, parser_of, positive
+from benchmarks.command import command, on_all_cores, option, positive
 from benchmarks.quality.choosers import BASELINES, DEFAULT, HILL_CLIMBING, PACKAGE, package
 from benchmarks.quality.slice_tables import Series, defaults_of, read_series, weather
 from benchmarks.quality.slice_trainings import Trainings, replay
@@ -113,16 +114,15 @@ def markdown(measured: Mapping[str, Any]) -> list[str]:
     return table(head, rows)
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    "--seeds --report --jobs",
+    option("--table", type=Path, help="CSV file of a series; default: the weather example's 40 weeks"),
+    option("--max-epochs", type=positive, help="epochs at which a training ends; default: the table's most"),
+    option("--policy", choices=NAMES, default=POLICIES[0]),
+    seeds=40,
+)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--table", type=Path, help="CSV file of a series; default: the weather example's 40 weeks")
-    most = "epochs at which a training ends; default: the table's most"
-    parser.add_argument("--max-epochs", type=positive, help=most)
-    parser = add(parser, "--seeds", seeds=40)
-    parser.add_argument("--policy", choices=NAMES, default=POLICIES[0])
-    args = add(parser, "--report --jobs").parse_args(arguments)
     series = read_series(args.table, args.max_epochs) if args.table else weather()
     baselines = [name for name in (PAPERS, HILL_CLIMBING) if name != args.policy]
     found = measure(series, [args.policy, *baselines], range(args.seeds), args.jobs)
@@ -131,7 +131,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = {"policy": args.policy, "seeds": args.seeds, "slices": len(series.weeks)}
     report |= {"defaults": found[args.policy], "baselines": {name: found[name] for name in baselines}}
     write_json(args.report, report)
-    return 0
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ gets. ``known`` sees the present value, ``planned`` what was forecast when the r
 
 from __future__ import annotations
 
-import time
+import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,8 +22,8 @@ from airflow_provider_zeus.model.cost import Rate, Weights
 from airflow_provider_zeus.signals.follow import Followed, weighed
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.simulation.traces import Pair
-from benchmarks.command import SELECTION, chosen_traces, command, on_all_cores, parser_of
-from benchmarks.report import table, write_report
+from benchmarks.command import chosen_traces, command, on_all_cores, option, took
+from benchmarks.report import table, table_of, write_report
 from benchmarks.signals import HOUR_S, part, read_signal
 
 RULES = ("known", "planned", "best limit")
@@ -128,8 +128,8 @@ def begins(series: Series, longest_s: float, every: int) -> list[float]:
 
 def markdown(rows: Sequence[Row]) -> str:
     """``report.md``: a table of means, and one of all rows."""
-    head = ["signal", "pair", "hours", "eta", "rule", "saved [%]", "time [%]", "single limits in that time [%]"]
-    names = ("signal", "pair", "hours", "eta", "rule", "saved", "slower", "single_saved")
+    columns = {name: f"{{{name}}}" for name in ("signal", "pair", "hours", "eta", "rule")}
+    columns |= {"saved [%]": "{saved}", "time [%]": "{slower}", "single limits in that time [%]": "{single_saved}"}
     means = [[rule, f"{eta:g}", *(f"{each:+.2f}" for each in figures)] for rule, eta, figures in summary(rows)]
     return "\n".join(
         [
@@ -139,7 +139,7 @@ def markdown(rows: Sequence[Row]) -> str:
             "",
             *table(["rule", "eta", "saved [%]", "time [%]", "gained over single limits [points]"], means),
             "",
-            *table(head, [[str(row[name]) for name in names] for row in rows]),
+            *table_of(columns, rows),
             "",
         ]
     )
@@ -156,14 +156,14 @@ def summary(rows: Sequence[Row]) -> list[tuple[str, float, tuple[float, float, f
     return found
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    "--signals --traces --gpus --workloads --every --jobs --out",
+    option("--hours", type=float, nargs="+", default=[4.0, 12.0], help="length of a run at full power"),
+    every=3,
+    out=Path("follow-report"),
+)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__, SELECTION, seeds=200, out=Path("follow-report"))
-    parser.add_argument("--signals", type=Path, required=True, help="folder of hourly series of carbon intensity")
-    parser.add_argument("--hours", type=float, nargs="+", default=[4.0, 12.0], help="length of a run at full power")
-    parser.add_argument("--every", type=int, default=3, metavar="N", help="every N-th day of the year alone")
-    args, began_s = parser.parse_args(arguments), time.monotonic()
     pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
     paths = sorted(p for p in args.signals.glob("*.csv") if p.name != "savings.csv" and "price" not in p.name)
     series = {path.stem: read_signal(path) for path in paths}
@@ -175,8 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_report(args.out, rows, markdown(rows))
     for rule, eta, (saved, slower, gained) in summary(rows):
         print(f"{rule:<10} eta {eta:g}: saved {saved:5.1f} %, time {slower:+5.1f} %, gained {gained:+.2f} points")
-    print(f"{args.out / 'report.md'} after {time.monotonic() - began_s:.0f} s")
-    return 0
+    print(f"{args.out / 'report.md'} after {took(args)}")
 
 
 if __name__ == "__main__":

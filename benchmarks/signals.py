@@ -11,8 +11,8 @@ Also: the best fixed shift of the schedule, a threshold on the present value, an
 
 from __future__ import annotations
 
+import argparse
 import csv
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ from zoneinfo import ZoneInfo
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.series import PRICE, Series, Step, Unit
 from airflow_provider_zeus.signals.start import WORTH, Start, plan_start
-from benchmarks.command import add, command, needs, on_all_cores, parser_of
-from benchmarks.report import table, write_report
+from benchmarks.command import command, needs, on_all_cores, took
+from benchmarks.report import table, table_of, write_report
 
 HOUR_S = 3600.0
 STARTS_H, JOBS_H, WAITS_H = (1, 9, 18), (1, 2, 4), (4, 8, 16)
@@ -219,13 +219,9 @@ def markdown(rows: Sequence[Row], found: Sequence[tuple[bool, str, str]]) -> str
     """``report.md``."""
     names = {"perfect": "perfect", "forecast": "forecast", "forecast_5": "only if >= 5 %", "threshold": "threshold"}
     names["fixed"] = "fixed shift"
-    cells = [
-        [r["signal"], f"{r['scheduled_h']:02d}:00", f"{r['job_h']} h", f"{r['wait_h']} h"]
-        + [f"{r[f'{name}_saved']:+.1f}" for name in names]
-        + [f"{r['forecast_5_wait_h']:.1f}"]
-        for r in rows
-    ]
-    head = ["signal", "scheduled", "job", "may wait", *names.values(), "mean wait [h]"]
+    columns = {"signal": "{signal}", "scheduled": "{scheduled_h:02d}:00", "job": "{job_h} h", "may wait": "{wait_h} h"}
+    columns |= {title: f"{{{name}_saved:+.1f}}" for name, title in names.items()}
+    columns["mean wait [h]"] = "{forecast_5_wait_h:.1f}"
     return "\n".join(
         [
             "# What waiting is worth",
@@ -234,7 +230,7 @@ def markdown(rows: Sequence[Row], found: Sequence[tuple[bool, str, str]]) -> str
             "",
             *table(["asked", "found", ""], [[a, f, "held" if ok else "**missed**"] for ok, a, f in found]),
             "",
-            *table(head, cells),
+            *table_of(columns, rows),
             "",
         ]
     )
@@ -269,14 +265,9 @@ def picture(rows: Sequence[Row], path: Path) -> None:
     pyplot.close(figure)
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command("--signals --every --jobs --out --no-pictures", out=Path("signals-report"))
+def main(args: argparse.Namespace) -> int:
     """Run what the command line says; 1 where something is missed, 2 where it cannot be run."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--signals", type=Path, required=True, help="folder of hourly series")
-    add(parser, "--out", out=Path("signals-report"))
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th day of the year alone")
-    args, began_s = add(parser, "--jobs --no-pictures").parse_args(arguments), time.monotonic()
     paths = sorted(p for p in args.signals.glob("*.csv") if p.name != "savings.csv")
     tasks = [(case, series, args.every) for path in paths for case, series in _cases(path)]
     if not tasks:
@@ -289,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         picture(rows, args.out / "signals.png")
     for ok, asked, what in found:
         print(f"{'held  ' if ok else 'MISSED'} {asked}: {what}")
-    print(f"{args.out / 'report.md'} after {time.monotonic() - began_s:.0f} s")
+    print(f"{args.out / 'report.md'} after {took(args)}")
     return 0 if all(ok for ok, _, _ in found) else 1
 
 

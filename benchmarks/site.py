@@ -8,6 +8,7 @@ statements that wait for one. docs/store.md has figures of two sizes, and what t
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import threading
 import time
@@ -25,7 +26,7 @@ from airflow_provider_zeus.reports.months import month_bounds, month_of
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url
 from airflow_provider_zeus.store.sql.store import SqlStore
 from benchmarks import store_load
-from benchmarks.command import parser_of
+from benchmarks.command import command, option
 from benchmarks.cost.store_log import fill, patient
 from benchmarks.report import write_json
 
@@ -116,14 +117,14 @@ class Watch(threading.Thread):
         return self.most
 
 
-def main() -> int:
+@command(
+    "--out",
+    option("--jobs", type=int, default=2000),
+    option("--trials", type=int, default=500, help="of each job"),
+    option("--processes", type=int, default=8, help="that ask and report at once; 0: none"),
+)
+def main(args: argparse.Namespace) -> int:
     """Print the figures."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--jobs", type=int, default=2000)
-    parser.add_argument("--trials", type=int, default=500, help="of each job")
-    parser.add_argument("--processes", type=int, default=8, help="that ask and report at once; 0: none")
-    parser.add_argument("--out", type=Path, help="writes the figures as JSON")
-    args = parser.parse_args()
     figures: dict[str, Any] = {}
 
     def found(name: str, value: Any) -> None:

@@ -28,6 +28,9 @@ from typing import Any
 
 import psutil
 
+from benchmarks.command import command, option
+from benchmarks.report import table_of
+
 JOBS = ("one", "two", "three")
 KILLED = 1 / 12
 HEARTBEAT_S, LEASE_S = 0.2, 1.0
@@ -36,17 +39,20 @@ MOST_MIB, ANYWAY_MIB = 0.05, 8.0  # of memory that leaks: a recurrence; at once,
 STAYS_MIB = 24.0  # and of all that stays besides, however it came
 WARM = 0.2  # of the recurrences, before the first figures: caches are filled
 EPOCH_S = "ZEUS_SOAK_EPOCH_S"  # how long an epoch of a job takes, in a process that is to be killed
+COLUMNS = {"job": "{job}", "recurrences": "{done}", "memory [MiB]": "{mib:.1f}", "open files": "{files}"}
+COLUMNS |= {"threads": "{threads}", "children": "{children}", "open trials": "{open}"}
 PARTS = 4  # of the others, with figures at the end of each
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command(
+    "",
+    option("--recurrences", type=int, default=500, help="of all three jobs together"),
+    option("--seed", type=int, default=0),
+    option("--worker", help=argparse.SUPPRESS),
+    option("--once", action="store_true", help=argparse.SUPPRESS),
+)
+def main(args: argparse.Namespace) -> int:
     """Print the table; 1 where something piles up."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--recurrences", type=int, default=500, help="of all three jobs together")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args(arguments)
     if args.once:
         _dag(args.worker).test()
         return 0
@@ -76,12 +82,9 @@ def soak(folder: Path, recurrences: int, seed: int) -> int:
         if worker.returncode
     ]
     print(f"{recurrences} recurrences of {len(JOBS)} jobs on one trial log, seed {seed}.\n")
-    print("| job | recurrences | memory [MiB] | open files | threads | children | open trials |")
-    print("|---|---|---|---|---|---|---|")
+    cells = [{"job": name, **f} for name, figures in lines.items() for f in figures]
+    print("\n".join(table_of(COLUMNS, cells)))
     for name, figures in lines.items():
-        for f in figures:
-            cells = (name, f["done"], f"{f['mib']:.1f}", f["files"], f["threads"], f["children"], f["open"])
-            print("| " + " | ".join(map(str, cells)) + " |")
         said += [] if workers[name].returncode else _piled_up(name, figures)
     said += _left(folder, lines)
     print(f"\nIt took {time.monotonic() - began_s:.0f} s.")

@@ -14,9 +14,11 @@ samples.
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +39,7 @@ from airflow_provider_zeus.model.trial import (
     TrialKey,
 )
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
-from benchmarks.command import add, command, on_all_cores, parser_of
+from benchmarks.command import command, on_all_cores, option
 from benchmarks.quality.start_series import BATCH_SIZES, NAMES, Dated, dated
 from benchmarks.report import table, write_json
 
@@ -86,8 +88,8 @@ def slices_of(data: Dated, most: int = 40) -> list[Slice]:
     starts = range(0, len(data.y) - window - step + 1, step)
     found = []
     for at in list(starts)[-most:]:
-        cuts = (slice(at, at + window - step), slice(at + window - step, at + window), slice(at + window, None))
-        cuts = (*cuts[:2], slice(at + window, at + window + step))
+        ends = (at, at + window - step, at + window, at + window + step)
+        cuts = [slice(*cut) for cut in pairwise(ends)]
         found.append(Slice(*(rows[cut] for cut in cuts for rows in (x, data.y))))
     return found
 
@@ -318,17 +320,16 @@ def report(name: str, found: Mapping[str, Mapping[str, Mapping[str, float]]]) ->
     return table(["series", "way", "cost", "due cold runs", "epochs", "missed", "error in service"], rows)
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    "--bike --seeds --jobs --report",
+    option("--data", type=Path, help="a series of your own, as .npz"),
+    option("--series", nargs="+", choices=NAMES, default=["weather", "flights"]),
+    option("--batch-size", type=int, help="default: that of the series, else 64"),
+    option("--steps", type=int, default=40, help="the newest slices of a series"),
+    seeds=5,
+)
+def main(args: argparse.Namespace) -> None:
     """Train, print the tables, write the report."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--data", type=Path, help="a series of your own, as .npz")
-    parser.add_argument("--series", nargs="+", choices=NAMES, default=["weather", "flights"])
-    parser.add_argument("--bike", type=Path, help="ISLP's file Bikeshare.csv (pip download --no-deps ISLP)")
-    parser.add_argument("--batch-size", type=int, help="default: that of the series, else 64")
-    parser.add_argument("--steps", type=int, default=40, help="the newest slices of a series")
-    add(parser, "--seeds --jobs --report", seeds=5)
-    args = parser.parse_args(arguments)
     every: dict[str, Callable[[], Dated]] = {n: partial(dated, n, args.bike) for n in args.series}
     if args.data is not None:
         every = {args.data.stem: partial(Dated.read, args.data)}
@@ -340,7 +341,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(report(name, found[name])), flush=True)
     if args.report is not None:
         write_json(args.report, next(iter(found.values())) if len(found) == 1 else {"series": found})
-    return 0
 
 
 if __name__ == "__main__":

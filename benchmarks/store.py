@@ -1,19 +1,18 @@
-"""What a question and its answer cost in the SQL store when the log is long: ``python -m benchmarks.store``.
+"""What the first question costs in the SQL store when the log is long: ``python -m benchmarks.store``.
 
-``ask`` + ``tell`` of one more recurrence, with the real policy, against an SQLite file that holds ``--trials`` trials,
-in milliseconds and as a multiple of an empty commit on the same disk in the same run. Budget: a median of 15 ms with
-10,000 trials. ``--url`` runs it on another database (empty, migrated). The first question folds nearly the whole log,
-since no checkpoint lies near its end; how long another process's heartbeats of the same job wait meanwhile is told too.
+``ask`` + ``tell`` of one more recurrence, with the real policy, against an SQLite file that holds ``--trials`` trials.
+It folds nearly the whole log, since no checkpoint lies near its end; how long another process's heartbeats of the same
+job wait meanwhile is told too. ``--url`` runs it on another database (empty, migrated). What later questions take:
+``benchmarks.store_scale``.
 """
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
-import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,44 +26,29 @@ from airflow_provider_zeus.store.rows import to_row
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from airflow_provider_zeus.store.sql.store import SqlStore
-from benchmarks.command import parser_of
-from benchmarks.cost.store_log import ask, empty_commit, seen
-
-BUDGET_MS = 15.0
+from benchmarks.command import command, option
+from benchmarks.cost.store_log import ask, seen
 
 
-def main() -> int:
-    """Print the figures; 1 when the median is above the budget."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--repeat", type=int, default=200)
-    parser.add_argument("--url", help="database to run on; default a new SQLite file")
-    args = parser.parse_args()
+@command(
+    "",
+    option("--trials", type=int, default=10_000),
+    option("--url", help="database to run on; default a new SQLite file"),
+)
+def main(args: argparse.Namespace) -> None:
+    """Print the figures."""
     with tempfile.TemporaryDirectory() as folder:
         url = args.url or f"sqlite:///{Path(folder) / 'zeus.db'}"
         store = SqlStore(url, create=True)
         beside = _fill(store, url, args.trials)
         with _beating(url, beside.key) as waited_ms:
-            cold = _timed(lambda: _recurrence(store, args.trials + 1))
-        store.tell(beside.key, State.CONVERGED, Report(observation=_seen(64, 0)))
-        both = [_timed(lambda n=n: _recurrence(store, args.trials + 2 + n)) for n in range(args.repeat)]  # type: ignore[misc]
-        empty = [_timed(lambda: empty_commit(url, "bench.train")) for _ in range(args.repeat)]
+            start = time.perf_counter()
+            _recurrence(store, args.trials + 1)
+            cold = (time.perf_counter() - start) * 1e3
         store.close()
-    median, commit = statistics.median(both), statistics.median(empty)
     print(f"trials logged            {args.trials:>9,}")
     print(f"first ask + tell         {cold:9.2f} ms  (the log was never folded before)")
     print(f"  a heartbeat meanwhile  {waited_ms.value:9.2f} ms  (the longest)")
-    print(f"ask + tell, median       {median:9.2f} ms  = {median / commit:.1f} empty commits (budget {BUDGET_MS} ms)")
-    print(f"ask + tell, 95th of 100  {statistics.quantiles(both, n=20)[-1]:9.2f} ms")
-    print(f"empty commit, median     {commit:9.2f} ms")
-    return 0 if median <= BUDGET_MS else 1
-
-
-def _timed(work: Callable[[], object]) -> float:
-    """Milliseconds that ``work`` takes."""
-    start = time.perf_counter()
-    work()
-    return (time.perf_counter() - start) * 1e3
 
 
 def _recurrence(store: SqlStore, n: int) -> Trial:
@@ -122,4 +106,4 @@ def _beat(url: str, key: TrialKey, begun: Any, over: Any, longest_ms: Any) -> No
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

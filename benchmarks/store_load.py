@@ -10,10 +10,10 @@ commit.
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import queue
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from airflow_provider_zeus.store.sql.store import SqlStore
-from benchmarks.command import parser_of, progress
+from benchmarks.command import command, option, progress
 from benchmarks.cost.store_log import ask, empty_commit, tell
 from benchmarks.report import write_json
 
@@ -198,13 +198,9 @@ def databases(backends: list[str]) -> Iterator[Callable[[str], Any]]:
             yield lambda backend: empty_database(admin) if backend == "postgresql" else file()
 
 
-def main() -> int:
+@command("--backends --out", option("--processes", type=int, default=PROCESSES))
+def main(args: argparse.Namespace) -> int:
     """Print the figures; 1 when anything was lost."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--backends", nargs="+", default=["sqlite", "postgresql"], choices=["sqlite", "postgresql"])
-    parser.add_argument("--processes", type=int, default=PROCESSES)
-    parser.add_argument("--out", type=Path, help="writes the figures as JSON")
-    args = parser.parse_args()
     results = []
     with databases(args.backends) as empty:
         for backend in args.backends:
@@ -230,4 +226,4 @@ def _shown(one: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -9,16 +9,15 @@ No statement of a question, a report or a page may read the table of trials from
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.store.sql.store import SqlStore
-from benchmarks.command import parser_of, progress
+from benchmarks.command import command, option, progress
 from benchmarks.cost.store_log import ask, checkpoint, empty_commit, explained, fill, pages, scans, tell, use
 from benchmarks.report import write_json
 from benchmarks.store_load import databases
@@ -127,13 +126,9 @@ def _read(store: SqlStore, url: str, job_id: str, trials: int) -> dict[str, Any]
     return {"pages_ms": times, "statements": len(plans), "scans": scans(plans)}
 
 
-def main() -> int:
+@command("--backends --out", option("--shrink", type=int, default=1, help="divide the trials by this: a rehearsal"))
+def main(args: argparse.Namespace) -> int:
     """Print the figures; 1 when a target is missed."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--backends", nargs="+", default=["sqlite", "postgresql"], choices=["sqlite", "postgresql"])
-    parser.add_argument("--shrink", type=int, default=1, help="divide the trials by this: a rehearsal")
-    parser.add_argument("--out", type=Path, help="writes the figures as JSON")
-    args = parser.parse_args()
     results = []
     with databases(args.backends) as empty:
         for backend in args.backends:
@@ -177,4 +172,4 @@ def _shown(one: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

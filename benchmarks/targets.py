@@ -2,26 +2,178 @@
 
     python -m benchmarks.targets --traces DIR --series DIR --max-epochs bike=60 flights=40 --mlperf DIR --held DIR
 
-Prints, for each figure that is asked for, what was found, what is asked and whether it is met; then every figure of the
-groups of ``benchmarks.quality.case_figures``. ``--held`` names traces of further GPUs, on which nothing may be tuned;
-``--mlperf`` MLPerf's convergence points. Rows of a folder that is not named are left out. ``--only`` takes some groups
-alone, ``--every N`` every N-th drift and the regimes of every N-th pair. ``benchmarks.constants`` takes rules and
-constants away from the same cases. Everything is simulated; the last line says which seeds were drawn, ``--first-seed``
-where they begin.
+Prints, for each figure that is asked for, what was found, what is asked and whether it is met; then every figure of
+all cases (``case_set``), group by group; of each, a lower one is better. Regrets are expected ones; the public code's,
+the repaired paper's policy's and hill climbing's are replayed beside ours with common random numbers. ``--held`` names
+traces of further GPUs, on which nothing may be tuned; ``--mlperf`` MLPerf's convergence points. Rows of a folder that
+is not named are left out. ``--only`` takes some groups alone, ``--every N`` every N-th drift and the regimes of every
+N-th pair. ``benchmarks.constants`` takes rules and constants away from the same cases. Everything is simulated; the
+last line says which seeds were drawn, ``--first-seed`` where they begin.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+import argparse
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from benchmarks.command import add, chosen_traces, command, parser_of, positive
+from airflow_provider_zeus.simulation.driver import replay
+from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks import regimes, scenarios
+from benchmarks.command import chosen_traces, command, on_all_cores, option, positive, took
 from benchmarks.constants import DECIDING
-from benchmarks.quality.case_figures import GROUPS, Figure, Figures
-from benchmarks.quality.case_set import Cases
-from benchmarks.report import table, write_json
+from benchmarks.quality.case_set import AFTER, AUDIT, Cases, shifting, told, two_sizes_alone
+from benchmarks.quality.choosers import HILL_CLIMBING
+from benchmarks.quality.drifts import LOST, SHIFT
+from benchmarks.quality.slice_tables import KINDS
+from benchmarks.replays import (
+    FLOOR,
+    OURS,
+    PAPERS,
+    UPSTREAM,
+    Replays,
+    Task,
+    below_after,
+    ratio_between,
+    ratios_to_upstream,
+    run_tasks,
+)
+from benchmarks.report import Ratio, geomean_of, ratio_of, table, write_json
+from benchmarks.series import measure
+
+LOCKED = 20  # newest recurrences, all below target, by which a job counts as locked
+
+
+class Figure(NamedTuple):
+    """One figure, and the case that it is of where it is the worst of several."""
+
+    value: float
+    of: str = ""
+
+
+Figures = dict[str, Figure]
+
+
+def worst(found: Mapping[str, float]) -> Figure:
+    """The highest."""
+    name = max(found, key=lambda case: found[case])
+    return Figure(found[name], name)
+
+
+def mean(found: Iterable[float]) -> Figure:
+    """Their arithmetic mean."""
+    return Figure(statistics.fmean(found))
+
+
+def of_series(cases: Cases, jobs: int | None = None) -> Figures:
+    """Total cost [%] against always the default; points behind hill climbing, and lost by ``expected_runs``."""
+    tables, seeds = cases.tables(), cases.drawn(cases.series_seeds)
+    found = {name: measure(each, [OURS, HILL_CLIMBING], seeds, jobs) for name, each in tables.items()}
+    knowing = {name: measure(told(each), [OURS], seeds, jobs) for name, each in tables.items()}
+
+    def cost(by: Mapping[str, Any], kind: str, policy: str = OURS) -> float:
+        return 100 * (float(by[policy][kind]["total_vs_default"]) - 1)
+
+    figures: Figures = {}
+    for kind in KINDS:
+        each = {name: cost(by, kind) for name, by in found.items()}
+        figures |= {f"{kind}: mean": mean(each.values()), f"{kind}: worst": worst(each)}
+        figures |= {f"{kind}: {name}": Figure(value) for name, value in each.items()}
+        lost = {name: cost(knowing[name], kind) - value for name, value in each.items()}
+        figures |= {f"expected_runs, {kind}: mean": mean(lost.values()), f"expected_runs, {kind}: worst": worst(lost)}
+    behind = {name: cost(by, "large") - cost(by, "large", HILL_CLIMBING) for name, by in found.items()}
+    return figures | {"large: behind hill climbing": worst(behind)}
+
+
+def of_mlperf(cases: Cases, jobs: int | None = None) -> Figures:
+    """Cells dearer than hill climbing by more than 1 %, and total cost [%] against the best fixed size."""
+    behind: dict[str, float] = {}
+    near = []
+    for name, each in cases.mlperf_tables().items():
+        found = measure(each, [OURS, HILL_CLIMBING], cases.drawn(max(cases.series_seeds // 4, 1)), jobs)
+        for kind, ours in found[OURS].items():
+            theirs = found[HILL_CLIMBING][kind]
+            behind[f"{name} {kind}"] = 100 * (ours["vs_best_fixed"] / theirs["vs_best_fixed"] - 1)
+        near.append(100 * (found[OURS]["near_optimal"]["vs_best_fixed"] - 1))
+    if not behind:
+        return {}
+    cells = Figure(sum(b > 1 for b in behind.values()), f"of {len(behind)}")
+    return {"mlperf: cells behind": cells, "mlperf: most behind": worst(behind), "mlperf: near_optimal": mean(near)}
+
+
+def of_pairs(cases: Cases, jobs: int | None = None) -> Figures:
+    """Regret at the end as a multiple of the public code's; with the default audit, of that without one."""
+    figures: Figures = {}
+    for name, folder in (("pairs", cases.traces), ("held", cases.held)):
+        if folder is not None:
+            seeds, gpus = tuple(cases.drawn(cases.seeds)), Traces(folder).gpus
+            new = [gpu for gpu in gpus if name == "pairs" or gpu not in Traces(cases.traces).gpus]
+            each = [(pair, policy) for pair in Traces(folder).pairs(new) for policy in (OURS, UPSTREAM)]
+            tasks = [Task(pair.workload, pair.gpu, policy, seeds) for pair, policy in each]
+            figures |= _ratios(name, ratios_to_upstream(run_tasks(folder, tasks, jobs)))
+    parts = [(Scenario(p), seed) for p in cases.pairs() for seed in cases.drawn(cases.seeds)]
+    ends = list(on_all_cores(_regret, [(*part, audit) for audit in (0.0, AUDIT) for part in parts], jobs))
+    plain, audited, n = ends[: len(parts)], ends[len(parts) :], cases.seeds
+    ratios = [ratio_of(audited[i : i + n], plain[i : i + n], FLOOR) for i in range(0, len(parts), n)]
+    return {**figures, "audit": Figure(geomean_of(ratios).value)}
+
+
+def _regret(part: tuple[Scenario, int, float]) -> float:
+    scenario, seed, audit = part
+    log = replay(scenario, scenario.job(policy=OURS, audit=audit), scenario.pair.recurrences, seed)
+    return log.expected_regret()[-1]
+
+
+def _ratios(name: str, found: Mapping[str, Ratio]) -> Figures:
+    whole = Figure(geomean_of(found.values()).value)
+    return {f"{name}: mean": whole, f"{name}: worst": worst({case: ratio.value for case, ratio in found.items()})}
+
+
+def of_drifts(cases: Cases, jobs: int | None = None) -> Figures:
+    """Regret from the shift on as a multiple of the repaired paper's policy's."""
+    found = scenarios.run_all(shifting(cases), (OURS, PAPERS), cases.drawn(cases.seeds), jobs)
+    return _ratios("drifts", {name: ratio_between(of, since=SHIFT) for name, of in found.items()})
+
+
+def of_regimes(cases: Cases, jobs: int | None = None) -> Figures:
+    """Total cost [%] against always the default; runs below target after a shift; jobs that are locked below it."""
+    some = [Scenario(pair) for pair in cases.pairs()[:: cases.every]]
+    played = regimes.run_all(some, cases.drawn(cases.seeds), jobs)
+    report: dict[str, Any] = regimes.report_of(played)["regimes"]
+    figures: Figures = {}
+    for name, of in report.items():
+        whole, most = of["vs_default"]["mean"][0], of["vs_default"]["worst"][0]
+        figures[f"regime: {name}"] = Figure(100 * (whole - 1))
+        figures[f"regime: {name}, worst"] = Figure(100 * (most - 1), of["vs_default"]["worst_case"])
+    lost = {name: report[name]["below_target"] for name in LOST if name in report}
+    figures["below: mean"] = mean(of["mean"] for of in lost.values())
+    figures["below: worst"] = worst({f"{name}, {of['worst_case']}": of["worst"] for name, of in lost.items()})
+    figures["false alarms"] = Figure(report["nothing changes"]["false_alarms"]["mean"])
+    locked = sum(_locked(of[OURS].replays) for name in lost for of in played[name].values())
+    if (alone := two_sizes_alone(cases)) is not None:
+        (of,) = scenarios.run_all({"": alone}, [OURS], cases.drawn(5 * cases.seeds), jobs).values()
+        figures["two sizes alone: below"] = Figure(below_after(of[OURS], SHIFT)["below"][0], f"of {AFTER}")
+        locked += _locked(of[OURS])
+    return {**figures, "locked": Figure(float(locked))}
+
+
+def _locked(found: Replays) -> int:
+    """Jobs whose newest recurrences all ended below target, though some size reaches it."""
+    ends = [len(sizes) for sizes in found.batch_sizes]
+    return sum({*range(end - LOCKED, end)} <= {*below} for end, below in zip(ends, found.below_target, strict=True))
+
+
+GROUPS: Mapping[str, Callable[[Cases, int | None], Figures]] = {
+    "series": of_series,
+    "mlperf": of_mlperf,
+    "pairs": of_pairs,
+    "drifts": of_drifts,
+    "regimes": of_regimes,
+}
+
 
 NOBODY = "slices that nobody reaches"
 
@@ -83,16 +235,17 @@ def markdown(found: Mapping[str, Figure]) -> list[str]:
     return [*table(["", "found", "at most", "aim", ""], rows), "", *table(["every figure", "", "of"], every)]
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    "--traces --every --series --max-epochs --seeds --report --jobs",
+    option("--mlperf", type=Path, metavar="DIR"),
+    option("--held", type=Path, metavar="DIR"),
+    option("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS), metavar="GROUP"),
+    option("--series-seeds", type=positive, default=40, metavar="N"),
+    option("--first-seed", type=int, default=0, metavar="N"),
+    seeds=4,
+)
+def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = parser_of(__doc__, "--traces --every --series --max-epochs")
-    for folder in ("--mlperf", "--held"):
-        parser.add_argument(folder, type=Path, metavar="DIR")
-    parser.add_argument("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS), metavar="GROUP")
-    parser.add_argument("--series-seeds", type=positive, default=40, metavar="N")
-    parser.add_argument("--first-seed", type=int, default=0, metavar="N")
-    args, start = add(parser, "--seeds --report --jobs", seeds=4).parse_args(arguments), time.monotonic()
     chosen_traces(args)
     cases = Cases(args.traces, args.series, tuple(args.max_epochs), args.mlperf, args.held)
     cases = cases._replace(
@@ -103,10 +256,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(
         f"seeds from {args.first_seed} on: {args.seeds} of pairs, drifts and regimes, {5 * args.seeds} of two sizes, "
         f"{args.series_seeds} of series, {max(args.series_seeds // 4, 1)} of MLPerf; drifts and pairs of regimes by "
-        f"steps of {args.every}; {time.monotonic() - start:.0f} s"
+        f"steps of {args.every}; {took(args)}"
     )
     write_json(args.report, {name: list(figure) for name, figure in found.items()})
-    return 0
 
 
 if __name__ == "__main__":

@@ -2,37 +2,32 @@
 
 Both replay the same traces: ``zeus._legacy.simulate`` of the development dependency ``zeus``, and
 ``benchmarks/parts/literal.py`` with every switch off, which must agree in regret at the end within 15 % on every pair
-and 3 % in geometric mean. Then each trap that we settle is shown alone: regret with that switch on, as a multiple of
-all off.
+and 3 % in geometric mean.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import math
 import statistics
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks.command import SELECTION, chosen_traces, command, needs, on_all_cores, parser_of
-from benchmarks.parts.literal import Settled, literal
+from benchmarks.command import SELECTION, chosen_traces, command, needs, on_all_cores
+from benchmarks.parts.literal import literal
 from benchmarks.replays import chunks
-from benchmarks.report import geomean, mean_ci, plus_minus, table, write_report
+from benchmarks.report import mean_ci, plus_minus, table, write_report
 
 PAIR_WITHIN, GEOMEAN_WITHIN = 0.15, 0.03
-SWITCHES = {
-    "all off": Settled(),
-    **{f.name: Settled(**{f.name: True}) for f in fields(Settled)},
-    "all on": Settled.all(),
-}
 
 
 def upstream_regret(scenario: Scenario, folder: Path, recurrences: int, seed: int) -> list[float]:
@@ -78,80 +73,38 @@ def _frames(folder: Path, workload: str, gpu: str) -> tuple[Any, Any, tuple[tupl
 
 
 def ends_of(work: tuple[Path, str, str, Sequence[int]]) -> dict[str, list[float]]:
-    """Regret at the end per seed, of upstream's code and of every switch. Raises JobSpecError: upstream's stops."""
+    """Regret at the end per seed, of upstream's code and of ours. Raises JobSpecError: upstream's stops."""
     folder, workload, gpu, seeds = work
     scenario = Scenario(Traces(folder).pair(workload, gpu))
     times = scenario.pair.recurrences
-    found = {"upstream": [upstream_regret(scenario, folder, times, seed)[-1] for seed in seeds]}
-    for name, settled in SWITCHES.items():
-        found[name] = [literal(scenario, times, seed, settled=settled).regret()[-1] for seed in seeds]
-    return found
-
-
-def report_of(ends: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, Any]:
-    """Means per pair, the agreement with upstream, and each switch alone."""
-    means = {pair: {name: statistics.fmean(v) for name, v in found.items()} for pair, found in ends.items()}
-    agreement = {pair: m["all off"] / m["upstream"] for pair, m in means.items()}
-    alone = {
-        name: {pair: m[name] / m["all off"] for pair, m in means.items()} for name in SWITCHES if name != "all off"
-    }
     return {
-        "source": "simulated",
-        "regret_end": {pair: {n: mean_ci(v) for n, v in found.items()} for pair, found in ends.items()},
-        "agreement": agreement,
-        "agreement_geomean": geomean(agreement.values()),
-        "switch_geomean": {name: geomean(r.values()) for name, r in alone.items()},
-        "switch_worst": {name: max(r.values()) for name, r in alone.items()},
-        "switch": alone,
+        "upstream": [upstream_regret(scenario, folder, times, seed)[-1] for seed in seeds],
+        "literal": [literal(scenario, times, seed).regret()[-1] for seed in seeds],
     }
 
 
-def markdown_of(report: Mapping[str, Any], seeds: int) -> str:
-    """``upstream.md``."""
-    rows = [
-        [pair, *(plus_minus(found[name]) for name in ("upstream", "all off")), f"{ratio:.3f}"]
-        for (pair, found), ratio in zip(report["regret_end"].items(), report["agreement"].values(), strict=True)
-    ]
-    rows.append(["geometric mean", "", "", f"{report['agreement_geomean']:.3f}"])
-    pairs = list(report["regret_end"])
-    alone = [
-        [name, f"{report['switch_geomean'][name]:.3f}", *(f"{ratios[pair]:.2f}" for pair in pairs)]
-        for name, ratios in report["switch"].items()
-    ]
-    return "\n".join(
-        [
-            f"# Upstream's simulator and ours, {seeds} seeds; simulated",
-            "",
-            "## Regret at the end [C*]",
-            "",
-            *table(["pair", "upstream's own code", "literal, all switches off", "ratio"], rows),
-            "",
-            "## Each settled trap alone, as a multiple of all switches off",
-            "",
-            *table(["switch", "geometric mean", *pairs], alone),
-            "",
-        ]
-    )
-
-
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(SELECTION, seeds=200, out=Path("upstream-report"))
+def main(args: argparse.Namespace) -> int:
     """Write ``upstream.json`` and ``upstream.md``; 1 where both disagree, 2 where nothing can be run."""
-    args = parser_of(__doc__, SELECTION, seeds=200, out=Path("upstream-report")).parse_args(arguments)
     needs("zeus")
     pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
     every = chunks(tuple(range(args.seeds)))
     work = [(args.traces, p.workload, p.gpu, some) for some in every for p in pairs]
     ends: dict[str, dict[str, list[float]]] = {p.name: {} for p in pairs}
-    for (_, workload, gpu, _), found in zip(work, on_all_cores(ends_of, work, args.jobs), strict=True):
-        for name, values in found.items():
+    for (_, workload, gpu, _), some_ends in zip(work, on_all_cores(ends_of, work, args.jobs), strict=True):
+        for name, values in some_ends.items():
             ends[f"{workload}/{gpu}"].setdefault(name, []).extend(values)
-    report = report_of(ends)
-    write_report(args.out, report, markdown_of(report, args.seeds), "upstream")
-    overall, worst = report["agreement_geomean"], max(report["agreement"].values(), key=lambda r: abs(math.log(r)))
+    agreement = {pair: statistics.fmean(of["literal"]) / statistics.fmean(of["upstream"]) for pair, of in ends.items()}
+    overall, worst = geometric_mean(agreement.values()), max(agreement.values(), key=lambda r: abs(math.log(r)))
+    found = {pair: {name: mean_ci(values) for name, values in of.items()} for pair, of in ends.items()}
+    report = {"source": "simulated", "regret_end": found, "agreement": agreement, "agreement_geomean": overall}
+    rows = [[pair, *map(plus_minus, of.values()), f"{agreement[pair]:.3f}"] for pair, of in found.items()]
+    rows.append(["geometric mean", "", "", f"{overall:.3f}"])
+    title = f"# Regret at the end [C*] of upstream's simulator and ours, {args.seeds} seeds; simulated"
+    lines = [title, "", *table(["pair", "upstream's own code", "literal, all switches off", "ratio"], rows)]
+    write_report(args.out, report, "\n".join(lines) + "\n", "upstream")
     print(f"literal / upstream: geometric mean {overall:.3f}, farthest {worst:.3f}")
-    apart = abs(overall - 1) > GEOMEAN_WITHIN or abs(worst - 1) > PAIR_WITHIN
-    return int(apart)
+    return int(abs(overall - 1) > GEOMEAN_WITHIN or abs(worst - 1) > PAIR_WITHIN)
 
 
 if __name__ == "__main__":

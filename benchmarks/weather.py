@@ -6,6 +6,7 @@ replays the table that comes of it, under many seeds. Time and energy are a simu
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import sys
@@ -25,7 +26,7 @@ from airflow_provider_zeus.power.factory import open_device
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
-from benchmarks.command import add, parser_of, progress
+from benchmarks.command import command, option, progress
 from benchmarks.quality.slice_tables import BATCH_SIZES, SEEDS, TABLE, Cell, Row, read, row_of, write
 
 DAGS = Path(__file__).resolve().parents[1] / "dags"
@@ -109,13 +110,10 @@ def train(cell: Cell) -> Row:
     return row_of(cell, reached=reached, epochs=seen.epochs, samples_per_epoch=seen.samples_per_epoch)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command("--out --jobs", option("what", choices=["measure"]), out=TABLE)
+def main(args: argparse.Namespace) -> None:
     """Train what the table lacks."""
-    parser = parser_of(__doc__)
-    parser.add_argument("what", choices=["measure"])
-    args = add(parser, "--out --jobs", out=TABLE).parse_args(arguments)
     print(f"{args.out}: {measure(args.out, args.jobs or os.cpu_count() or 1)} trainings more")
-    return 0
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from benchmarks.command import on_all_cores
+from benchmarks.command import command, on_all_cores, option
 from benchmarks.quality.slice_tables import best_point
 from benchmarks.quality.whether_series import NAMES, Hours, Rows, Series, series
 from benchmarks.report import table
@@ -189,20 +189,19 @@ def report(years: Sequence[Year], shares: Sequence[float]) -> str:
     )
 
 
-def main() -> None:
+@command(
+    "--bike --seeds --jobs",
+    option("--series", choices=NAMES, default="weather"),
+    option("--steps", type=int, help="the first steps of the series; default: all"),
+    seeds=3,
+)
+def main(args: argparse.Namespace) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--series", choices=NAMES, default="weather")
-    parser.add_argument("--bike", type=Path, help="ISLP's file Bikeshare.csv (pip download --no-deps ISLP)")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=None, help="the first steps of the series; default: all")
-    parser.add_argument("--jobs", type=int, default=None, help="processes; default: one for each core")
-    given = parser.parse_args()
-    data = series(given.series, given.bike)
-    steps = len(data.starts) if given.steps is None else given.steps
-    play = partial(year, given.series, given.bike, steps)
-    print(report(list(on_all_cores(play, range(given.seeds), given.jobs)), data.shares))
+    data = series(args.series, args.bike)
+    steps = len(data.starts) if args.steps is None else args.steps
+    play = partial(year, args.series, args.bike, steps)
+    print(report(list(on_all_cores(play, range(args.seeds), args.jobs)), data.shares))
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -64,7 +64,7 @@ def cap(device: Device, pause: Callable[[float], object] = time.sleep) -> Findin
     if not (busy or 0.0) >= WORKING:
         return ok("cap", "the GPU does not work now: called while a training runs, this says whether the cap binds")
     if why := watch.why_locked(limit_w, busy):
-        return warning("cap", f"{why}; no power limit is chosen", "nvidia-smi -rgc, where nobody needs the lock")
+        return warning("cap", f"{why}; no power limit is chosen", "nvidia-smi -rgc, unless the lock is needed")
     share, clock = watch.share(limit_w), watch.clock_mhz(limit_w)
     at = "" if clock is None else f", at a mean clock of {clock:.0f} MHz"
     if share is not None and share > BOUND:

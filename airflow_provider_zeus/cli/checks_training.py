@@ -52,7 +52,7 @@ def training(outcome: Outcome, *, made_up: str = "", timeout_s: float) -> Findin
     if ended.kind == "cut" or ended.error is None:
         return ok("training", f"ran at batch size {size}" + (f", and was left: {ended.error}" if ended.error else ""))
     if ended.kind == "report":
-        return error("training", f"batch size {size}: it ended by a wrong report", "see its epochs and its metric")
+        return error("training", f"batch size {size}: it ended with a wrong report", "see its epochs and its metric")
     if ended.kind == "zeus":
         return error("training", f"batch size {size}: {ended.error}")
     if ended.kind == "gpu":
@@ -64,7 +64,7 @@ def training(outcome: Outcome, *, made_up: str = "", timeout_s: float) -> Findin
     if made_up:
         remedy = "if that is the reason, check the function with real values in a notebook: docs/cli.md"
         return warning("training", f"it failed with {ended.error}; it was given a made-up {made_up}", remedy)
-    return error("training", f"it failed at batch size {size}: {ended.error}", "correct it: a real run fails likewise")
+    return error("training", f"it failed at batch size {size}: {ended.error}", "correct it: a real run would fail too")
 
 
 def steps(outcome: Outcome) -> Finding:
@@ -73,17 +73,17 @@ def steps(outcome: Outcome) -> Finding:
     if seen is None:
         return undecided("steps", "no attempt began")
     if seen.told:
-        return ok("steps", f"{len(seen.told)} told, of {seen.told[0]} samples")
+        return ok("steps", f"{len(seen.told)} counted, of {seen.told[0]} samples")
     if seen.shown:
-        return ok("steps", f"{len(seen.shown)} seen in torch, of {seen.shown[0]} samples: none has to be told")
+        return ok("steps", f"{len(seen.shown)} seen in torch, of {seen.shown[0]} samples: run.step() is not needed")
     if seen.own_loop:
         return undecided("steps", "no epoch was asked for, in which torch's steps are seen")
     if seen.optimizer_steps:
         return error(
-            "steps", f"torch made {seen.optimizer_steps} optimizer steps, none told and of unknown size", TELL_STEPS
+            "steps", f"torch made {seen.optimizer_steps} optimizer steps, none counted, of unknown size", TELL_STEPS
         )
     if outcome.metric is not None:
-        return error("steps", "an epoch was reported, and no step was told", TELL_STEPS)
+        return error("steps", "an epoch was reported, and no step was counted", TELL_STEPS)
     return undecided("steps", "it ended before its first step")
 
 
@@ -107,16 +107,16 @@ def batch_size(outcome: Outcome) -> Finding:
     fixed, job = seen.fixed, outcome.plan.job
     if fixed in (job.default_batch_size, *job.batch_sizes) and not is_close(fixed, planned):
         what = (
-            f"the model is given {fixed} samples at once, whatever the batch size, and not the {planned} that were told"
+            f"the model is given {fixed} samples at once, at any batch size, and not the {planned} that run.step() got"
         )
         return error("batch size", what, remedy)
     if any(is_close(size, planned) for size in told):
-        return ok("batch size", f"{planned} is used, as far as its steps tell it")
+        return ok("batch size", f"{planned} is used, as far as its steps show")
     parts = sum(told) / seen.optimizer_steps if seen.optimizer_steps else 0.0
     if is_close(parts, planned):
         return ok("batch size", f"{planned} is used, in parts")
     if len(told) < STEPS or len(set(told[:STEPS])) > 1:
-        return undecided("batch size", f"too few steps to tell it, or steps that vary: {told[:STEPS]}")
+        return undecided("batch size", f"too few steps to tell, or steps of different sizes: {told[:STEPS]}")
     what = f"its steps have {told[0]} samples, and not the {planned} that was asked for"
     return error("batch size", what, remedy)
 
@@ -170,7 +170,7 @@ def value(outcome: Outcome, *, readers: Sequence[str] = (), to_report: bool = Fa
 
 
 def model(outcome: Outcome) -> Finding:
-    """Whether the model is built inside the function: each attempt calls it anew."""
+    """Whether the model is built inside the function: each attempt calls it again."""
     seen = outcome.seen
     if seen is None or not seen.optimizer_steps:
         return undecided("model", "no optimizer step of torch was seen")

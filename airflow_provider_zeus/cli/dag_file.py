@@ -36,7 +36,7 @@ def import_dag(dag_id: str, file: str | None, *, timeout_s: float) -> tuple[Any,
     """The DAG of a file or of the DAG bundles, None where there is none; and what its import showed.
 
     Of the bundles its own file alone is imported in this process: the one that Airflow knows it from, or that alone
-    seems to define it. Where neither tells, other processes find it: what fails, hangs or prints there harms nothing.
+    seems to define it. Where neither does, other processes find it: what fails, hangs or prints there harms nothing.
 
     :param timeout_s: that the import of its own file may take, where Airflow allows less.
     """

@@ -78,7 +78,7 @@ def _check() -> ActionCommand:
         Arg(("--to-report",), help="end each at its first report: nothing after the loop runs", action="store_true"),
         Arg(("--json",), help="print a list of {check, status, finding, remedy}", action="store_true"),
         description="Import a DAG and run two steps of each of its Zeus tasks on the CPU: no trial is opened, no power "
-        "limit set, no XCom pushed. What a training saves in them, it saves. Exit status 1 where something is surely "
+        "limit set, no XCom pushed. What a training saves is really saved. Exit status 1 where something is surely "
         "wrong.",
         of_log=False,
     )
@@ -146,12 +146,12 @@ def _commands() -> tuple[CLICommand, ...]:
         _command(
             "worth",
             "Say what the last retrainings of a job bought",
-            "worth.worth",
+            "trials.worth",
             _JOB,
             Arg(("--last",), help="retrainings (default: 20)", type=positive_int(allow_zero=False), default=20),
             _OUTPUT,
             description="Say how much better the newest models were than those before them, on the same new data, and "
-            "what their runs cost: where the earlier model's metric was told by run.still_good() or run.served().",
+            "what their runs cost: where the earlier model's metric was given to run.still_good() or run.served().",
         ),
         _command(
             "export",
@@ -230,10 +230,10 @@ def _commands() -> tuple[CLICommand, ...]:
         GroupCommand(name="db", help="The database of the trial log", subcommands=(upgrade,)),
         _command(
             "uninstall",
-            "Say what lies where, and how to take it away",
+            "List what is where, and how to remove it",
             "uninstall.uninstall",
             Arg(("--dry-run",), help="needed: it removes nothing itself", action="store_true"),
-            description="Say what the provider has left where, and how to take it away. It removes nothing.",
+            description="List what the provider has left where, and how to remove it. It removes nothing itself.",
         ),
     )
 
@@ -252,7 +252,7 @@ def _jobs() -> tuple[CLICommand, ...]:
             "jobs.reset",
             _JOB,
             ARG_YES,
-            description="Restart what a job learns: its trials stay in the log and teach nothing any more.",
+            description="Restart what a job learns: its trials stay in the log and teach nothing any longer.",
         ),
         _command(
             "rename",
@@ -261,7 +261,7 @@ def _jobs() -> tuple[CLICommand, ...]:
             Arg(("old",), help="the name in the log", metavar="OLD"),
             Arg(("new",), help="the new name, such as DAG_ID.TASK_ID", metavar="NEW"),
             Arg(("--merge",), help="where NEW has trials: they follow those of OLD", action="store_true"),
-            description="Give the trials of a job, all that they measured and its live settings to another name, as "
-            "after its DAG or task was renamed. It can be run again safely.",
+            description="Give the trials of a job, all that they measured and its live settings to another name, for "
+            "example after its DAG or task was renamed. It can be run again safely.",
         ),
     )

@@ -120,7 +120,7 @@ def _dag_missing() -> str | None:
     bundles = [bundle.path for bundle in DagBundlesManager().get_all_dag_bundles()]
     if not any(example.is_relative_to(path) for path in bundles):
         return f"DAG {DAG_ID} is not there: this version of Airflow loads no examples of providers; {copy}."
-    return f"DAG {DAG_ID} is not parsed yet; Airflow's dag-processor comes to it after its start."
+    return f"DAG {DAG_ID} is not parsed yet; Airflow's dag-processor does so soon after it starts."
 
 
 def _unpause() -> None:
@@ -186,7 +186,7 @@ def _follow(run_ids: list[str]) -> Iterator[tuple[str, bool]]:
             sys.stdout.flush()
             yield run_id, states[run_id] == "success"
         if gone := [r for r in left if r not in states]:
-            raise DemoError(f"{gone[0]} was deleted while it was awaited: run 'airflow zeus demo' again.")
+            raise DemoError(f"{gone[0]} was deleted meanwhile: run 'airflow zeus demo' again.")
         if left and time.monotonic() > deadline_s:
             now = ", ".join(f"{r} is {states[r]}" for r in left[:3])
             raise DemoError(f"No run has ended for {RUN_S:.0f} s ({now}): see the output of Airflow's scheduler.")

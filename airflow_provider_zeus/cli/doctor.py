@@ -60,7 +60,7 @@ def examine(conn_id: str, *, restore: bool = False) -> Iterator[Finding]:
         _safely("schema", lambda: schema(conn_id)),
         _safely("trials", lambda: trials(conn_id)),
         _safely("executor", lambda: executor(conn_id)),
-        _safely("untold costs", lambda: pending(state_dir)),
+        _safely("pending costs", lambda: pending(state_dir)),
     ]
     cause = not_migrated() if any(f.status == "error" for f in of_log) else None
     if cause is not None:  # where they failed since Airflow has no database yet, that is the finding
@@ -180,7 +180,7 @@ def pending(state_dir: Path) -> Finding:
     """Whether costs wait to be stored in the log. Raises StoreError."""
     waiting = pending_places(AirflowVariables(), state_dir)
     if not waiting:
-        return ok("untold costs", "none")
+        return ok("pending costs", "none")
     shown = ", ".join(waiting[:3]) + (f" and {len(waiting) - 3} more" if len(waiting) > 3 else "")
     finding = f"{len(waiting)} wait to be stored in the log: {shown}"
-    return warning("untold costs", finding, "run 'airflow zeus reap', or run the job again")
+    return warning("pending costs", finding, "run 'airflow zeus reap', or run the job again")

@@ -84,7 +84,7 @@ def _read(store: Store, text: str, path: str, job: str | None, about: str) -> tu
         names = ", ".join(history.job_id for history in found[:5])
         raise JobSpecError.of("--job", job, f"the file has {len(found)} jobs ({names})", "Export one of them")
     if not 0 < len(job) <= 1000 or not job.isprintable():
-        raise JobSpecError.of("--job", job, "no name of a job", "Give a text of printable characters")
+        raise JobSpecError.of("--job", job, "not a name of a job", "Give a text of printable characters")
     return [moved_to(history, job) for history in found], still_open
 
 

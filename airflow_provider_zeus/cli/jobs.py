@@ -154,7 +154,7 @@ def rename(args: Namespace) -> None:
     """
     variables, old, new = AirflowVariables(), args.old, args.new
     if not 0 < len(new) <= 1000 or not new.isprintable():
-        raise JobSpecError.of("NEW", new, "no name of a job", "Give at most 1000 printable characters")
+        raise JobSpecError.of("NEW", new, "not a name of a job", "Give at most 1000 printable characters")
     with opened(args) as store:
         drain(store, variables, old, state_dir=ZeusConfig.read().state_dir)
         jobs = store.jobs()

@@ -44,14 +44,11 @@ def plan(args: Namespace) -> None:
             _measured(args, job, job_id, trials[-1].origin.dag_id, spent.get("budget_spent"))
             return
         found, figures, job = _next_run(store, job_id)
-        starts = _scheduled(figures["dag_id"])
+        starts, when = _scheduled(figures["dag_id"])
         wait = may_wait(job, starts, store, job_id, now_s=time.time())
     data = {"job": job_id, **figures, "starts": starts and starts.isoformat(), "wait": wait and wait.as_json()}
     if print_data(data | _as_json(found), args.output):
         return
-    dag_id = figures["dag_id"]
-    when = f"not known: DAG {dag_id} has no schedule, is paused, or is not in this Airflow's database"
-    when = when if starts is None else f"{starts:%Y-%m-%d %H:%M %Z}, by the schedule of {dag_id}"
     lines = {"job": job_id, "starts": when}
     lines |= {"wait": wait.text} if wait else {}
     lines |= _texts(found)
@@ -69,15 +66,10 @@ def plan(args: Namespace) -> None:
 def _measured(args: Namespace, job: ZeusJob, job_id: str, dag_id: str, spent: str | None) -> None:
     """The plan of a job that chooses no batch size; ``spent``: which budget is used up."""
     why = measured(job).attempts[0].why if spent is None else f"{spent}."
-    starts = _scheduled(dag_id)
+    starts, when = _scheduled(dag_id)
     data: dict[str, Any] = {"job": job_id, "starts": starts and starts.isoformat(), "attempts": [], "why": why}
     if print_data({**data, "to_save": next_rung(job)}, args.output):
         return
-    when = (
-        "not known: no schedule, paused, or not in this Airflow's database"
-        if starts is None
-        else f"{starts:%Y-%m-%d %H:%M %Z}"
-    )
     for name, text in (("job", job_id), ("starts", when), ("why", why), ("to save", next_rung(job))):
         say(f"{name:<11} {text}")
 
@@ -98,8 +90,8 @@ def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any], Zeus
     return found, {"dag_id": trials[-1].origin.dag_id, "settings": live, "running": running, "remarks": noted}, job
 
 
-def _scheduled(dag_id: str) -> datetime | None:
-    """When Airflow creates the next run of a DAG; None without a schedule, while paused, or where that is not known."""
+def _scheduled(dag_id: str) -> tuple[datetime | None, str]:
+    """When Airflow creates the next run of a DAG, and in words; None: no schedule, paused, or not known."""
     from sqlalchemy.exc import SQLAlchemyError
 
     from airflow_provider_zeus.airflow_compat import DagModel, create_session
@@ -108,9 +100,11 @@ def _scheduled(dag_id: str) -> datetime | None:
         with create_session() as session:
             dag = session.get(DagModel, dag_id)
             after: datetime | None = None if dag is None or dag.is_paused else dag.next_dagrun_create_after
-            return after
     except SQLAlchemyError:  # this host has no access to Airflow's own database: the rest of the plan holds
-        return None
+        after = None
+    if after is None:
+        return None, f"not known: DAG {dag_id} has no schedule, is paused, or is not in this Airflow's database"
+    return after, f"{after:%Y-%m-%d %H:%M %Z}, by the schedule of {dag_id}"
 
 
 def _texts(found: Upcoming) -> Mapping[str, str]:

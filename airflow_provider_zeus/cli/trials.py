@@ -1,17 +1,20 @@
-"""``airflow zeus trials`` shows the trials of a job, one per line; ``airflow zeus close`` closes one."""
+"""``airflow zeus trials`` shows the trials of a job, ``worth`` what its retrainings bought; ``close`` closes one."""
 
 from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.cli.figures import cost_text, energy_text, number_text, time_text
 from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, os_user, print_data, say, show
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.trial import UNSEEN, State, Trial
+from airflow_provider_zeus.model.trial import UNSEEN, State, Trial, newest_here
+from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import of_ended
+from airflow_provider_zeus.reports.worth import worth as bought
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
@@ -90,6 +93,24 @@ def _figures(trial: Trial) -> dict[str, Any]:
         "missing": dict(seen.reasons),
         "why": trial.planned.why,
     }
+
+
+@command
+def worth(args: Namespace) -> int:
+    """Say what the last retrainings of a job bought. Raises JobSpecError: no such job."""
+    with opened(args) as store:
+        job_id = known(store, args.job)
+        trials = store.trials(job_id)
+    job = newest_here(trials).job
+    if not job.chooses_size:
+        say("This job names no metric: no run tells what it bought.")
+        return 0
+    log = as_dataset(trials, job)
+    found = bought(log, log.belief().changes, args.last)
+    if print_data({"job": job_id, **({"missing": found} if isinstance(found, str) else asdict(found))}, args.output):
+        return 0
+    say(f"Not known: {found}." if isinstance(found, str) else found.text)
+    return 0
 
 
 @command

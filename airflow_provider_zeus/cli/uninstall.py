@@ -21,7 +21,7 @@ Step = tuple[str, str, str]  # what, where it lies, how to take it away
 def uninstall(args: Namespace) -> None:
     """Say what is to be removed, in the order in which it is."""
     if not args.dry_run:
-        remedy = "call it with --dry-run, which says what lies where and how to take it away"
+        remedy = "call it with --dry-run, which lists what is where and how to remove it"
         raise JobSpecError.of("airflow zeus uninstall", "", "it removes nothing itself", remedy)
     for number, (what, where, how) in enumerate(_steps(args.conn_id), 1):
         say(f"{number}. {what}: {where}")
@@ -41,7 +41,7 @@ def _steps(conn_id: str) -> Iterator[Step]:
     yield "DAGs", _known(jobs_dags), how
     costs = _known(lambda: ", ".join(pending_places(AirflowVariables(), folder)) or "none")
     how = "airflow zeus reap on every host: it stores these costs, and gives back power limits of dead trainings"
-    yield "untold costs", costs, how
+    yield "pending costs", costs, how
     yield _log(conn_id)
     variables = _known(lambda: ", ".join(AirflowVariables().keys("zeus-")) or "none")
     yield "Variables", variables, "airflow variables delete KEY"

@@ -62,9 +62,9 @@ def zeus_task(
     """Measure what the decorated function takes; with a job, train it within the Zeus loop.
 
     A bare ``@task.zeus`` leaves the function as it is; ``@task.zeus(mode="optimize")`` tunes the power limit of its
-    torch training, too. With a job that names batch sizes it gets the run handle as
-    ``run``. It gets Airflow context keys by the names of its parameters; call it with its other arguments. ``kwargs``
-    go to the operator, such as ``job_id_by="region"``: one job for each mapped value of this argument.
+    torch training, too. With a job that names batch sizes it gets the run handle as ``run``. Parameters that are named
+    after keys of Airflow's context get their values; call it with its other arguments. ``kwargs`` go to the operator,
+    such as ``job_id_by="region"``: one job for each mapped value of this argument.
     """
     if callable(job):
         job, python_callable = None, job

@@ -11,6 +11,7 @@ from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAt
 from airflow_provider_zeus.units import cost_text
 
 HALF_WIDTH = 0.02  # half of the 95 % confidence interval of J and s per sample at a profiled limit: aimed at [relative]
+BOTH = "energy + time"  # what a weighted cost is of, wherever it stands beside an energy
 
 Rate = tuple[float, float]  # (J, s) per sample
 

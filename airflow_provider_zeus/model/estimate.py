@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 Z = 1.6448536269514722  # standard normal at 95 %
+SURE = "90 % sure"  # what texts call the interval of a saving
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a job tells: the shape of its curve of log Epochs, at no level, and what an epoch cost it.
+    """What a job shares: the shape of its curve of log Epochs, at no level, and what an epoch cost it.
 
     It stands in the job's row. Another job reads numbers of two curves there and nothing else.
     """
@@ -26,7 +26,7 @@ class Told:
 
     @property
     def learnt(self) -> float:
-        """How much it tells: sum of its information about each size."""
+        """How much is known: sum of its information about each size."""
         return sum(self.precision[:: len(self.sizes) + 1])
 
     def __post_init__(self) -> None:

@@ -22,8 +22,8 @@ class ZeusJob:
     """A recurring training and how to weigh its energy against its time.
 
     Without ``batch_sizes``, ``default_batch_size``, ``target`` and ``max_epochs`` no batch size is chosen: its runs
-    train as they are. With ``mode="measure"`` they are measured alone; else their power limit is tuned, too, by the
-    optimizer steps that torch tells.
+    train as they are. With ``mode="measure"`` they are only measured; else their power limit is tuned, too, by the
+    optimizer steps that torch reports.
 
     Every field may be a template string or an XComArg. Literals are checked at DAG parse, rendered values before the
     store is asked, by the same checks. Raises JobSpecError that names field, value and remedy.
@@ -34,7 +34,7 @@ class ZeusJob:
         training sets the value by ``run.set_target()``.
     :param max_epochs: epochs after which a training ends, even below its target.
     :param ran_with: the batch size of the runs that were measured before the job named batch sizes, its default: their
-        energy and time per optimizer step then count for it, where torch told their steps. Else they teach nothing.
+        energy and time per optimizer step then count for it, where torch showed their steps. Else they teach nothing.
     :param eta: weight of energy against time in the cost (Eq. 2): 1 is energy alone, 0 is time alone.
     :param beta: an exploratory attempt is given up at ``beta`` times the incumbent's expected cost at the latest
         (section 4.4); above 1.

@@ -94,7 +94,7 @@ class Phase(StrEnum):
     AUDIT = "audit"  # the default, so that what the job saves is measured and not only estimated
     PINNED = "pinned"  # a live setting fixes the batch size
     FALLBACK = "fallback"  # the store cannot be reached: default or last-known batch size
-    IMPORTED = "imported"  # a training from before Zeus, as a file tells it: no attempt of a decision
+    IMPORTED = "imported"  # a training from before Zeus, read from a file: no attempt of a decision
     MEASURED = "measured"  # no batch size is chosen: the task runs as it is, and what it takes is measured
 
     @property

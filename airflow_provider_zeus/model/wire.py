@@ -222,7 +222,7 @@ def _fields(cls: Any, newer: bool) -> tuple[tuple[tuple[str, bool, Reader], ...]
         hint = hints[f.name]
         optional = get_origin(hint) in (Union, UnionType)
         if optional:
-            (hint,) = (each for each in get_args(hint) if each is not NoneType)
+            (hint,) = {*get_args(hint)} - {NoneType}
         found.append((f.name, optional, _reader(f.name, hint, newer)))
     return tuple(found), newer or getattr(cls, "reads_newer", False)
 

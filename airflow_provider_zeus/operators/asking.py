@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,7 @@ def ask(
 
     def reopen() -> Store:
         if not over.is_set():  # else the answer could write a second row
-            raise StoreError("The question of this run is still under way.")
+            raise StoreError("The request of this run is still under way.")
         return open_store(conn_id, create=False, overlap_possible=overlap_possible)
 
     try:
@@ -116,7 +117,7 @@ def answered(
 
     def once() -> tuple[Store, AskAnswer]:
         if too_late.is_set():
-            raise StoreError("The time limit of the question has passed.")
+            raise StoreError("The time limit of the request has passed.")
         store = opened()
         asked = store.ask(request)
         if too_late.is_set():
@@ -140,9 +141,9 @@ def answered(
 def drain_for_a_while(store: Store, port: VariablePort, job_id: str, state_dir: Path, most_s: float = 5.0) -> None:
     """Store the costs that earlier runs of a job kept; after ``most_s`` seconds that continues in the background."""
     try:
-        bounded(lambda: drain(store, port, job_id, state_dir=state_dir), most_s)
+        bounded(partial(drain, store, port, job_id, state_dir=state_dir), most_s)
     except TimeoutError as error:
-        log.warning("Costs of %s kept by earlier runs are not waited for any longer: %s.", visible(job_id), error)
+        log.warning("Zeus no longer waits to store costs of %s that earlier runs kept: %s.", visible(job_id), error)
 
 
 def default_trial(request: AskRequest, error: StoreError) -> Trial:

@@ -30,7 +30,7 @@ from airflow_provider_zeus.power.task_meter import Counted
 
 ELSEWHERE = "the command trains on another host, which has sent no figure"
 LOOK_S = 3.0  # for the files of a command, which may lie on a share of a network
-NOT_STOPPED = "no ZeusRun was opened: it is seen from outside alone, and runs to its end"
+NOT_STOPPED = "no ZeusRun was opened: it is measured from outside, and runs to its end"
 
 
 class ExternalMeter:
@@ -131,8 +131,8 @@ def seen_to_use(seen: Observation, planned: PlannedAttempt, command: Sequence[st
         reasons |= {} if starts else {WHY_COLD: f"{START_UNSEEN}: read it from ZEUS_START"}
     if not is_named:
         reasons[UNSEEN] = (
-            f"the command is not seen to use batch size {batch_size}: it opened no ZeusRun, and neither its words nor "
-            "a script that they lead to have ZEUS_BATCH_SIZE"
+            f"the command is not seen to use batch size {batch_size}: it opened no ZeusRun, and neither its arguments "
+            "nor a script that they name has ZEUS_BATCH_SIZE"
         )
     return replace(seen, reasons=reasons)
 

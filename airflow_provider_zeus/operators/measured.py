@@ -98,7 +98,7 @@ def measured(recurrence: Recurrence, call: Callable[[S | None], T], steps: type[
 
 
 class StepsOfCommand:
-    """What a command tells of its steps by ``ZeusRun.from_env()`` around its loop; in the place of a StepTuner.
+    """What a command reports of its steps by ``ZeusRun.from_env()`` around its loop; in the place of a StepTuner.
 
     :param device: the simulated GPU that its steps advance.
     """
@@ -112,7 +112,7 @@ class StepsOfCommand:
         self._unsent: deque[ProfileSample] = deque()
         self._kept, self._of_plan, self._follower = ExitStack(), LinesOfPlan(plan), None
         self._tunes = plan.job.tries_limits
-        with outlived("make a folder for what the command tells of its steps"):
+        with outlived("make a folder for the steps that the command reports"):
             made = TemporaryDirectory(prefix="zeus-", ignore_cleanup_errors=True)
             folder = Path(self._kept.enter_context(made))
             (folder / "plan.json").write_text(handed, encoding="utf-8")
@@ -154,7 +154,7 @@ class StepsOfCommand:
         """Read what the command told last."""
         self.look()
         if self._tunes and not self._told:
-            log.info("Zeus tuned no power limit: no ZeusRun.from_env() of this command told optimizer steps.")
+            log.info("Zeus tuned no power limit: no ZeusRun.from_env() of this command reported optimizer steps.")
 
     def close(self) -> None:
         """Remove the folder."""
@@ -162,7 +162,7 @@ class StepsOfCommand:
 
 
 def telling_nothing(plan: Plan) -> dict[str, str]:
-    """Variables of a command that tells nothing here: in it ``ZeusRun.from_env()`` does nothing, and fails nothing."""
+    """Variables of a command that reports nothing here: its ``ZeusRun.from_env()`` does nothing, and fails nothing."""
     spec = ZeusJob(mode="measure", device="none").to_dict()
     inert = replace(plan, spec=spec, profile=(), limits_found_w={}, signal=None, previous=None)
     return {environment.PLAN: inert.to_json()}
@@ -228,7 +228,7 @@ class MeasuredLines:
                 return bounded(read, READ_S)
             except Exception as error:
                 self._silent = f"the devices could not be read ({type(error).__name__})"
-                log.warning("Zeus measures the time of this task alone from here on: %s.", self._silent, exc_info=True)
+                log.warning("From here on Zeus measures only the time of this task: %s.", self._silent, exc_info=True)
         return Observation(time_s=time.monotonic() - self._began_s, reasons={"energy_j": self._silent}), None
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -62,8 +63,8 @@ def job_id_of(job: ZeusJob, ti: Any, *, task_id: str | None = None, part: str | 
 def family_of(job: ZeusJob, ti: Any, *, task_id: str | None = None, part: str | None = None) -> str | None:
     """Name of the family of a job in the log; None where it is in none.
 
-    It holds the DAG, but for the names that the deployment lists: so nobody joins a family of another DAG unasked. Jobs
-    with another metric, or another direction of it, are no relatives.
+    It holds the DAG, but for the names that the deployment lists: so no job joins a family of another DAG by chance.
+    Jobs with another metric, or another direction of it, are no relatives.
     """
     from airflow.sdk import conf
 
@@ -87,7 +88,7 @@ def is_timed_out() -> bool:
 def push(context: Mapping[str, Any], key: str, value: Mapping[str, Any], *, most_s: float = 3.0) -> None:
     """Push an XCom for users. A push that fails or hangs is logged only: the trial log holds the same figures."""
     try:
-        bounded(lambda: context["ti"].xcom_push(key=key, value=value), most_s)
+        bounded(partial(context["ti"].xcom_push, key=key, value=value), most_s)
     except Exception:
         log.warning("Zeus could not push XCom %s; the trial log holds the same figures.", key, exc_info=True)
 
@@ -161,7 +162,7 @@ def figures_of(
     try:
         return bounded(read, most_s)
     except Exception as error:
-        log.info("Zeus: what this run saved is not said (%s).", type(error).__name__)
+        log.info("Zeus cannot say what this run saved (%s).", type(error).__name__)
         return found
 
 

@@ -279,7 +279,7 @@ def say_asked(asked: AskAnswer, *, shared: bool) -> None:
 
 def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
     """Value of XCom ``zeus_decision``: what runs and why, as plain JSON."""
-    return {
+    value = {
         "job_id": trial.job_id,
         "trial": trial.number or None,
         "batch_size": trial.batch_size,
@@ -287,8 +287,10 @@ def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
         **({"start": trial.planned.start.value} if trial.planned.start else {}),
         "why": trial.planned.why,
         "store": store.identity.partition(":")[0] if store else None,  # its kind alone: viewers may read XComs
-        **{name: value for name, value in encode(trial.decision).items() if name != "family"},  # two kB of numbers
+        **encode(trial.decision),
     }
+    value.pop("family", None)  # two kB of numbers
+    return value
 
 
 def plan_of(

@@ -188,8 +188,8 @@ class ResultReporter:
         except StoreError as worse:
             seen, job_id = report.observation, visible(first.job_id)
             log.error(
-                "Zeus lost the cost of attempt %d, which a person may enter (job %s, batch size %d, %s): %s J, %s s, "
-                "%s epochs. %s %s",
+                "Zeus lost the cost of attempt %d, which can be entered by hand (job %s, batch size %d, %s): %s J, "
+                "%s s, %s epochs. %s %s",
                 *(attempt, job_id, row.batch_size, state, seen.energy_j, seen.time_s, seen.epochs, error, worse),
             )
             return "lost"

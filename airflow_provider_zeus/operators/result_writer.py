@@ -162,7 +162,7 @@ class ResultWriter:
 
     def _adopt(self, store: Store, attempt: int, line: ResultLine) -> TrialKey:
         """Write an attempt's row into a log that has lost it; its key. Raises StoreError."""
-        log.warning("Zeus: the trial log does not hold attempt %d any more; it is written there again.", attempt)
+        log.warning("Zeus: the trial log no longer has attempt %d; it is written there again.", attempt)
         seen, planned = Observation(start_id=line.start_id or None), planned_of(self._first, line)
         row = replace(self._first, key=self.key_of(attempt), planned=planned, observation=seen)
         self._keys[attempt] = store.adopt(row, lease_s=self._lease_s).key

@@ -31,7 +31,7 @@ def runs_left(context: Mapping[str, Any], most: int = 100) -> int | None:
         dates = _dates(timetable, after or context["dag_run"].run_after)
         return None if dates is None else sum(1 for _ in takewhile(lambda date: date <= end, islice(dates, most)))
     except Exception:  # of a timetable of the author
-        log.warning("Zeus could not count the runs until %s and takes them for many.", end, exc_info=True)
+        log.warning("Zeus could not count the runs until %s and assumes that they are many.", end, exc_info=True)
         return None
 
 

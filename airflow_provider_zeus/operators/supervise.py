@@ -75,9 +75,9 @@ def _judge(recurrence: Recurrence, start: CommandStart, status: int) -> None:
         )
     if recurrence.elsewhere and not start.start_id:
         log.warning(
-            "Zeus: the job left no result. What it cost and whether it reached its target are not known. See that the "
-            "script trains under ZeusRun.from_env(), that sbatch exports ZEUS_PLAN and ZEUS_RESULT, and that its host "
-            "reaches the folder of [zeus] attempt_root (docs/how-to/slurm.md)."
+            "Zeus: the job left no result. What it cost and whether it reached its target are not known. Check that "
+            "the script trains under ZeusRun.from_env(), that sbatch exports ZEUS_PLAN and ZEUS_RESULT, and that its "
+            "host reaches the folder of [zeus] attempt_root (docs/how-to/slurm.md)."
         )
     elif kept is None:
         log.warning("Zeus: the command ended well, but its result does not say that a model is kept.")
@@ -258,7 +258,7 @@ class CommandStart:
 
     @outlived("write the end of the command")
     def _end(self, status: int, last_line: str, command: Sequence[str], cwd: str | None) -> None:
-        """Read what a command that has ended wrote last, and end what is open; without a result its output tells."""
+        """Read what a command that has ended wrote last, and end what is open; without a result ``last_line`` is it."""
         self._read_result()
         why = f"the command {ended(status)} without a result"
         if status or self.start_id:

@@ -42,7 +42,7 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
     Pushes XComs ``zeus_decision`` and ``zeus_cost``. Raises what the function raises, BelowTargetError
     where the job requires its target.
 
-    :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs. Default: the task is measured alone.
+    :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs. Default: the task is only measured.
     :param python_callable: the training function, with a parameter ``run`` where the job chooses batch sizes.
     :param op_args: positional arguments, templated.
     :param op_kwargs: keyword arguments, templated.
@@ -135,7 +135,8 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
     def arguments(self) -> dict[str, Any]:
         """The arguments that the author gives, by name."""
         found = {**dict(zip(positional(self.python_callable), self.op_args, strict=False)), **self.op_kwargs}
-        return {name: value for name, value in found.items() if name != RUN}
+        found.pop(RUN, None)
+        return found
 
     def call(self, run: ZeusRun | StepHandle | None, context: Context) -> Any:
         """Call the function once, with the run handle, if any, and the context keys that it asks for."""
@@ -190,7 +191,7 @@ def check_function(function: Callable[..., Any], *, hands_run: bool = True) -> C
             "python_callable",
             name,
             f"has no parameter {RUN!r}",
-            f"declare it, as in def {function.__name__}({RUN}=None)",
+            f"declare it, as in def {function.__name__}({RUN})",
         )
     return function
 

@@ -180,7 +180,7 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
 def not_told(starts: list[Start], reopen: Callable[[], Store], first: Trial) -> list[Start]:
     """The starts that no earlier trial of the run holds: clearing the setup task alone leaves the XCom as it was.
 
-    Those that this trial's own task instance told stay: clearing the teardown task alone tells them again.
+    Those that this trial's own task instance reported stay: clearing the teardown task alone reports them again.
     """
     try:
         trials = reopen().recurrence(first.origin.dag_id, first.origin.run_id)
@@ -219,7 +219,7 @@ def _why_no_result(training: Training, folder: str | None, value: Any) -> tuple[
         got = "no XCom" if value is None else f"an XCom without the entry {training.result_key!r}"
         found, remedy = f"it left {got}", "let the task push the result as its XCom, or set result_path"
     log.warning(
-        "Zeus: task %s left no result: %s. What it cost is not known, and %s. See that the "
+        "Zeus: task %s left no result: %s. What it cost is not known, and %s. Check that the "
         'training runs under ZeusRun.from_env() and gets trial.env, and %s (docs/operators.md, "Any operator").',
         *(training.trains, found, counts, remedy),
     )

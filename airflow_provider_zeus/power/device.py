@@ -107,7 +107,7 @@ class Device:
         return None
 
     def clocks(self) -> Clocks | None:
-        """The clock and what holds it back; None where nothing tells."""
+        """The clock and what holds it back; None where it is not known."""
         return None
 
     def set_limit_w(self, limit_w: float) -> None:

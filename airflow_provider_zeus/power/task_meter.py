@@ -68,7 +68,7 @@ class CountedGpu(Counted):
     def look(self, ours: set[int], first_use: Callable[[str], None]) -> None:
         """See who computes on it now.
 
-        :param ours: ids of the task's processes. A container hides them; then torch in this process tells.
+        :param ours: ids of the task's processes. A container hides them; then torch in this process names them.
         :param first_use: gets the GPU's UUID when the task is seen on it for the first time.
         """
         gpu, listed = self.device, self.device.computing() or []
@@ -94,7 +94,7 @@ class CountedGpu(Counted):
 class TaskMeter:
     """Measures from its construction on. Safe for several threads.
 
-    :param gpus: that the task may use. :param host: what tells the processors' energy; its clock tells the time.
+    :param gpus: that the task may use. :param host: what measures the processors' energy; its clock is used.
     :param first_use: gets the UUID of each GPU when the task is seen on it for the first time.
     """
 

@@ -16,7 +16,7 @@ _MOST_NAME, _MOST_SENTENCE = 200, 600  # characters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One event from its begin to its end. Times are seconds since the epoch; ``ended_s`` None: it is open."""
+    """One event from its beginning to its end. Times are seconds since the epoch; ``ended_s`` None: it is open."""
 
     kind: str
     name: str

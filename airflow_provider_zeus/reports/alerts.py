@@ -14,7 +14,7 @@ from itertools import takewhile
 
 from airflow_provider_zeus.model.budget import STOPS
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import LIMIT, TELL_METRIC, Origin, ProfileSample, State, Trial, newest_here
@@ -227,7 +227,7 @@ def _loss(first: Trial, saved: Estimate, unit: str, amount: Callable[[float], st
     lost, least, most = -saved.value, -saved.high, -saved.low
     text = (
         f"The newest {LOST_RUNS} runs cost {amount(lost)} more than the default batch size at full power would have "
-        f"(90 % interval {amount(least)} to {amount(most)})."
+        f"({SURE}: {amount(least)} to {amount(most)})."
     )
     remedy = "Pause exploration or pin the default on the tab Zeus cost; see there what was tried, and why."
     figures: dict[str, float | str] = {"runs": LOST_RUNS, "lost": lost, "low": least, "high": most, "unit": unit}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.cost import observed_cost, weights_of
+from airflow_provider_zeus.model.cost import BOTH, observed_cost, weights_of
+from airflow_provider_zeus.model.estimate import SURE
 from airflow_provider_zeus.model.trial import DATA_WAIT, Observation, Phase, State, Trial
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Saved
@@ -116,7 +117,7 @@ def _cost(ended: Sequence[Trial]) -> str:
         return ""
     return _sum(
         (observed_cost(t.observation, w) for t, w in zip(ended, weights, strict=True)),
-        lambda cost_j: f"weighted cost {energy_text(cost_j, total(t.observation.energy_j for t in ended))}",
+        lambda cost_j: f"weighted cost ({BOTH}) {energy_text(cost_j, total(t.observation.energy_j for t in ended))}",
     )
 
 
@@ -134,6 +135,6 @@ def _saving(saved: Saved | None) -> str:
     if low == high:
         return f"{verb} {abs(value):.0f} % (measured)"
     if low < 0 < high:
-        return f"not clear yet what it saved: about {value:.0f} %, 90 % interval {low:.0f} to {high:.0f} %"
+        return f"not clear yet what it saved: about {value:.0f} % ({SURE}: {low:.0f} to {high:.0f} %)"
     least, most = sorted((abs(low), abs(high)))
-    return f"{verb} about {abs(value):.0f} %, 90 % interval {least:.0f} to {most:.0f} %"
+    return f"{verb} about {abs(value):.0f} % ({SURE}: {least:.0f} to {most:.0f} %)"

@@ -64,7 +64,7 @@ def charges_of(
 ) -> tuple[list[Charge], list[str]]:
     """(The charges of one job's runs that began in a month, why each other run with attempts in it is none).
 
-    :param month: its begin and end [s since the epoch].
+    :param month: its beginning and end [s since the epoch].
     :param about: tags and owners by DAG; ``prices``: in force.
     """
     found, left_out = list[Charge](), list[str]()

@@ -84,7 +84,7 @@ def remarks(trials: Sequence[Trial], *, device: Where | None = None, reader: str
     if own:
         found += [_new_target(own), _new_device(own, device), _new_limit(own), _unit(own), _easy(own)]
         found += of_ended([t for t in own if t.state is not State.RUNNING][-1:])
-    return sorted((remark for remark in found if remark is not None), key=lambda remark: remark.number)
+    return sorted(filter(None, found), key=lambda remark: remark.number)
 
 
 def _other_job(trials: Sequence[Trial], reader: str | None) -> Remark | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_zeus.model.cost import HALF_WIDTH, Rate
-from airflow_provider_zeus.model.estimate import Estimate, Z
+from airflow_provider_zeus.model.estimate import SURE, Estimate, Z
 from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample, summed
 from airflow_provider_zeus.units import energy_text
 
@@ -39,8 +39,8 @@ class LimitSaving:
         energy = self.energy_j
         if energy.low == energy.high or energy.value is None:
             return ""
-        ends = f"90 % interval {energy_text(energy.low or 0.0)} to {energy_text(energy.high or 0.0)}"
-        return f"energy saved by the power limit {energy_text(energy.value)}, {ends}"
+        ends = f"{SURE}: {energy_text(energy.low or 0.0)} to {energy_text(energy.high or 0.0)}"
+        return f"energy saved by the power limit {energy_text(energy.value)} ({ends})"
 
 
 def limit_saving(seen: Iterable[Observation], profile: Sequence[ProfileSample]) -> LimitSaving | None:

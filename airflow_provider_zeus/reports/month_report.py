@@ -240,7 +240,7 @@ def _lines(kind: str, report: MonthReport) -> list[str]:
             energy_of, time_of = _amount(saved.started[0], energy_text), _amount(saved.started[1], time_text)
             lines.append(f"Of that by starts from earlier models: {energy_of} of energy, {time_of} of time")
     elif spent:
-        lines.append("Saved: not known of any job")
+        lines.append("Saved: not known for any job")
     return lines + ([f"The month before: {_spent(before, report.prices)}"] if before else [])
 
 

@@ -212,7 +212,7 @@ def _by_limit(log: Dataset, profile: Sequence[ProfileSample], begin_s: float, en
     if where is None or found is None:
         tuned = log.job.mode != "measure"
         alone = f"its runs are measured as they are: {next_rung(log.job)}"
-        return "no profile tells what its power limit saved" if tuned else alone
+        return "no profile shows what its power limit saved" if tuned else alone
     draws, (_, count, source) = np.random.default_rng(own_rng(log).getrandbits(64)), where
     off, doubt = (
         draws.normal(size=DRAWS),

@@ -101,7 +101,7 @@ def _lineage(job: ZeusJob, trials: Sequence[Trial]) -> Lineage | None:
 
 
 def _room(trials: Sequence[Trial]) -> float | None:
-    """Time from the begin of the newest run with a deadline until that deadline [s]; None without one."""
+    """Time from the beginning of the newest run with a deadline until that deadline [s]; None without one."""
     for trial in sorted(trials, key=lambda t: -t.number):
         known = trial.planned.in_time
         if known is not None and known.finish_by_s is not None:

@@ -23,7 +23,7 @@ LAST = 20  # retrainings that are looked at
 LEAST = 3  # of a mean with an interval
 STUDENT = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)  # 90 %, by degrees of freedom from 1; then Z
 Z = 1.72
-UNTOLD = "no run told how good the earlier model was on its data: call run.served(...) or run.still_good(...)"
+UNTOLD = "no run reported how good the earlier model was on its data: call run.served(...) or run.still_good(...)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

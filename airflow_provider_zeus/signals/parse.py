@@ -100,7 +100,7 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "", most_
 
 
 def _refuse(layout: Layout, has_entries: bool, has_times: bool, has_steps: bool, has_no_number: bool) -> None:
-    """Raise JobSpecError that says why a series of these columns tells nothing."""
+    """Raise JobSpecError that says why a series of these columns cannot be used."""
     if not has_entries:
         raise JobSpecError.of("times", layout.times, "an empty list", "ask for a span that has values")
     if not has_times:

@@ -44,7 +44,7 @@ from airflow_provider_zeus.untrusted_files import read_below
 
 CONNECTIONS = {"price": "zeus_price", "carbon": "zeus_carbon"}
 BACK_S = 8 * 86_400.0  # a week to compare with, and a day more: series end late
-KEPT_S = 10 * 86_400.0  # of the past: a week to compare with, and what a service tells late
+KEPT_S = 10 * 86_400.0  # of the past: a week to compare with, and what a service publishes late
 ALL_S = 12.0  # of all requests, names and a slow body included
 FAULTS = (OSError, ValueError, HTTPException, LookupError, TypeError, AttributeError)  # of a service or its Connection
 

@@ -20,7 +20,7 @@ from airflow_provider_zeus.model.trial import (
     Where,
 )
 
-FRESH_S, RETRY_S = 900.0, 60.0  # a series is asked for anew after that; after that, where there was no answer
+FRESH_S, RETRY_S = 900.0, 60.0  # a series is asked for again after that; after that, where there was no answer
 Profile = tuple[Where, str, Sequence[ProfileSample]]  # device, job_version, one sum per (batch size, power limit)
 UPGRADE = "airflow zeus db upgrade"  # creates or migrates the tables of a Connection's database
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,7 @@ def open_store(
         url,
         create=create,
         now=now,
-        read_setting=(lambda name: bounded(lambda: read(name), SETTINGS_S)) if supervisor() else read,
+        read_setting=(lambda name: bounded(partial(read, name), SETTINGS_S)) if supervisor() else read,
     )
 
 

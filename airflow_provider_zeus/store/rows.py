@@ -89,7 +89,7 @@ def from_row(row: Mapping[Any, Any]) -> Trial:
     """
     parts = {name: row[name] for name in _OWN}
     # what no answer can hold: half of a character, or a number such as 1e999
-    json.dumps([parts[name] for name in ("planned", "decision", "spec")], ensure_ascii=False, allow_nan=False).encode()
+    json.dumps([row["planned"], row["decision"], row["spec"]], ensure_ascii=False, allow_nan=False).encode()
     parts["key"] = {"ti_id": row["ti_id"], "attempt": row["attempt"]}
     parts["origin"] = {name: row[name] for name in ORIGIN}
     parts["lineage"] = {name: row[name] for name in LINEAGE}

@@ -75,9 +75,8 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
         running.remove(stale)
         abandon(log, stale, reason)
     job = request.job.with_settings(settings)
-    belief = checkpoints.belief_of(
-        log.connection, log.job_id, job, oldest_open=min((t.number for t in running), default=None)
-    )
+    oldest_open = running[0].number if running else None
+    belief = checkpoints.belief_of(log.connection, log.job_id, job, oldest_open=oldest_open)
     device = request.device or belief.last_device()
     own = trials.of_task_instance(log.connection, request.ti_id)
     again = rules.redelivered(own, request.job_id)

@@ -72,7 +72,7 @@ class BatchSizeCheck:
         """
         b = self.batch_size
         if not samples:
-            return f"no step was told, so nothing shows that batch size {b} was used" if epochs else None
+            return f"no step was counted, so nothing shows that batch size {b} was used" if epochs else None
         even = 0.8  # share of the samples in steps of one size, from which on the steps are of that size
         size, steps = max(self._others.items(), key=lambda each: each[0] * each[1], default=(b, 0))
         others = sum(each * n for each, n in self._others.items())

@@ -35,7 +35,7 @@ class AttemptSteps:
         self.interrupt: AttemptOver | None = None  # set when the attempt is given up
         self.ended = False  # the "end" line of the attempt is written
         self.passes = 0  # passes over the data that have begun
-        self.told = False  # the author tells the steps
+        self.told = False  # the training reports the steps itself
         self._device, self._sweep = device, sweep
         self._meter = AttemptMeter(device, sweep, limit_found_w)
         self._data_wait = DataWait()
@@ -154,7 +154,7 @@ class AttemptSteps:
             raise self._dropped
 
     def _hear(self) -> None:
-        """The author tells the steps: those that torch showed in this epoch do not count."""
+        """The training reports the steps itself: those that torch showed in this epoch do not count."""
         self.told, self._held = True, 0
         if self._torch is not None:
             self._torch.ignore_draws()

@@ -173,7 +173,7 @@ class ZeusRun:
                 run.resumed(epochs=run.checkpoint.epochs)
 
         Airflow's task state keeps path and figures, since Airflow 3.3 and for a function that trains in its task; a
-        clear begins anew. Elsewhere this does nothing. Nothing that fails here fails the training.
+        clear begins again. Elsewhere this does nothing. Nothing that fails here fails the training.
 
         :param path: where the next try can read it: its worker may be another host.
         :param epochs: that it has trained, those of a checkpoint before it included.
@@ -193,7 +193,7 @@ class ZeusRun:
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that an earlier try of this run told of; None: there is none.
+        """The newest checkpoint that an earlier try of this run named; None: there is none.
 
         An attempt that tries another batch size trains from the start: it gets none.
         """
@@ -301,8 +301,8 @@ class ZeusRun:
         """Epoch numbers from 0, until the target is reached or ``max_epochs`` are done.
 
         The loop ends normally only in the attempt whose model is kept; one that is given up is left by ``AttemptOver``.
-        Outside of ``train()`` the plan's last attempt runs. Raises ReportError at the begin of an epoch when the one
-        before reported nothing, and at the begin of a loop after one that ended normally: one run trains one model.
+        Outside of ``train()`` the plan's last attempt runs. Raises ReportError at the start of an epoch when the one
+        before reported nothing, and at the start of a loop after one that ended normally: one run trains one model.
         """
         self.progress.note_child()
         live = self.progress.present

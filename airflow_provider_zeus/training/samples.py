@@ -49,7 +49,7 @@ def all_dropped(loader: Any) -> JobSpecError | None:
     try:
         samples = len(getattr(batches, "sampler", loader.dataset))
         held = f"{samples} samples" if samples else ""
-    except TypeError:  # a stream: its first sample tells
+    except TypeError:  # a stream: look at its first sample
         held = ""
         with contextlib.suppress(Exception):
             held = "the samples" if any(True for _ in loader.dataset) else ""
@@ -77,8 +77,8 @@ class BatchCount(DrawListener):
     """Counts the samples of each batch of one pass.
 
     Where torch's own sampler makes the batches, their sizes follow from its own, however a batch looks; of
-    another sampler torch's iterator tells them. With a stream, or a loader that is not torch's, a batch is looked into;
-    one that does not tell counts as a whole one.
+    another sampler torch's iterator counts them. With a stream, or a loader that is not torch's, a batch is looked
+    into; one that does not show it counts as a whole one.
 
     :param whole: samples of a whole batch, where the loader does not know them.
     :param likely: the same, only to recognise a whole batch by.

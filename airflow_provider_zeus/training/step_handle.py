@@ -41,12 +41,12 @@ class StepHandle:
             raise AttributeError(name)
         raise ReportError(
             f"run.{name} needs a job that chooses batch sizes: name batch_sizes, default_batch_size, target and "
-            "max_epochs in its ZeusJob. Without them run.step() is all that there is to tell."
+            "max_epochs in its ZeusJob. Without them only run.step() is of use."
         )
 
 
 class ScriptHandle(StepHandle):
-    """The handle of a process of its own: it tunes the power limit here, and tells the task what the steps showed.
+    """The handle of a process of its own: it tunes the power limit here, and reports to the task what the steps showed.
 
     Of several processes that train together the first one does so. Where nothing is tuned, nothing is written.
     """

@@ -1,6 +1,6 @@
-"""Chooses the power limit of a training that knows nothing of it, by the optimizer steps that torch tells.
+"""Chooses the power limit of a training that knows nothing of it, by the optimizer steps that torch reports.
 
-torch's own hook for all optimizers tells each step, in the training's thread; torch is never imported here. The
+torch's own hook for all optimizers reports each step, in the training's thread; torch is never imported here. The
 optimizer that steps most leads: a window of the profile is a number of its steps, so gradients that are accumulated, or
 steps that a gradient scaler leaves out, count as what they end in.
 """
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 GAPS = 32  # between two steps: their median is the usual one
 OPEN_S, READ_S = 20.0, 5.0  # how long a driver may take to open a GPU, and to answer within a step
 SET_S = 15.0  # and to set a limit: longer than a guardian's start and a helper's answer, of 5 s each
-SIMULATED_SAMPLES = 256  # of a step, for a simulated GPU: nothing tells how many it has
+SIMULATED_SAMPLES = 256  # of a step, for a simulated GPU: how many it has is not known
 
 
 _forks = 0  # between the first process and this one: os.getpid() in each step would cost more
@@ -107,7 +107,7 @@ class StepTuner:
             limits.keep_guarded()
 
     def step(self, optimizer: Any = None) -> None:
-        """Count a step of an optimizer; None: of the training, which tells its steps itself."""
+        """Count a step of an optimizer; None: of the training, which reports its steps itself."""
         if self.said or self._born != _forks:  # on the training's path: no call more than needed
             return
         try:
@@ -163,7 +163,7 @@ class StepTuner:
 
     # ------------------------------------------------------------------ inside
     def _figures(self) -> list[dict[str, Any]]:
-        """What an observation tells of each model up to the one that is trained now."""
+        """What an observation says of each model up to the one that is trained now."""
         with self._changing:
             earlier, kind, steps, sweep = list(self._earlier), self.kind, self.steps, self._sweep
         excess_j, excess_s = sweep.excess(steps) if sweep else (None, None)

@@ -55,7 +55,7 @@ class TorchSteps(DrawListener):
         return waited
 
     def ignore_draws(self) -> None:
-        """Go on with the count of steps alone: the author tells the samples."""
+        """Go on with the count of steps alone: the training reports the samples itself."""
         ignore(self)
         self._drawn.clear()
         self._recent = 0

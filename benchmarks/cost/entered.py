@@ -1,4 +1,4 @@
-"""How many functions of the package a decision and the charts of one DAG enter: ``python -m benchmarks.cost.entered``.
+"""How many functions of the package a decision and the charts of one DAG enter; ``benchmarks.style`` tells it.
 
 A new process with an Airflow of its own runs the example ``zeus_demo`` once by ``dag.test()``. The decision: from there
 until the training has its plan, in all threads, what is imported on the way included. The charts: what the cost page of
@@ -45,7 +45,7 @@ def entered() -> dict[str, Entered]:
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
         }
-        command = [sys.executable, "-m", "benchmarks.cost.entered", "--here"]
+        command = [sys.executable, "-m", "benchmarks.cost.entered"]
         done = subprocess.run(command, env=environ, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     return {what: Entered(*counts) for what, counts in json.loads(done.stdout.splitlines()[-1]).items()}
 
@@ -103,8 +103,4 @@ def _profile(until: str | None = None) -> Iterator[set[tuple[str, str]]]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--here"]:
-        print(json.dumps(_measured_here()))
-    else:
-        for what, counts in entered().items():
-            print(f"{what}: {counts}")
+    print(json.dumps(_measured_here()))

@@ -29,8 +29,7 @@ from airflow_provider_zeus.simulation.traces import Pair, Traces
 from benchmarks.quality.drifts import SHIFT, SILENT, Drift, drifts, with_room
 from benchmarks.quality.regime_set import BY_NAME, right
 from benchmarks.quality.scenario_sets import changed
-from benchmarks.quality.slice_tables import Series, defaults_of, read_series, tables_in
-from benchmarks.regimes import series_of
+from benchmarks.quality.slice_tables import Series, defaults_of, read_series, series_of, tables_in
 from benchmarks.replays import OURS
 
 MLPERF_EPOCHS = 200

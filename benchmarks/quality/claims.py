@@ -99,13 +99,11 @@ def interval(figure: Sequence[float], note: str = "") -> Measured:
     return Measured(value, low, high, note)
 
 
-def extreme(report: Mapping[str, Any], gpu: str, figure: str, policy: str, *, most: bool) -> Measured:
-    """The workload with the greatest (or least) change of one figure on a GPU."""
-    pairs = {p: of[policy][figure] for p, of in report["pairs"].items() if p.endswith(f"/{gpu}")}
-    pair = (max if most else min)(pairs, key=lambda p: pairs[p][0])
-    return change(pairs[pair], name_of(pair.partition("/")[0]))
-
-
 def extremes(report: Mapping[str, Any], gpu: str, figure: str, *, most: bool) -> dict[str, Measured]:
-    """The same by policy."""
-    return {p: extreme(report, gpu, figure, p, most=most) for p in POLICIES}
+    """The workload with the greatest (or least) change of one figure on a GPU, by policy."""
+    found = {}
+    for policy in POLICIES:
+        pairs = {p: of[policy][figure] for p, of in report["pairs"].items() if p.endswith(f"/{gpu}")}
+        pair = (max if most else min)(pairs, key=lambda p: pairs[p][0])
+        found[policy] = change(pairs[pair], name_of(pair.partition("/")[0]))
+    return found

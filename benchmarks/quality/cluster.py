@@ -21,7 +21,6 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.group_shape import Group, Submission
 from benchmarks.plots import POLICY, name_of, panels, save
 from benchmarks.quality.overlap import Going, Player
-from benchmarks.report import table
 
 SIZES = {"1 to 4": 5, "5 to 19": 20, "20 to 99": 100, "100 and more": math.inf}  # jobs of a group: below which number
 PlayerOf = Callable[[str, Scenario, int], Player]  # (policy, scenario, seed)
@@ -152,28 +151,6 @@ def _figures(of: Cluster) -> dict[str, Any]:
         "runs_below_target": of.runs_below_target,
         "energy_by_size_kwh": {size: j / KWH_J for size, j in of.energy_by_size_j.items()},
     }
-
-
-def markdown_of(report: Mapping[str, Any]) -> list[str]:
-    """Its chapter of ``report.md``."""
-    rows = []
-    for load, policies in report.items():
-        for policy, f in policies.items():
-            used = [f"{f['energy_kwh']:,.0f}", f"{f['gpu_h']:,.0f}"]
-            waits = [f"{f['mean_wait_h']:.2f}", f"{f['wait_95_h']:.1f}", f"{f['mean_end_h']:.2f}"]
-            rows.append([load, str(f["gpus"]), policy, *used, *waits, str(f["runs_below_target"])])
-    head = "load | GPUs | policy | energy [kWh] | GPU time [h] | mean wait [h] | 95 % wait at most [h]"
-    said = (
-        "One queue, first come first served, on the trace's clock. Load: of the GPUs under the default configuration."
-    )
-    lines = ["## A cluster with a queue", "", said, ""]
-    lines += table(f"{head} | mean time to the model [h] | below target", rows)
-    of = next(iter(report.values()))
-    if "default" in of:
-        sizes = list(of["default"]["energy_by_size"])
-        rows = [[p, *(f"{f['energy_by_size'][size]:.3f}" for size in sizes)] for p, f in of.items() if p != "default"]
-        lines += ["", "Energy by the number of jobs in a group, Default = 1:", "", *table(["policy", *sizes], rows)]
-    return lines
 
 
 def draw(figures: Mapping[str, Any], path: Path) -> Path:

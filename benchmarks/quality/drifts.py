@@ -26,7 +26,6 @@ import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair
@@ -44,7 +43,6 @@ TILTS = {"towards small": TILT, "towards large": -TILT}  # exponent of b / defau
 KINDS = (*(f"{LEVEL}{level:g}" for level in LEVELS), *TILTS, SWITCHED, *LOST, SILENT)
 BAD, GOOD = 2.0, 0.6  # cost of the silent batch size before and after, cheapest other = 1
 ROOM = 1.5
-SEEN = 0.15  # change of the mean log Epochs
 
 
 @dataclass(frozen=True)
@@ -56,18 +54,6 @@ class Drift:
     shifts: Mapping[int, Scenario] = field(default_factory=dict)
     silent: int | None = None  # the batch size that gets better, where it is one alone
     expected_runs: int | None = None  # of the job; None: it does not say how often it recurs
-
-    @property
-    def announced(self) -> bool:
-        """Whether each shift changes Epochs of what was best before it by a sixth: else nothing that runs tells it."""
-        truths = [self.before, *(self.shifts[t] for t in sorted(self.shifts))]
-        told = [abs(_mean_log(after, was.best) - _mean_log(was, was.best)) > SEEN for was, after in pairwise(truths)]
-        return bool(told) and all(told)
-
-
-def _mean_log(scenario: Scenario, b: int) -> float:
-    most = 2.0 * scenario.pair.max_epochs  # of a run that never reaches its target
-    return statistics.fmean(math.log(min(e, most)) for e in scenario.pair.epochs[b])
 
 
 def drifts(pairs: Iterable[Pair]) -> dict[str, Drift]:
@@ -108,7 +94,7 @@ def shifted(kind: str, scenario: Scenario, whole: Sequence[Scenario]) -> tuple[S
 def _losing(kind: str, scenario: Scenario) -> tuple[Scenario, Scenario] | None:
     """A shift after which sizes stop reaching the target; ``target lowered``: after which they reach it again."""
     if kind in (RAISED, LOWERED):
-        after = without(scenario, best_and_larger(scenario))
+        after = without(scenario, [b for b in scenario.pair.batch_sizes if b >= scenario.best])
     else:
         tilt = "towards small" if kind == SMALL_ONLY else "towards large"
         tilted = times(scenario, factor_of(tilt, scenario.pair))
@@ -193,11 +179,6 @@ def without(scenario: Scenario, lost: Collection[int]) -> Scenario | None:
     return changed(scenario, epochs=epochs) if left else None
 
 
-def best_and_larger(scenario: Scenario) -> Sequence[int]:
-    """The batch sizes that a raised target rules out."""
-    return [b for b in scenario.pair.batch_sizes if b >= scenario.best]
-
-
 def half_of(scenario: Scenario, *, large: bool) -> Sequence[int]:
     """The smaller or the larger half of the batch sizes, the middle one left out."""
     sizes = scenario.pair.batch_sizes
@@ -217,14 +198,9 @@ def away_from_best(scenario: Scenario) -> int | None:
     """Two places from the best batch size, else one; a larger one rather than a smaller one."""
     sizes = scenario.pair.batch_sizes
     best = sizes.index(scenario.best)
-    for i in (best + 2, best - 2, best + 1, best - 1):
-        if 0 <= i < len(sizes) and sizes[i] != scenario.pair.default_batch_size and _reaches(scenario, sizes[i]):
-            return sizes[i]
-    return None
-
-
-def _reaches(scenario: Scenario, b: int) -> bool:
-    return math.isfinite(scenario.expected_cost(b))
+    near = (sizes[i] for i in (best + 2, best - 2, best + 1, best - 1) if 0 <= i < len(sizes))
+    others = (b for b in near if b != scenario.pair.default_batch_size)
+    return next((b for b in others if math.isfinite(scenario.expected_cost(b))), None)
 
 
 def at_cost(scenario: Scenario, b: int, cost: float) -> Scenario:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
-from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.plots import CYCLE, POLICY, name_of, panels, save
-from benchmarks.quality import landscapes, tradeoff
 from benchmarks.quality.sweeps import BETAS, ETAS
-from benchmarks.replays import UPSTREAM, Replays, Task
-from benchmarks.report import geomean, half_width
+from benchmarks.replays import Replays, Task
+from benchmarks.report import half_width
 
 
 def savings(report: Mapping[str, Any], policies: Sequence[str], gpu: str, path: Path) -> Path:
@@ -24,7 +23,7 @@ def savings(report: Mapping[str, Any], policies: Sequence[str], gpu: str, path: 
     for ax, (figure_of, label) in zip(axes, _SAVINGS.items(), strict=True):
         rows = {p: [found[p][figure_of][0] for found in pairs.values()] for p in shown}
         errors = {p: [found[p][figure_of][1] for found in pairs.values()] for p in shown}
-        _bars(ax, [*names, "geom. mean"], {p: [*v, geomean(v)] for p, v in rows.items()}, errors)
+        _bars(ax, [*names, "geom. mean"], {p: [*v, geometric_mean(v)] for p, v in rows.items()}, errors)
         ax.set_ylabel(f"{label}\n(Default = 1)")
     return save(figure, path, f"Last five recurrences on {gpu.upper()} (Figures 6, 23)")
 
@@ -40,7 +39,7 @@ def gpus(report: Mapping[str, Any], policies: Sequence[str], path: Path) -> Path
     for ax, (figure_of, label) in zip(axes, _SAVINGS.items(), strict=True):
         means = {
             p: [
-                geomean(f[p][figure_of][0] for pair, f in report["pairs"].items() if pair.endswith(f"/{g}"))
+                geometric_mean(f[p][figure_of][0] for pair, f in report["pairs"].items() if pair.endswith(f"/{g}"))
                 for g in found
             ]
             for p in shown
@@ -100,11 +99,7 @@ def etas(report: Mapping[str, Any], policies: Sequence[str], gpu: str, path: Pat
     figure, axes = panels(2 * len(policies), across=len(policies), width=3.4, height=2.6)
     for column, policy in enumerate(policies):
         for ax, (name, of) in zip(axes[column :: len(policies)], report["sweeps"]["eta"][policy].items(), strict=True):
-            pairs = [pair for pair in of[ETAS[0]] if pair.endswith(f"/{gpu}")]
-            for pair, colour in zip(pairs, CYCLE * len(pairs), strict=False):
-                label = name_of(pair.partition("/")[0])
-                ax.plot(ETAS, [1 / of[e][pair][0] for e in ETAS], "o-", ms=3, color=colour, label=label)
-            ax.plot(ETAS, [1 / of[e][gpu][0] for e in ETAS], "k--", lw=2.2, label="geometric mean")
+            _lines(ax, ETAS, {e: {name: 1 / figure[0] for name, figure in of[e].items()} for e in ETAS}, gpu)
             ax.axhline(1.0, color="#333333", lw=0.8)
             ax.set_title(POLICY[policy][0], fontsize=9)
             ax.set(xlabel="eta", ylabel=f"{name} saved: Default / ours")
@@ -123,17 +118,21 @@ def betas(report: Mapping[str, Any], path: Path) -> Path:
     panel = [(policy, gpu) for gpu in gpus_here for policy in sweep]
     figure, axes = panels(len(panel), across=len(sweep), width=3.4, height=2.6)
     for ax, (policy, gpu) in zip(axes, panel, strict=True):
-        of = sweep[policy]
-        pairs = [pair for pair in of[BETAS[0]] if pair.endswith(f"/{gpu}")]
-        for pair, colour in zip(pairs, CYCLE * len(pairs), strict=False):
-            label = name_of(pair.partition("/")[0])
-            ax.plot(BETAS, [of[b][pair][0] for b in BETAS], "o-", ms=3, color=colour, label=label)
-        ax.plot(BETAS, [of[b][gpu][0] for b in BETAS], "k--", lw=2.2, label="geometric mean")
+        _lines(ax, BETAS, {b: {name: figure[0] for name, figure in sweep[policy][b].items()} for b in BETAS}, gpu)
         ax.axvline(2.0, color="#333333", lw=0.8, ls=":")
         ax.set_title(f"{POLICY[policy][0]}, {gpu.upper()}", fontsize=9)
         ax.set(xlabel="beta", ylabel="energy (beta 2 = 1)")
     alike(axes)
     return save(figure, path, "Early-stopping threshold (Figure 12)")
+
+
+def _lines(ax: Any, xs: Sequence[float], of: Mapping[float, Mapping[str, float]], gpu: str) -> None:
+    """One for each workload of a GPU, and their geometric mean."""
+    pairs = [pair for pair in of[xs[0]] if pair.endswith(f"/{gpu}")]
+    for pair, colour in zip(pairs, CYCLE * len(pairs), strict=False):
+        label = name_of(pair.partition("/")[0])
+        ax.plot(xs, [of[x][pair] for x in xs], "o-", ms=3, color=colour, label=label)
+    ax.plot(xs, [of[x][gpu] for x in xs], "k--", lw=2.2, label="geometric mean")
 
 
 def parts(report: Mapping[str, Any], path: Path) -> Path:
@@ -223,41 +222,3 @@ def alike(row: Sequence[Any]) -> None:
     low, high = zip(*(ax.get_ylim() for ax in row), strict=True)
     for ax in row:
         ax.set_ylim(min(low), max(high))
-
-
-def of_gpu(
-    report: Mapping[str, Any],
-    results: Mapping[Task, Replays],
-    scenarios: Sequence[Scenario],
-    policies: Sequence[str],
-    folder: Path,
-) -> None:
-    """The pictures that show the workloads of one GPU."""
-    gpu, swept = scenarios[0].pair.gpu, list(report["sweeps"]["eta"])
-    regret(results, policies, gpu, folder / "regret.png")
-    landscapes.search_paths(scenarios, searching(report, policies), folder / "search.png")
-    tradeoff.pareto(scenarios, report["sweeps"]["eta"][swept[0]], swept[0], folder / "pareto.png")
-    landscapes.over_limit(scenarios, folder / "power-limit.png")
-
-
-def of_all(report: Mapping[str, Any], scenarios: Sequence[Scenario], policies: Sequence[str], folder: Path) -> None:
-    """The pictures that show all GPUs, and savings on each of them."""
-    for gpu in dict.fromkeys(s.pair.gpu for s in scenarios):
-        savings(report, policies, gpu, folder / f"savings-{gpu}.png")
-        etas(report, list(report["sweeps"]["eta"]), gpu, folder / f"eta-{gpu}.png")
-    tradeoff.potential(scenarios, folder / "potential.png")
-    landscapes.over_batch_size(scenarios, folder / "batch-size.png")
-    gpus(report, policies, folder / "gpus.png")
-    betas(report, folder / "beta.png")
-
-
-def of_example(example: Scenario, policies: Sequence[str], folder: Path) -> None:
-    """The pictures that show one workload."""
-    tradeoff.bounds(example, folder / "bounds.png")
-    tradeoff.envelope(example, folder / "envelope.png")
-    landscapes.choices(example, policies, folder / "choices.png")
-
-
-def searching(report: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
-    """The policies whose search is shown: ours, the public algorithm and grid search."""
-    return [p for p in policies if p in (next(iter(report["sweeps"]["eta"])), UPSTREAM, "grid_search")]

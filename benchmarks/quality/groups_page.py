@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from benchmarks.group_shape import Shape
 from benchmarks.plots import name_of
 from benchmarks.report import cell, fill_in, mean_ci, over_draws, plus_minus, table
 
-TEXT = Path(__file__).resolve().parents[1] / "data" / "groups.md"
 POLICIES = ("zeus", "knowledge_gradient")
 CHANGED = (("gap_median", (0.25, 4.0)), ("gap_spread", (0.75, 3.0)), ("run_spread", (0.2, 0.8)))
 CHANGED_SAID = {"gap_median": "median gap", "gap_spread": "spread of gaps", "run_spread": "spread within a group"}
@@ -56,7 +54,7 @@ def page_of(reports: Sequence[Report], changed: Mapping[str, Sequence[Report]], 
         "changed": changes(changed),
         "changed_said": changes_said(changed),
     }
-    return fill_in(TEXT, words, lines)
+    return fill_in("groups", words, lines)
 
 
 _WRONG = ("runs_below_target", "runs_without_model")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -12,7 +11,6 @@ from benchmarks.plots import name_of
 from benchmarks.quality.goodput import noise_scales
 from benchmarks.report import fill_in, percent, table
 
-TEXT = Path(__file__).resolve().parents[1] / "data" / "pollux.md"
 PAPERS = "deepspeech2"  # the workload of section 6.6
 PAPERS_RATIOS = (0.79, 1.12)  # of energy and of time to Pollux's, on four A40
 SEVERAL = "4xa40"
@@ -65,7 +63,7 @@ def page_of(report: Report) -> str:
         "believed_said": "; ".join(_variant(report, g, "pollux_believed") for g in gpus),
     }
     lines = {"papers": papers(report), "papers_said": papers_said(report), "pairs": pairs(report)}
-    return fill_in(TEXT, words, lines)
+    return fill_in("pollux", words, lines)
 
 
 def _variant(report: Report, gpu: str, variant: str) -> str:

@@ -133,7 +133,7 @@ def clusters(traces: Traces, gpu: str, submissions: int, draws: int = DRAWS) -> 
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
     for seed in range(draws):
         groups = list(draw_groups(submissions, datasets, seed))
-        report = groups_report(*run_groups(groups, scenarios, GROUP_POLICIES, seed, 1))
+        report = groups_report(run_groups(groups, scenarios, GROUP_POLICIES, seed, 1))
         for workload, row in report["workloads"].items():
             for policy, figures in row.items():
                 kept = found.setdefault(workload, {}).setdefault(policy, {"energy": [], "time": [], "cost": []})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-from pathlib import Path
 
 from airflow_provider_zeus import __version__
 from airflow_provider_zeus.simulation.scenario import Scenario
@@ -21,8 +20,6 @@ from benchmarks.quality.tradeoff import KINDS, potentials
 from benchmarks.replays import UPSTREAM
 from benchmarks.report import fill_in, table
 from benchmarks.weather import example_job
-
-TEXT = Path(__file__).resolve().parents[1] / "data" / "reproduction.md"
 
 
 def page_of(found: Results, pictures: str) -> str:
@@ -76,7 +73,7 @@ def page_of(found: Results, pictures: str) -> str:
         lines[name] = getattr(tables, name)(found)
     lines["workloads"] = tables.workloads(found)
     lines["profiling"] = tables.profiling(extras)
-    return fill_in(TEXT, words, lines)
+    return fill_in("reproduction", words, lines)
 
 
 def _version_of(package: str) -> str:

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import compress
+from statistics import geometric_mean
 
 from benchmarks.parts import profiler_overhead
 from benchmarks.parts.profiler_overhead import Extra
@@ -16,7 +17,7 @@ from benchmarks.quality.reproduction_figures import Results
 from benchmarks.quality.reproduction_tables import PART, PROFILING, energy_on, gpus_of, ratio, tiny, tiny_pair
 from benchmarks.quality.sweeps import ALL, BETAS
 from benchmarks.replays import UPSTREAM
-from benchmarks.report import geomean, table
+from benchmarks.report import table
 
 
 def papers_gpus(found: Results) -> dict[str, str]:
@@ -154,7 +155,7 @@ def parts_said(found: Results) -> str:
         worst = max(pairs, key=lambda pair: pairs[pair][0])
         workload, _, _ = worst.partition("/")
         kept = [pair for pair in pairs if not pair.startswith(f"{workload}/")]
-        without = {part: geomean(by[part][pair][0] for pair in kept) for part in by} if kept else {}
+        without = {part: geometric_mean(by[part][pair][0] for pair in kept) for part in by} if kept else {}
         text = (
             f"- {POLICIES[policy]}: {_part(first)} slows down most, {ratio(by[first][ALL], 2)} on {found.gpu.upper()}"
         )

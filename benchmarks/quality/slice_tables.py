@@ -206,18 +206,11 @@ def read_series(path: Path, max_epochs: int | None = None) -> Series:
     if not weeks or not set.intersection(*(set(week.epochs) for week in weeks)):
         said = "has no batch size that every slice was trained with"
         raise JobSpecError.of("series", str(path), said, "Complete it")
-    most = max_epochs or _longest(weeks)
-    weeks = [w._replace(epochs={b: _within(most, runs) for b, runs in w.epochs.items()}) for w in weeks]
+    reached = [e for week in weeks for runs in week.epochs.values() for e in runs if math.isfinite(e)]
+    most = max_epochs or math.ceil(max(reached, default=1.0))
+    within = ({b: tuple(e if e <= most else math.inf for e in of) for b, of in w.epochs.items()} for w in weeks)
+    weeks = [week._replace(epochs=epochs) for week, epochs in zip(weeks, within, strict=True)]
     return Series(weeks, most, {b: statistics.median(s) for b, s in seconds.items()})
-
-
-def _longest(weeks: Sequence[Week]) -> int:
-    runs = [e for week in weeks for found in week.epochs.values() for e in found]
-    return math.ceil(max((e for e in runs if math.isfinite(e)), default=1.0))
-
-
-def _within(most: int, runs: Sequence[float]) -> tuple[float, ...]:
-    return tuple(e if e <= most else math.inf for e in runs)
 
 
 def tables_in(folder: Path) -> list[Path]:
@@ -231,6 +224,16 @@ def tables_in(folder: Path) -> list[Path]:
 def weather() -> Series:
     """The series of the weather example, at full power."""
     return Series(weeks_of(read(TABLE)), MAX_EPOCHS, {})
+
+
+def series_of(folder: Path | None, max_epochs: Mapping[str, int]) -> dict[str, Series]:
+    """The weather example's series, and those of a folder. Raises JobSpecError where one cannot be read."""
+    paths = {path.stem: path for path in tables_in(folder)} if folder else {}
+    for name, most in max_epochs.items():
+        if name not in paths:
+            remedy = f"Name one of {', '.join(paths)}" if paths else "Give --series"
+            raise JobSpecError.of("--max-epochs", f"{name}={most}", "is of no series here", remedy)
+    return {"weather": weather(), **{name: read_series(path, max_epochs.get(name)) for name, path in paths.items()}}
 
 
 def defaults_of(series: Series) -> dict[str, int]:

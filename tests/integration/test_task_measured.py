@@ -424,7 +424,7 @@ def test_a_script_tunes_its_limit_by_one_line_around_its_loop(run_dag: Any, tmp_
         assert seen.excess_j is not None
     (killed,) = log_of("measured_scripts.killed")
     assert (killed.state.value, killed.batch_size) == ("failed", None)
-    assert "told optimizer steps" in caplog.text
+    assert "reported optimizer steps" in caplog.text
     for name in ("unchanged", "measured"):
         (trial,) = log_of(f"measured_scripts.{name}")
         assert (trial.state.value, trial.observation.samples) == ("done", None)

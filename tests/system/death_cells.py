@@ -167,7 +167,7 @@ class Played:
 
     def refused(self) -> None:
         """A reader is told that it is gone, with a remedy."""
-        with pytest.raises(StoreError, match=r"See that|first run of a job"):
+        with pytest.raises(StoreError, match=r"Check that|first run of a job"):
             self.log.readers().trials("death")
 
     def full(self) -> None:

@@ -37,17 +37,42 @@ def test_the_page_of_all_jobs(visit: Visit) -> None:
     assert at.fine()
 
 
+@pytest.fixture
+def other_sources(site: Site) -> Iterator[None]:
+    """Jobs whose energy a GPU's counter measured, and nothing."""
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
+
+    known: Any = DagModel
+    dags = {"month_gpu": {"energy_source": "nvml_counter"}, "month_none": {"energy_source": None, "energy_j": None}}
+    with create_session() as session:
+        for dag in dags:
+            session.merge(known(dag_id=dag, bundle_name="tests", fileloc="month.py"))
+    for dag, seen in dags.items():
+        ran(open_store(), 1, dag_id=dag, job_id=f"{dag}.train", **seen)
+    yield
+    with create_session() as session:
+        session.execute(sa.delete(DagModel).where(DagModel.dag_id.in_(dags)))
+
+
 @pytest.mark.slow
-def test_the_month_of_all_jobs_and_a_filter(visit: Visit, tmp_path: Any) -> None:
+def test_the_month_of_all_jobs_and_a_filter(visit: Visit, other_sources: None) -> None:
     at = visit("zeus/page", width=800)
     month = at.tab().locator("#month")
     # its heading is the verdict, and other tests leave jobs in this month
     month.locator(".answer:is([aria-label^='Saved'], [aria-label='Lost']) .figures").first.wait_for()
     assert re.match(r"Spent \d+ runs? of \d+ jobs?", month.locator(".answer .question").first.inner_text())
     assert month.locator(".tile-name").all_inner_texts()[:2] == ["Energy", "Time"]
-    assert month.locator(".months .chart canvas").count() == 1
-    month.locator("summary", has_text="By owner and tag").first.click()
-    owners = month.locator("details table").first
+    assert month.locator("[data-kind]").count() >= 3
+    at.page.set_viewport_size({"width": 1280, "height": 720})
+    first = at.tab().locator("#jobs tr:visible").first
+    assert first.evaluate("row => row.getBoundingClientRect().bottom") < 720, "a job is in sight below three kinds"
+    lefts = [box.bounding_box()["x"] for box in month.locator(".answer[aria-label='Spent']").all()]
+    assert len(set(lefts)) == 1, "rows of one table: what nothing measured is one of them"
+    at.page.set_viewport_size({"width": 800, "height": 900})
+    month.locator("summary", has_text="By month, owner and tag").click()
+    month.locator(".months .chart canvas").wait_for()
+    owners = month.locator("#month-groups table").first
     assert owners.locator("th").all_inner_texts()[:3] == ["Owner", "Jobs", "Runs"]
     assert owners.locator("tbody tr").count() >= 1
     before = at.tab().locator("#jobs tr:visible").count()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -50,6 +51,8 @@ def test_the_tab_of_a_run_says_why(visit: Visit, site: Site) -> None:
     at = visit(f"zeus/page?dag_id={ZEUS_DAG}&run_id={quote(site.runs[1], safe='')}")
     tab = at.tab()
     assert tab.locator("h1").inner_text() == f"Zeus cost of run {site.runs[1]}"
+    assert tab.locator(".part h2").inner_text().startswith(f"Job {ZEUS_DAG}.train ")
+    tab.locator(".next a", has_text="What comes next").wait_for()  # there are newer runs
     given_up, kept = tab.locator(".attempts > li").all()
     assert "Pruning" in given_up.inner_text()
     assert "Why it ended: It was" in given_up.inner_text()
@@ -60,6 +63,9 @@ def test_the_tab_of_a_run_says_why(visit: Visit, site: Site) -> None:
     assert drawn(tab, ".curves .chart") >= 4
     assert tab.locator(".curves").count() == 2, "a curve for each batch size"
     assert at.fine()
+    newest = visit(f"zeus/page?dag_id={ZEUS_DAG}&run_id={quote(site.runs[-1], safe='')}")
+    newest.tab().locator(".next", has_text=re.compile(r"^Next: .*batch size \d+.*, about .*\.$")).wait_for()
+    assert newest.fine()
 
 
 @pytest.mark.slow
@@ -77,7 +83,7 @@ def test_a_run_that_saved_and_its_tables(visit: Visit, kinds: None) -> None:
     assert (energy.inner_text(), energy.get_attribute("title").startswith("1,600.000 J = ")) == ("0.444 Wh", True)
     assert won.locator(".good").count() == 3
     assert tab.locator(".part h2").inner_text().endswith("GPU counter"), "once, for all figures"
-    assert "90 % interval" in won.locator(".tile-figure").first.get_attribute("title")
+    assert "90 % sure" in won.locator(".tile-figure").first.get_attribute("title")
     size = open_store().recurrence(runs.DAG, "saved")[0].batch_size
     curve = tab.get_by_role("region", name=f"Energy and time per sample at batch size {size}")
     curve.get_by_role("row").first.wait_for()

@@ -206,7 +206,7 @@ class DecisionContext(NamedTuple):
         excess, sd = float(cost[default] - cost[incumbent]), float(self.belief.gp.difference_sd[incumbent])
         total, estimated, spent = self._totals(np.exp(predictions.log_epoch_cost))
         covered = (self.belief.audits[0] + 1) * excess <= self.job.audit * spent
-        undecided = 2 * Z * sd * estimated > abs(total - spent)
+        undecided = Z * sd * estimated > abs(total - spent)
         stale = self.newest_runs[self.job.default_batch_size] < self.belief.era  # believed alone, and perhaps wrong
         return excess if excess > 0 and covered and (undecided or stale) else None
 

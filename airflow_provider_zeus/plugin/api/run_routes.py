@@ -45,6 +45,7 @@ def run_costs(user: GetUserDep, dag_id: str, run_id: str, job_id: str | None = N
         return answer | {"note": f"This run has no trial of a job {job_id!r}."}
     chosen = run_view.parts_of([t for t in trials if job_id in (None, t.job_id)])
     live = {job: store.settings(job) if store else {} for job, _, _ in chosen}
+    newest = {job: store.runs(dag_id, job, last=1)[-1:] if store else [] for job in live}
     factors, parts = prices.configured(), []
     for key, own in chosen.items():
         saving = saving_of(store, own, live[key[0]], pending)
@@ -52,7 +53,8 @@ def run_costs(user: GetUserDep, dag_id: str, run_id: str, job_id: str | None = N
         sized = own[-1].batch_size is not None
         profile = [] if sized or store is None else _profile(store, own[-1])
         part = run_view.RunPart(own, live[key[0]], pending, saving, factors, shared, waits.get(key[1:]), profile)
-        parts.append(part.head | pages.content("run", part))
+        is_newest = {t.origin.run_id for t in newest[key[0]]} <= {run_id}
+        parts.append(part.head | {"newest": is_newest} | pages.content("run", part))
     refresh_s = reading.heartbeat_s() if any(part["live"] for part in parts) else None
     summary = run_view.summary(parts)
     return answer | {"parts": parts, "summary": summary, "refresh_s": refresh_s, "blocks": pages.layout("run")}

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+from airflow_provider_zeus.model.estimate import SURE
+
 COLOURS = ("#3b82f6", "#b45309", "#0d9488", "#db2777", "#8b5cf6", "#15803d", "#dc2626", "#64748b")
 GREY = COLOURS[7]
 LINE = "#8a8f98"
 SHADE = "#8a8f9840"  # behind a line that must stay readable
-INTERVAL = "90 % interval"
+INTERVAL = SURE
 ROW_PX = 14  # height of a label
 
 Option = dict[str, Any]
@@ -68,16 +70,16 @@ def hollow(colour: str) -> Option:
     return {"color": "transparent", "borderColor": colour, "borderWidth": 2}
 
 
-def label_rows(at: Sequence[tuple[float, float, int]]) -> list[int]:
+def label_rows(at: Sequence[tuple[float, float, str]]) -> list[int]:
     """By how many rows the label of each point is raised, so that none covers one that stands before it in the list.
 
     The build of ECharts that the page uses lacks ECharts' own layout of labels.
 
-    :param at: the points, in pixels to the right and upwards, and the numbers that label them.
+    :param at: the points, in pixels to the right and upwards, and their labels.
     """
     rows, placed = list[int](), list[tuple[float, float, int]]()
-    for x, y, number in at:
-        wide_px = 7 * len(str(number)) + 4
+    for x, y, label in at:
+        wide_px = 7 * len(label) + 4
         near = [b for a, b, px in placed if abs(x - a) < (wide_px + px) / 2]
         rows.append(next(n for n in count() if all(abs(y + ROW_PX * n - b) >= ROW_PX for b in near)))
         placed.append((x, y + ROW_PX * rows[-1], wide_px))

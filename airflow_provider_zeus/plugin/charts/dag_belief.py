@@ -60,8 +60,8 @@ def belief_chart(beliefs: Beliefs, name: str) -> Chart:
     )
     if siblings:
         note += (
-            " Dashed: what runs would cost if this job's curve were that of its sibling jobs, at its own level. What "
-            "is believed is by this job's runs alone; its decisions weigh both."
+            " Dashed: what runs would cost if this job's curve were that of its sibling jobs, at its own level. The "
+            "beliefs are from this job's runs alone; its decisions weigh both."
         )
     size, unit = scale(max(ends), beliefs.unit)
     believed, whiskers, observed = list[Option](), list[list[object]](), list[Option]()
@@ -151,5 +151,5 @@ def _table(title: str, beliefs: Beliefs) -> Table:
         for row in beliefs.lines
     ]
     columns = ["Batch size", "Standing", "Reached target", "Stopped", "Epochs", "Cost of an epoch", "Cost of a run"]
-    columns += ["90 % interval", "Observed mean"]
+    columns += [INTERVAL, "Observed mean"]
     return Table(caption=title, columns=columns, numeric=[True, False, *[True] * 7], rows=rows)

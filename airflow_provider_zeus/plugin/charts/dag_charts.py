@@ -33,12 +33,12 @@ from airflow_provider_zeus.units import counted
 
 NOT_NEEDED = "not needed"
 LARGE = 120  # runs above which there is a slider
-CROSS = "path://M0,0L10,10M10,0L0,10"
+CROSS, DASH = "path://M0,0L10,10M10,0L0,10", "path://M0,4L10,4L10,6L0,6Z"
 HALF_ROUND = "path://M0,5A5,5 0 0 1 10,5L10,10L0,10Z"  # between a circle and a square
 MARKS = {  # symbols of points, by what they say
     CROSS: "Cross: missed its target.",
     "triangle": "Triangle: failed, or kept no model.",
-    "diamond": "Diamond: a try that was given up, with what it took.",
+    "diamond": "Diamond, such as {}: the size before the arrow was tried and given up; the cost is of both.",
     "rect": "Square: from the earlier model.",
     HALF_ROUND: "Half round: from the earlier model, shrunk.",
 }
@@ -107,11 +107,10 @@ def cost_chart(
     drawn = [v for curve in curves for key in keys if (v := curve.values.get(key)) is not None]
     highest = max([row.cost.value or 0.0 for row in shown] + [v.high or v.value or 0.0 for v in drawn])
     size, unit = scale(highest, shown[0].unit)
-    changes = [i for i, row in enumerate(shown) if i == 0 or _size(row) != _size(shown[i - 1])]
+    changes = [i for i, row in enumerate(shown) if i == 0 or _size(row) != _size(shown[i - 1]) or "→" in _sizes(row)]
+    changes.sort(key=lambda i: "→" not in _sizes(shown[i]))  # what no legend names has its label first
     step_px, high_px = 440.0 / len(shown), 120.0  # of the smallest such chart without its margins
-    at = [
-        (step_px * i, high_px * (shown[i].cost.value or 0.0) / (highest or 1.0), _size(shown[i]) or 0) for i in changes
-    ]
+    at = [(step_px * i, high_px * (shown[i].cost.value or 0.0) / (highest or 1.0), _sizes(shown[i])) for i in changes]
     rows_up = dict(zip(changes, label_rows(at), strict=True)) if len(shown) <= 40 else {}
     points = [_point(i, row, size, name, rows_up.get(i)) for i, row in enumerate(shown)]
     trained = [row for row in shown if not is_idle(row)]
@@ -125,7 +124,7 @@ def cost_chart(
         series.append(path)
     series += _dots(trained, trained_points, several=len(sources) > 1)
     idle = [{"value": [i, 0], "tip": plain(f"{label(r)}\n{r.state_why}")} for i, r in enumerate(shown) if is_idle(r)]
-    series += [scatter(NOT_NEEDED, 9, hollow(LINE), idle, symbol="diamond")] if idle else []
+    series += [scatter(NOT_NEEDED, 9, hollow(LINE), idle, symbol=DASH)] if idle else []
     for curve in curves:
         series += _comparison(curve, keys, size)
     if marks := [(keys.index(each.run), each.label) for each in breaks if each.run in keys]:
@@ -135,7 +134,8 @@ def cost_chart(
         option["legend"]["data"], option["grid"]["bottom"] = [], option["grid"]["bottom"] - 28
     legend = ["Colour and number: batch size." if chosen else "Each point is a run, measured as it is."]
     legend += ["Filled: the best known, or one that was set. Hollow: exploring."] if chosen else []
-    legend += [said for symbol, said in MARKS.items() if any(p["symbol"] == symbol for p in trained_points)]
+    last = {point["symbol"]: _sizes(row) for row, point in zip(trained, trained_points, strict=True)}
+    legend += [said.format(last[symbol]) for symbol, said in MARKS.items() if symbol in last]
     note = " ".join([*legend, *(each.text for each in breaks), left_out(rows, shown)]).strip()
 
     def told(row: RunRow) -> str:
@@ -213,11 +213,10 @@ def _table(title: str, shown: Sequence[RunRow], keys: Sequence[RunKey], curves: 
 
 def _point(i: int, row: RunRow, size: float, name: str, row_up: int | None) -> Option:
     """``row_up``: by how many rows its label is raised; None: it has none."""
-    given_up = State.GIVEN_UP.value in [tried.state for tried in row.attempts[:-1]]
     with_model = row.state in [state.value for state in State if state.kept_model or state is State.DONE]
     usual = START_MARKS.get(row.attempts[-1].start or "", "circle")
     missed = row.state == State.EXHAUSTED.value
-    symbol = CROSS if missed else "triangle" if not with_model else "diamond" if given_up else usual
+    symbol = CROSS if missed else "triangle" if not with_model else "diamond" if "→" in _sizes(row) else usual
     sizes = ", ".join(f"{words.size(t.batch_size)} ({t.state_text})" for t in row.attempts)
     lines = [
         label(row),
@@ -231,7 +230,7 @@ def _point(i: int, row: RunRow, size: float, name: str, row_up: int | None) -> O
     if row.explored or missed:
         point["itemStyle"] = hollow(size_colour(_size(row)))
     if row_up is not None and row_up < 2 and _size(row) is not None:
-        point["label"] = {"show": True, "formatter": str(_size(row)), "offset": [0, -ROW_PX * row_up]}
+        point["label"] = {"show": True, "formatter": _sizes(row), "offset": [0, -ROW_PX * row_up]}
     return point
 
 
@@ -242,7 +241,7 @@ def _comparison(curve: ComparisonCurve, keys: Sequence[RunKey], size: float) -> 
     data = [[i, number((v.value or 0.0) / size)] for i, v in found]
     # the default's line is mostly the upper one: the names of two lines that meet stay apart
     apart = [0, 8 if curve.dash == "dotted" else -8]
-    label = {"show": True, "formatter": curve.name.partition(" at ")[0], "offset": apart}
+    label = {"show": len(found) > 1, "formatter": curve.name.partition(" at ")[0], "offset": apart}
     return [*band, line(curve.name, LINE, data, curve.dash) | {"silent": True, "step": "middle", "endLabel": label}]
 
 
@@ -261,6 +260,12 @@ def _dots(shown: Sequence[RunRow], points: Sequence[Option], *, several: bool) -
 
 def _size(row: RunRow) -> int | None:
     return row.attempts[-1].batch_size
+
+
+def _sizes(row: RunRow) -> str:
+    """The size that it trained, after those that were given up before it: "16→64"."""
+    gone = [tried.batch_size for tried in row.attempts[:-1] if tried.state == State.GIVEN_UP.value]
+    return "→".join(map(words.size, (*gone, _size(row))))
 
 
 def label(row: RunRow) -> str:

@@ -67,13 +67,13 @@ def front_chart(
     if best:
         text += f"{_limit(best)}, {words.duration(best.tta_s).text} and {words.energy(best.eta_j).text}."
     else:
-        text += "of which no run that reached the target is known here at its limit."
+        text += "but no run of it that reached the target is known here at its limit."
     lowest = {
         (p.batch_size, p.start): p for p in sorted(points, key=lambda p: -p.eta_j) if p.observed
     }  # of each size and start: it is named
     named = sorted(lowest.values(), key=lambda p: p.eta_j)
     wide_px, high_px = 360.0, 220.0  # the smallest such chart without its margins
-    places = [(wide_px * time.share(p.tta_s), high_px * energy.share(p.eta_j), p.batch_size) for p in named]
+    places = [(wide_px * time.share(p.tta_s), high_px * energy.share(p.eta_j), str(p.batch_size)) for p in named]
     rows = dict(zip(named, label_rows(places), strict=True))
     series: list[Option] = [
         line(FRONT, LINE, pareto) | {"silent": True},
@@ -103,8 +103,7 @@ def front_chart(
     if best:
         note += (
             f" Dashed: what costs as much at eta {weights.eta:g} as what runs then; points below it look cheaper, "
-            "which the policy, whose intervals the belief shows, does not take for sure, or have a limit that the job "
-            "does not set."
+            "but not surely (the chart of beliefs has the intervals), or have a limit that the job does not set."
         )
     return Chart(title=title, option=option, text=text, note=note, table=_table(title, points, weights))
 

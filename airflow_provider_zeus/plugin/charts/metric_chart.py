@@ -10,6 +10,7 @@ from airflow_provider_zeus.model.size_bounds import MOST_EPOCHS
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.plugin.charts.chart_parts import (
+    ROW_PX,
     Option,
     base,
     colours_of,
@@ -22,6 +23,7 @@ from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import UNKNOWN, Chart, Table
 
 MOST_ROWS = 50  # of the table
+HIGH_PX = 164.0  # of the smallest such chart without its margins
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,16 @@ def _chart(metric: str, curves: Sequence[MetricCurve]) -> Chart:
         legend={"type": "scroll", "bottom": 0},
         xAxis=value_axis("epoch", 28, min=1, max=max(longest, 2), minInterval=1),
         yAxis=value_axis(plain(metric), 44, scale=True),
-        series=[_line(curve, colours[i], aims if i == 0 else []) for i, curve in enumerate(curves)],
+        series=[_line(curve, colours[i]) for i, curve in enumerate(curves)],
     )
+    if aims:
+        values, axis = [value for curve in curves for value in curve.values], option["yAxis"]
+        low, high = min(*values, *aims), max(*values, *aims)
+        option["series"][0]["markLine"] = mark_lines(_targets(aims, (high - low) / HIGH_PX))
+        if low < min(values):  # ECharts extends no axis for a line
+            axis |= {"min": number(low), "axisLabel": {"showMinLabel": False}}
+        if high > max(values):
+            axis |= {"max": number(high), "axisLabel": {**axis.get("axisLabel", {}), "showMaxLabel": False}}
     ends = [
         f"{c.name} ended at {c.values[-1]:.4g} after {len(c.values)} epoch{'s' * (len(c.values) > 1)}" for c in curves
     ]
@@ -96,10 +106,29 @@ def _chart(metric: str, curves: Sequence[MetricCurve]) -> Chart:
     )
 
 
-def _line(curve: MetricCurve, colour: str, aims: Sequence[float]) -> Option:
+def _targets(aims: Sequence[float], per_px: float) -> list[Option]:
+    """A line for each target, from the highest on; where their labels would overlap, one bears all, in their order.
+
+    :param per_px: of the metric, in the smallest such chart.
+    """
+    marks: list[Option] = []
+    named: Option = {}
+    for aim in sorted(aims, reverse=True):
+        text, lines = f"target {aim:.4g}", named["label"]["formatter"].count("\n") + 1 if named else 0
+        mark: Option = {"yAxis": number(aim), "label": {"formatter": text, "lineHeight": ROW_PX}}
+        if named and named["yAxis"] - aim < per_px * ROW_PX * (lines + 1) / 2:
+            named["label"]["formatter"] += f"\n{text}"
+            mark["label"] = {"show": False}
+        else:
+            named = mark
+        marks.append(mark)
+    return marks
+
+
+def _line(curve: MetricCurve, colour: str) -> Option:
     name = plain(curve.name)
     points = [{"value": [n, number(v)], "tip": f"{name}\nepoch {n}: {v:.4g}"} for n, v in enumerate(curve.values, 1)]
-    drawn: Option = {
+    return {
         "type": "line",
         "name": name,
         "symbolSize": 5,
@@ -108,8 +137,3 @@ def _line(curve: MetricCurve, colour: str, aims: Sequence[float]) -> Option:
         "lineStyle": {"color": colour},
         "data": points,
     }
-    if aims:
-        drawn["markLine"] = mark_lines(
-            [{"yAxis": number(aim), "label": {"formatter": f"target {aim:.4g}"}} for aim in aims]
-        )
-    return drawn

@@ -4,7 +4,7 @@ import { showAlerts } from "./alerts.js";
 import { chartBlock, forgetIn, updateChart } from "./charts.js";
 import {
   answerBlock, breakable, byId, dagId, element, figure, pageAddress, section, sentenceLine, stateBadge, table,
-  tryAgain,
+  tryAgain, unbroken,
 } from "./ui.js";
 import { jobsTable } from "./overview.js";
 import { monthBlock } from "./months.js";
@@ -42,7 +42,7 @@ const DRAW = {
   sentence: sentenceLine,
   table: (rows) => table(rows),
   text: (text, { title }) => element("p", title ? `${title}: ${text}` : text, { class: "note", role: title ? null : "status" }),
-  verdict: ({ word, text }) => element("p", null, { class: "sentence verdict" }, element("strong", `${word}: `), text),
+  verdict: ({ word, text }) => element("p", null, { class: "sentence verdict" }, element("strong", `${word}: `), unbroken(text)),
   whatIf: () => element("div"),
 };
 const isChart = ({ draw }) => draw === "chart" || draw === "openChart";

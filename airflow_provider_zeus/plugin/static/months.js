@@ -41,14 +41,18 @@ function fill({ month, title, months, kinds, note, chart }) {
   byId("month-progress").textContent = "";
   forgetIn(byId("month-chart"));
   byId("month-chart").replaceChildren(...(chart ? [chartBlock(chart, { name: "months" })] : []));
+  byId("month-groups").replaceChildren(...kinds.filter(({ groups }) => groups.length).flatMap((each) => [kindHead(each), ...each.groups.map(table)]));
 }
 
-function kindBlock({ kind, source, answers, groups }) {
-  const name = source.text === kind ? "" : `${kind[0].toUpperCase()}${kind.slice(1)} `; // else its badge says it
-  const head = element("h3", null, {}, name, ...sourceBadges(source));
-  const line = element("div", null, { class: "headline" }, ...answers.map(answerBlock));
-  const details = element("details", null, {}, element("summary", "By owner and tag"), ...groups.map(table));
-  return element("div", null, { "data-kind": kind }, head, line, ...(groups.length ? [details] : []));
+/** The kind of a source; where its badge says as much, that alone. */
+function kindHead({ kind, source }) {
+  const said = source.text === kind || source.kind === "no-source";
+  return element("h3", null, {}, said ? "" : `${kind[0].toUpperCase()}${kind.slice(1)} `, ...sourceBadges(source));
+}
+
+/** A row of the month: what one kind of source spent, saved, and spent in the month before. */
+function kindBlock(each) {
+  return element("div", null, { "data-kind": each.kind }, kindHead(each), ...each.answers.map(answerBlock));
 }
 
 /** Jobs are fitted a second's worth in each request; ask until all are. */

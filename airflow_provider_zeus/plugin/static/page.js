@@ -25,7 +25,7 @@ const VIEWS = {
     if (first) { // with its caption, where there is room for both
       const free = innerHeight - first.getBoundingClientRect().top - 16;
       const beside = free - first.nextElementSibling.offsetHeight;
-      first.style.setProperty("height", `${Math.min(Math.max(beside < 200 ? free : beside, 200), 340)}px`);
+      first.style.setProperty("height", `${Math.min(Math.max(beside < 200 ? free : beside, 180), 340)}px`);
     }
     const whatIf = byId("what_if");
     if (!whatIf) return;

@@ -1,6 +1,9 @@
 // The tab of a run: a part for each of its tasks and map indexes with a Zeus job. It follows a run that trains.
 import { noCharts, partBlocks, showCharts } from "./blocks.js";
-import { api, byId, dagId, element, fetchJson, jobId, present, replace, runId, say, showJobs, sourceBadges, stateBadge, table } from "./ui.js";
+import {
+  api, byId, dagId, element, fetchJson, jobId, pageAddress, present, replace, runId, say, showJobs, sourceBadges,
+  stateBadge, table, unbroken,
+} from "./ui.js";
 
 const shown = new Map(); // part key -> {its elements, the part, its text, the text that its charts belong to}
 let timer = null;
@@ -68,23 +71,39 @@ function showPart(part, several, open) {
       ? element("details", null, { class: "part", "aria-label": part.title, open: open ? "open" : null }, element("summary", null, {}, head), body, charts)
       : element("section", null, { class: "part", "aria-label": part.title }, head, body, charts);
     byId("parts").append(outer);
-    shown.set(key, { outer, head, body, box: charts, text: null, charts: null });
+    shown.set(key, { outer, head, body, next: element("p", null, { class: "next" }), box: charts, text: null, charts: null });
     if (several) outer.addEventListener("toggle", () => partCharts(shown.get(key)));
   }
   const own = shown.get(key);
   if (own.text === text) return;
   own.text = text;
   own.part = part;
-  own.head.replaceChildren(`${part.title} `, stateBadge(part.state, part.state_text, part.state_why), " ", ...sourceBadges(part.source));
-  if (several) own.head.append(element("span", ` ${part.verdict.word}, ${part.job_id}`, { class: "note" }));
+  own.head.replaceChildren(`${several ? `${part.title}, job` : "Job"} ${part.job_id} `, stateBadge(part.state, part.state_text, part.state_why), " ", ...sourceBadges(part.source));
+  if (several) own.head.append(element("span", ` ${part.verdict.word}`, { class: "note" }));
   own.body.replaceChildren(...partBlocks(answer.blocks.filter(({ slow }) => !slow), part));
+  own.body.querySelector(".headline")?.after(own.next);
   partCharts(own);
 }
 
-/** The charts of a part that is open. */
+/** What the job's next run does, as its tab says it; a link to the tab where this run is not the job's newest one. */
+async function sayNext({ next: line, part: { job_id: job, live, newest } }) {
+  if (live) return line.replaceChildren();
+  try {
+    if (newest) {
+      const { next } = await fetchJson(api("jobs", dagId, "saved", { job_id: job }));
+      return line.replaceChildren(next && `Next: ${unbroken(next)}.`);
+    }
+  } catch {
+    // the tab says it, or why not
+  }
+  return line.replaceChildren(element("a", "What comes next", { href: pageAddress(dagId, { job }) }));
+}
+
+/** What comes next, and the charts, of a part that is open. */
 async function partCharts(own) {
   if (own.outer.open === false || own.charts === own.text) return;
   own.charts = own.text;
+  sayNext(own);
   const { job_id: job, task_id: task, map_index: index } = own.part;
   try {
     const charts = await fetchJson(api("dags", dagId, "runs", runId, "charts", { job_id: job, task_id: task, map_index: index }));

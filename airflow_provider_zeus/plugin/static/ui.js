@@ -273,13 +273,16 @@ export function sourceBadges(source) {
   return source.text ? [badge(source.text, source.kind, source.why)] : [];
 }
 
-/** A text whose figures stay on one line with their units. */
-export const unbroken = (text) => text.replace(/(\d) (?=%|k?Wh?|min|h|s)/g, "$1\u00a0");
+/** A text whose figures and ranges stay on one line with their units. */
+export const unbroken = (text) =>
+  text.replace(/(?<=\d) (?=%|k?Wh?|min|h|s|to [−\d])|(?<=\d (?:to|min|h)) (?=[−\d])|(?<=%) (?=sure)/g, "\u00a0");
 
-/** The first line of a page: a Sentence, its intervals on hover, and the badge of all its figures. */
-export function sentenceLine({ text, exact, source }) {
-  const spread = exact ? [" ", element("abbr", "how sure?", { title: exact })] : [];
-  return element("p", null, { class: "sentence", role: "status" }, unbroken(text), ...spread, " ", ...sourceBadges(source));
+/** The first line of a page: a Sentence, its intervals behind the words that say how sure it is, and the one badge. */
+export function sentenceLine({ text, sure, exact, source }) {
+  const at = exact ? text.indexOf(sure) : text.length;
+  const parts = [text.slice(0, at), text.slice(at, at + sure.length), text.slice(at + sure.length)].map(unbroken);
+  const spread = parts[1] ? [element("abbr", parts[1], { title: exact })] : [];
+  return element("p", null, { class: "sentence", role: "status" }, parts[0], ...spread, parts[2], " ", ...sourceBadges(source));
 }
 
 /** A Tile: one figure with its name and note. */

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
-from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.cost import BOTH, Weights
+from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.saved_text import (
@@ -15,6 +15,7 @@ from airflow_provider_zeus.plugin.text.saved_text import (
     Told,
     against,
     compared,
+    how_sure,
     intervals,
     not_compared,
     outdated,
@@ -22,7 +23,6 @@ from airflow_provider_zeus.plugin.text.saved_text import (
 )
 from airflow_provider_zeus.plugin.views.models import Answer, Sentence, Source, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
-from airflow_provider_zeus.reports.baseline import OLD
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, RunTrials
 from airflow_provider_zeus.reports.next_run import Upcoming
 from airflow_provider_zeus.reports.run_figures import RunSaving
@@ -42,14 +42,14 @@ NO_RUN = "No run that counts here has ended yet; what each run cost is shown her
 def sentence(savings: Savings, upcoming: Upcoming, source: Source, *, all_of: bool = True) -> Sentence:
     """What the runs of a job cost and saved and what comes next, in plain words. ``all_of``: there are no older runs.
 
-    The intervals are on hover.
+    The intervals are on hover of the words that say how sure it is.
     """
     if not savings.runs:
         return Sentence(text=NO_RUN, source=source)
     took = took_text(savings.energy.spent, savings.time.spent)
     count = f"{'' if all_of else 'The newest '}{counted(savings.runs, 'run')}"
     text = f"{count} took {took or 'what is not known'}; {compared(savings)}; next: {comes_next(upcoming)}."
-    return Sentence(text=text, exact=intervals(savings), source=source)
+    return Sentence(text=text, sure=how_sure(savings), exact=intervals(savings), source=source)
 
 
 def comes_next(upcoming: Upcoming) -> str:
@@ -129,7 +129,7 @@ def of_job(
     cost = Answer(question=COST, about=about, note=f"not known: {PART}")
     if savings.time.spent is not None:
         cost.note = ""
-        weighed = weighed_tile(savings.cost.spent, weights, savings.energy.spent)
+        weighed = weighed_tile(savings.cost.spent, weights, savings.energy.spent, BOTH)
         cost.figures = spent_tiles(savings.energy.spent, savings.time.spent, source, spent, gpus, weighed)
     compares = not not_compared(savings)[0] or any(of.start for of in told)
     saved = [_against_default(savings, told)] if compares else []
@@ -142,13 +142,13 @@ def of_run(saving: RunSaving, weights: Weights, source: Source, factors: Factors
     return [_against_default(saving, told_of(saving, saving.runs, weights, source, factors))] if known else []
 
 
-def weighed_tile(cost_j: float | None, weights: Weights, energy_j: float | None) -> list[Tile]:
+def weighed_tile(cost_j: float | None, weights: Weights, energy_j: float | None, note: str = "") -> list[Tile]:
     """Energy and time as one figure; empty where one of them alone counts, and where a part is not known."""
     if weights.one_alone or cost_j is None:
         return []
     figure = words.energy(cost_j, energy_j)
     figure.exact += f"; {words.cost_rule(weights)}"
-    return [Tile(name=WEIGHED, figure=figure)]
+    return [Tile(name=WEIGHED, figure=figure, note=note)]
 
 
 def spent_tiles(
@@ -194,7 +194,7 @@ def told_of(
     at_once, (by_start, grams) = factors.at_once(seen), factors.start_saved(seen)
     per_j, per_s = at_once.per_j_and_s(found.where[1] if found.where else 1)
 
-    in_unit = partial(words.energy, beside_j=energy.saved.value)
+    in_unit = partial(words.energy, beside_j=energy.saved.value if energy.spent is None else energy.spent)
     told = [Told("Energy", energy.saved, in_unit, energy.baseline.value, ENERGY)]
     told += [Told("Time", found.time.saved, words.duration, found.time.baseline.value, TIME)]
     if not weights.one_alone:
@@ -211,11 +211,10 @@ def told_of(
 
 
 def _against_default(found: Savings | RunSaving, told: Sequence[Told]) -> Answer:
-    """The card of savings and losses against the default."""
+    """The card of savings and losses against the default; that it is old is said above it."""
     shown = [of for of in told if not of.saved.low == of.saved.high == 0]
-    old = bool(outdated(found))
-    about = f"against {against(found.default_batch_size)}{f', {OLD} it' * old}"
-    return saved_answer(about, shown, found.cost, old=old)
+    about = f"against {against(found.default_batch_size)}"
+    return saved_answer(about, shown, found.cost, old=bool(outdated(found)))
 
 
 def _next_run(upcoming: Upcoming, weights: Weights, source: Source, factors: Factors, gpus: int) -> list[Answer]:
@@ -239,7 +238,7 @@ def _next_run(upcoming: Upcoming, weights: Weights, source: Source, factors: Fac
     for tile in tiles:
         of, text = known.get(tile.name, (Estimate.missing(""), time_text))
         if of.low is not None and of.high is not None and of.low < of.high:
-            tile.figure.exact += f"; 90 % interval of the median run {text(of.low)} to {text(of.high)}"
+            tile.figure.exact += f"; {SURE} of the median run: {text(of.low)} to {text(of.high)}"
     return [Answer(question=NEXT, about=about, figures=tiles)]
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Tile, Verdict
 from airflow_provider_zeus.reports.baseline import OLD, Saved
@@ -31,6 +32,7 @@ class Outcome:
     colour: str  # good | bad; empty: neither is clear
     amount: str
     share: str  # "18 %" of the baseline; empty where that is 0 or not known
+    between: str  # "12 to 24 %": the interval of the share, from a loss on where it holds both; the share if measured
     interval: str  # 90 % interval, or that it was measured
 
     @classmethod
@@ -43,14 +45,14 @@ class Outcome:
         if low == high:
             interval = "measured"
         elif kind == "even":
-            interval = f"90 % interval from a loss of {text(-low)} to a saving of {text(high)}"
+            interval = f"{SURE}: between a loss of {text(-low)} and a saving of {text(high)}"
         else:
             least, most = sorted((abs(low), abs(high)))
-            interval = f"90 % interval {text(least)} to {text(most)}"
+            interval = f"{SURE}: {text(least)} to {text(most)}"
         colour = {"saved": "good", "lost": "bad", "even": ""}[kind]
         part = abs(value / baseline) if baseline else 0.0
         share = "" if not baseline else "under 1 %" if 0 < part < 0.005 else f"{100 * part:.0f} %"
-        return cls(verb, kind, colour, text(abs(value)), share, interval)
+        return cls(verb, kind, colour, text(abs(value)), share, _between(low, high, value, baseline) or share, interval)
 
     @classmethod
     def of_cost(cls, cost: Saved) -> Outcome:
@@ -60,20 +62,30 @@ class Outcome:
         return cls.of(value, cost.saved, lambda v: words.cost(v, cost.unit, value).text, cost.baseline.value)
 
 
+def _between(low: float, high: float, value: float, baseline: float | None) -> str:
+    """The ends of what was saved, or lost, as shares of what the default would have taken then; empty: not known."""
+    spent = (baseline or 0.0) - value  # which is known: the doubt is about the default
+    if not baseline or low == high or low + spent <= 0:
+        return ""
+    ends = [round(100 * end / (end + spent)) for end in (low, high)]
+    least, most = ends if low < 0 < high else sorted(map(abs, ends))
+    return "" if least == most else f"{least} to {most} %".replace("-", "−")
+
+
 def share_of_cost(cost: Saved) -> str:
     """What was saved or lost of the default's cost, "18 % of cost"; the amount where no share is known."""
     found = Outcome.of_cost(cost)
     return f"{found.share} of {'time' if cost.unit == 's' else 'cost'}" if found.share else found.amount
 
 
-def amounts(cost: Saved, energy: Estimate, time: Estimate) -> str:
+def amounts(cost: Saved, energy: Estimate, time: Estimate, spent_j: float | None = None) -> str:
     """What was saved or lost in energy and time, in few words, where both the cost and they are known.
 
-    Beside the verdict on the cost: only what differs from it is named again.
+    Beside the verdict on the cost: only what differs from it is named again. ``spent_j``: has the unit of the energy.
     """
     verb = Outcome.of_cost(cost).verb
     told = []
-    for name, saved, text in (("energy", energy, energy_text), ("time", time, time_text)):
+    for name, saved, text in (("energy", energy, partial(energy_text, beside_j=spent_j)), ("time", time, time_text)):
         if saved.value is not None:
             one = Outcome.of(saved.value, saved, text)
             amount = one.amount if one.verb == verb else f"{one.amount} {one.verb}"
@@ -86,7 +98,7 @@ def brief(saving: RunSaving) -> str:
     word = run_verdict(saving).word
     if saving.cost.saved.value is None or Outcome.of_cost(saving.cost).kind == "even":
         return word
-    told = amounts(saving.cost, saving.energy.saved, saving.time.saved)
+    told = amounts(saving.cost, saving.energy.saved, saving.time.saved, saving.energy.spent)
     return f"{word} {share_of_cost(saving.cost)}: {told}{f', {OLD} the default' * bool(outdated(saving))}"
 
 
@@ -133,7 +145,7 @@ def saved_answer(about: str, told: Sequence[Told], cost: Saved | None = None, *,
         exact = f"{found.verb} {'about ' * even}{of.figure(abs(value)).exact}; {found.interval}"
         figure = Figure(value=value, text=text, exact=exact)
         colour = "warn" if old and found.colour else found.colour
-        tiles.append(Tile(name=of.name, figure=figure, note="" if even else found.share, kind=colour))
+        tiles.append(Tile(name=of.name, figure=figure, note=found.between, kind=colour))
     question = {"saved": "Saved", "lost": "Lost", "even": "Saved or lost"}[verdict]
     return Answer(question=question, about=about, figures=tiles)
 
@@ -151,7 +163,7 @@ def not_compared(savings: Savings) -> tuple[str, str]:
         and all(t.batch_size == default and (t.observation.power_limit_w or full_w) >= full_w - SAME_W for t in trials)
         and not any(t.generations for t in trials)
     ):
-        return "Not exploring yet", f"so far only {default}, the default, ran, at full power: nothing compares"
+        return "Not exploring yet", f"so far only {default}, the default, ran, at full power: nothing to compare"
     if saved.value is None:
         return "Not known", saved.reason or ""
     if savings.runs < EARLY:
@@ -192,8 +204,20 @@ def compared(savings: Savings) -> str:
     unsure = " and ".join(name for name, o in known.items() if o.kind == "even")
     if not sure:
         return f"whether {always} takes less is not clear yet"
-    old = f", {OLD} it" * bool(outdated(savings))
-    return f"{' and '.join(sure)} than {always}{old}{f', {unsure} not clear yet' if unsure else ''}"
+    how = how_sure(savings)
+    how = f", {how}" if how.startswith(OLD) else f" ({how})"
+    return f"{' and '.join(sure)} than {always}{how}{f', {unsure} not clear yet' if unsure else ''}"
+
+
+def how_sure(savings: Savings) -> str:
+    """The words of :func:`compared` that say how sure it is; empty where nothing is compared."""
+    known = [of.saved for of in (savings.energy, savings.time) if of.saved.value is not None]
+    clear = [of for of in known if of.verdict in ("saved", "lost")]
+    if not_compared(savings)[0] or not known:
+        return ""
+    if not clear or outdated(savings):
+        return f"{OLD} it" if clear else "not clear yet"
+    return "measured" if all(of.low == of.high for of in clear) else SURE
 
 
 def intervals(savings: Savings) -> str:
@@ -248,7 +272,7 @@ def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = Fa
         return Verdict(kind="unknown", word="Not known", text=f"What was saved is not known: {reason}.")
     cost, default = saving.cost, saving.default_batch_size
     if value == 0:
-        text = f"It trained batch size {default}, the default, at full power: nothing compares."
+        text = f"It trained batch size {default}, the default, at full power: there is nothing to compare."
         return Verdict(kind="even", word="Nothing", text=text)
     out, power = Outcome.of_cost(cost), f" ({saving.full_power_w:,.0f} W)" if saving.full_power_w else ""
     of = "time" if cost.unit == "s" else "weighted cost"

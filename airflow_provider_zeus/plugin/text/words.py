@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.cost import BOTH, Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.target import Target
@@ -136,7 +136,7 @@ def facts(job: ZeusJob, weights: Weights | None) -> str:
 
 def cost_name(weights: Weights) -> str:
     """What a cost is called where energy and time stand beside it."""
-    return weights.one_alone or "weighted cost"
+    return weights.one_alone or f"weighted cost ({BOTH})"
 
 
 def cost_rule(weights: Weights) -> str:

@@ -106,7 +106,7 @@ class Comparison:
         if len(devices) > 1:
             found.append(f"They ran on different devices: {', '.join(devices)}.")
         if len({c.job.eta for c in columns}) > 1:
-            found.append("Costs weigh energy and time by different etas, so they do not compare; energy and time do.")
+            found.append("Costs weigh energy and time by different etas and cannot be compared; energy and time can.")
         if len({str(c.job.target) for c in columns}) > 1:
             found.append("They have different targets.")
         return found

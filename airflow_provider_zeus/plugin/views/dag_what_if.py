@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.plugin.charts.dag_front import front_chart
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
@@ -101,7 +101,7 @@ def _text(found: WhatIf, factors: Factors, gpus: int) -> str:
         least, most = (words.cost(v or 0.0, then.unit).text for v in (found.gain.low, found.gain.high))
         head = (
             f"At eta {then.eta:g} the log says {other}; at today's {now.eta:g} it says {today}. A run then costs less "
-            f"by {words.cost(found.gain.value or 0.0, then.unit).text}, 90 % interval {least} to {most}."
+            f"by {words.cost(found.gain.value or 0.0, then.unit).text} ({SURE}: {least} to {most})."
         )
     energy_j, time_s, changes = then.energy_j.value, then.time_s.value, []
     for name, a, b in (("energy", now.energy_j.value, energy_j), ("time", now.time_s.value, time_s)):
@@ -136,8 +136,8 @@ def _unclear(found: WhatIf, today: str, other: str) -> str:
     if gain.high <= 0:
         return f"{head}, which gains nothing at that eta: stay with today's {now.eta:g}."
     return (
-        f"{head}; whether that gains anything is not clear yet: 90 % interval of a run from a loss of "
-        f"{words.cost(-gain.low, then.unit).text} to a saving of {words.cost(gain.high, then.unit).text}."
+        f"{head}; whether that gains anything is not clear yet ({SURE} of a run: between a loss of "
+        f"{words.cost(-gain.low, then.unit).text} and a saving of {words.cost(gain.high, then.unit).text})."
     )
 
 
@@ -166,9 +166,12 @@ def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
         row("… observed", lambda p: seen(p, p.observed.energy_j, words.energy)),
         row("Time of a run", lambda p: cell(p.time_s, words.duration)),
         row("… observed", lambda p: seen(p, p.observed.time_s, words.duration)),
-        row("Weighted cost of a run", lambda p: cell(p.cost, lambda v: words.cost(v, p.unit, p.energy_j.value))),
-        row("… observed", lambda p: seen(p, p.observed.cost, lambda v: words.cost(v, p.unit, p.energy_j.value))),
     ]
+    if found.now.unit == "J":  # else it is the time
+        rows += [
+            row("Weighted cost of a run", lambda p: cell(p.cost, lambda v: words.energy(v, p.energy_j.value))),
+            row("… observed", lambda p: seen(p, p.observed.cost, lambda v: words.energy(v, p.energy_j.value))),
+        ]
     for name, figures in (
         ("Money", [factors.money(p.energy_j.value, p.time_s.value, gpus) for p in (found.now, found.then)]),
         ("CO₂e", [factors.carbon(p.energy_j.value) for p in (found.now, found.then)]),
@@ -177,7 +180,7 @@ def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
         rows += [[name, *texts]] if texts else []
     rows = [each for each in rows if not all(text.startswith("–") for text in each[1:])]
     return Table(
-        caption="A settled run, today and as asked: believed, with the 90 % interval of what is expected in brackets, "
+        caption=f"A settled run, today and as asked: believed, in brackets the range that is {SURE}, "
         "and observed at this batch size and limit",
         columns=["", "Today", "As asked"],
         numeric=[False, True, True],

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import fmean
 
-from airflow_provider_zeus.model.cost import Weights, weights_of
-from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.cost import BOTH, Weights, weights_of
+from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.charts import dag_charts
@@ -73,7 +73,8 @@ class MeasuredLog:
             f"{'The newest ' * self.more}{counted(runs, 'run')} took {headline.took_text(energy_j, time_s)}; "
             f"{saved}; next: {self.comes_next}."
         )
-        return Sentence(text=text, source=self.source)
+        sure = next((words for words in (SURE, "not clear yet") if words in saved), "")
+        return Sentence(text=text, sure=sure, exact=limit_intervals(self.limit), source=self.source)
 
     @property
     def comes_next(self) -> str:
@@ -131,18 +132,22 @@ class MeasuredLog:
         devices = gpu_s / time_s if time_s else 1.0
         weights = self.weights
 
-        def tiles(energy_j: float | None, time_s: float, by: int = 1) -> list[Tile]:
+        def tiles(energy_j: float | None, time_s: float, by: int = 1, note: str = "") -> list[Tile]:
             joules, seconds = None if energy_j is None else energy_j / by, time_s / by
             cost = None if joules is None or not self.job.tries_limits else weights.cost(joules, seconds)
-            weighed = headline.weighed_tile(cost, weights, joules)
+            weighed = headline.weighed_tile(cost, weights, joules, note)
             return headline.spent_tiles(joules, seconds, source, factors, devices, weighed)
 
         return [
-            Answer(question=headline.COST, about=f"of {counted(runs, 'run')}", figures=tiles(energy_j, time_s)),
+            Answer(
+                question=headline.COST,
+                about=f"of {counted(runs, 'run')}",
+                figures=tiles(energy_j, time_s, note=BOTH),
+            ),
             *saved_by_limit(self.limit, self.weights),
             Answer(
                 question=headline.NEXT,
-                about=f"{self.at}as the runs {'with it' if len(self.alike) < len(seen) else 'so far'}",
+                about=f"as those {self.at[:-2]}" if len(self.alike) < len(seen) else f"{self.at}as the runs so far",
                 figures=[*tiles(*taken(self.alike)), *use_tiles([t.observation for t in self.alike])],
             ),
         ]
@@ -181,12 +186,22 @@ def limit_sentence(found: LimitSaving | None, weights: Weights) -> str:
     clear = [out for of, text in both if (out := Outcome.of(of.value or 0.0, of, text)).kind != "even"]
     if not clear:
         return "whether the power limit saves anything is not clear yet"
-    text = f"the power limit {' and '.join(f'{out.verb} {out.amount}' for out in clear)} against full power"
+    sure = SURE if any(out.interval.startswith(SURE) for out in clear) else "measured"
+    text = f"the power limit {' and '.join(f'{out.verb} {out.amount}' for out in clear)} against full power ({sure})"
     if weights.one_alone:
         return text
     cost = Outcome.of_cost(limit_cost(found, weights))
     paid = {"saved": f"{cost.share} less weighted cost", "lost": f"{cost.share} more weighted cost"}
     return f"{text}, {paid.get(cost.kind, 'whether that pays is not clear yet')}"
+
+
+def limit_intervals(found: LimitSaving | None) -> str:
+    """What stands behind :func:`limit_sentence`: the interval of each; empty where no profile tells it."""
+    kinds = (("Energy", found.energy_j, energy_text), ("time", found.time_s, time_text)) if found else ()
+    known = [(name, Outcome.of(of.value, of, text)) for name, of, text in kinds if of.value is not None]
+    return "; ".join(
+        f"{name} {out.verb} {'about ' * (out.kind == 'even')}{out.amount}, {out.interval}" for name, out in known
+    )
 
 
 def limit_cost(found: LimitSaving, weights: Weights) -> Saved:

@@ -145,7 +145,8 @@ class Sentence(BaseModel):
     """The first line of a tab, with the one badge of all its figures."""
 
     text: Short
-    exact: str = ""  # the intervals, on hover
+    sure: str = ""  # its words that say how sure it is
+    exact: str = ""  # the intervals, on their hover
     source: Source = Source()
 
 

@@ -129,7 +129,7 @@ def month_saved(
     for kind in kinds if done else ():
         answers.setdefault(kind, Answer(question="Saved", note=NOTHING))
     why = "measured alone, its default has not run, or a figure is missing"
-    left = f"Not known of {counted(unknown, 'job')}: {why}." if unknown else ""
+    left = f"Not known for {counted(unknown, 'job')}: {why}." if unknown else ""
     progress = left if done else f"{len(found):,} of {jobs:,} jobs are added up so far."
     return {"answers": answers, "done": done, "progress": progress}
 
@@ -141,10 +141,10 @@ def _saved_of_kind(found: SavedSum, factors: Factors, drawn: Sequence[Observatio
     """
     by = f"{counted(found.runs, 'run')} of {counted(found.jobs, 'job')}"
     old = f", {counted(found.old, 'job')} {OLD} the default" if found.old else ""
-    about = f"against each job's default at full power, by {by}{old}"
+    about = f"by {by}{old}"
     energy, time = found.energy_j, found.time_s
     told = [
-        Told("Energy", energy, partial(words.energy, beside_j=energy.value), _without(energy, found.spent[0])),
+        Told("Energy", energy, partial(words.energy, beside_j=found.spent[0]), _without(energy, found.spent[0])),
         Told("Time", time, words.duration, _without(time, found.spent[1])),
     ]
     at_once, by_start = factors.at_once(drawn), factors.start_saved(drawn)

@@ -132,7 +132,7 @@ def saved(trials: Sequence[Trial], known: JobAnalysis, *, all_of: bool = True) -
     )
     if why:
         return answer
-    answer.amounts = saved_text.amounts(found.cost, found.energy.saved, found.time.saved)
+    answer.amounts = saved_text.amounts(found.cost, found.energy.saved, found.time.saved, found.energy.spent)
     if kind:
         share = saved_text.share_of_cost(found.cost)
         answer.figure = Figure(value=found.cost.saved.value, text=share, exact=answer.text)
@@ -168,7 +168,7 @@ def controls(
     spent = "" if audit_cost is None else f", at a cost of about {audit_cost}"
     audit = (
         f"The next run trains batch size {job.default_batch_size}, the default{spent}. So its epochs on that slice of "
-        "the data are measured, and what the job saved is known better. A run that trains now is not changed."
+        "the data are measured, and what the job saved is known better. A run that is training now is not changed."
     )
     again = f"batch size {pinned}, which stays pinned" if pinned else "the best known batch size"
     return Controls(
@@ -182,14 +182,14 @@ def controls(
         problem=str(change.get("problem", "")),
         may_edit=may_edit,
         pause_text=(
-            "From the next run on Zeus may try other batch sizes again. A run that trains now is not changed."
+            "From the next run on Zeus may try other batch sizes again. A run that is training now is not changed."
             if paused
             else f"The next run, and each one after it, takes {again}; no other one is tried until exploration is "
-            "resumed. A run that trains now is not changed."
+            "resumed. A run that is training now is not changed."
         ),
-        pin_text="The next run, and each one after it, trains with this batch size until it is unpinned, also "
-        "where another one is cheaper. A run that trains now is not changed.",
+        pin_text="The next run, and each one after it, trains with this batch size until it is unpinned, even "
+        "if another one is cheaper. A run that is training now is not changed.",
         audit_text="" if pinned or asked_for else audit,
-        unpin_text="From the next run on Zeus chooses the batch size again. A run that trains now is not changed."
+        unpin_text="From the next run on Zeus chooses the batch size again. A run that is training now is not changed."
         + (" Exploration stays paused." if paused else ""),
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from airflow_provider_zeus.model.cost import Weights, weights_of
+from airflow_provider_zeus.model.cost import BOTH, Weights, weights_of
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import UNCAPPED, Phase, PowerPoint, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.charts import run_charts, run_curve, run_gpus
@@ -186,7 +186,7 @@ class RunPart:
         measures = source.kind != "no-source"
         figures = [_figure_tile("Energy", energy)] if measures else []
         figures += [_figure_tile("Time", row.time)]
-        figures += [] if self.weights.one_alone else [_figure_tile(saved_text.WEIGHED, row.cost)]
+        figures += [] if self.weights.one_alone else [_figure_tile(saved_text.WEIGHED, row.cost, BOTH)]
         figures += [_figure_tile(name, figure) for name, figure in converted]
         figures += [] if self.job.chooses_size else use_tiles(seen)
         saved = [] if self.ended is None else headline.of_run(self.ended, self.weights, source, factors)
@@ -315,6 +315,6 @@ def summary(parts: Sequence[Mapping[str, Any]]) -> Table | None:
     )
 
 
-def _figure_tile(name: str, figure: Figure) -> Tile:
+def _figure_tile(name: str, figure: Figure, note: str = "") -> Tile:
     """A tile whose note is, where the figure is missing, why."""
-    return Tile(name=name, figure=figure, note=figure.exact if figure.text == UNKNOWN else "")
+    return Tile(name=name, figure=figure, note=figure.exact if figure.text == UNKNOWN else note)

@@ -150,7 +150,7 @@ def give_back(descriptor: int, ports: Sequence[LimitPort] = ()) -> str:
 
 def restore_orphans(state_dir: str | os.PathLike[str]) -> int:
     """Give back the limit of every record that no living guardian holds; returns how many. Raises nothing."""
-    return sum(_restore_orphan(path) for path in candidates(state_dir))
+    return sum(map(_restore_orphan, candidates(state_dir)))
 
 
 def _restore_orphan(path: str) -> bool:

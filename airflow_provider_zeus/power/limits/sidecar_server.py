@@ -25,8 +25,9 @@ The package imports the driver's binding and the format of a record from here, s
 
 Neither a flood of requests, a slow GPU nor a log that is not read delays other clients. Each turn of the loop handles
 dead clients first, then limits to give back, then one request of each client, the oldest first; a process that asks
-faster than it may waits. The driver is called in one thread per GPU, and the log is written in another, which drops and
-counts what is not read. When there are too many clients, the user with most connections loses one that holds no GPU.
+faster than it may waits. The driver is called in one thread per GPU, and a line of the log that would have to wait for
+its reader is dropped and counted. When there are too many clients, the user with most connections loses one that holds
+no GPU.
 """
 
 from __future__ import annotations
@@ -44,10 +45,9 @@ import signal
 import socket
 import stat
 import struct
-import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import PurePath
@@ -56,7 +56,6 @@ from typing import Any, NoReturn
 MOST_BYTES = 16 * 1024  # of a request, and of a record
 RETRY_S = 1.0  # between attempts to give a limit back that the driver refused
 PER_S, AT_ONCE = 50.0, 100  # requests of one process; a training asks every few seconds
-MOST_LINES = 256  # of the log that wait to be read
 SAME_W = 0.5  # drivers round
 
 INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, GPU_IS_LOST = 2, 3, 4, 13, 15
@@ -139,45 +138,25 @@ class Nvml:
 
 
 class Log:
-    """Lines for stderr, written by a thread of its own: a reader that does not read them holds nothing else up."""
+    """Lines on stderr. One that would have to wait for its reader is dropped and counted: it holds nothing else up."""
 
-    def __init__(self) -> None:
-        self._lines: deque[str] = deque()  # the first one is being written
-        self._dropped = 0
-        self._changed = threading.Condition()
-        self._writer: threading.Thread | None = None  # importing this file starts none
+    one_at_a_time, dropped = threading.Lock(), 0
 
-    def say(self, text: str) -> None:
-        """Write a line, or count it where too many wait to be read."""
-        with self._changed:
-            if len(self._lines) < MOST_LINES:
-                self._lines.append(text)
-            else:
-                self._dropped += 1
-            self._changed.notify_all()
-            if self._writer is None:
-                self._writer = threading.Thread(target=self._write, daemon=True)
-                with contextlib.suppress(RuntimeError):  # without a thread there is no log, and limits all the same
-                    self._writer.start()
-
-    def end(self, within_s: float) -> None:
-        """Wait until all is written, but no longer than that."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._lines and not self._dropped, within_s)
-
-    def _write(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._lines or self._dropped)
-                if not self._lines:
-                    self._lines.append(f"{self._dropped} lines of this log were dropped, since it was not read")
-                    self._dropped = 0
-                text = self._lines[0]
-            with contextlib.suppress(OSError):  # the log is closed; limits must be given back all the same
-                print(text, file=sys.stderr, flush=True)
-            with self._changed:
-                self._lines.popleft()
-                self._changed.notify_all()
+    @classmethod
+    def say(cls, text: str) -> None:
+        """Write a line, after the number of those that were dropped before it."""
+        poll = select.poll()
+        poll.register(2, select.POLLOUT)  # true of a pipe that has room for PIPE_BUF
+        with (
+            cls.one_at_a_time,
+            contextlib.suppress(OSError),
+        ):  # the log is closed: limits must be given back all the same
+            if not poll.poll(0):
+                cls.dropped += 1
+                return
+            lost = f"{cls.dropped} lines of this log were dropped, since it was not read\n" if cls.dropped else ""
+            cls.dropped = 0
+            os.write(2, f"{lost}{text}\n".encode(errors="backslashreplace")[: select.PIPE_BUF])
 
 
 class Records:
@@ -458,7 +437,7 @@ class Sidecar:
         try:
             while not self._is_stopping:
                 self._turn()
-        except Exception as error:  # of any kind: whoever starts this process again gives limits back, but when?
+        except Exception as error:  # of any kind: limits must not wait for the next start of this process
             say(f"stopped by an error: {error!r}")
             status, self._is_stopping = 1, True
         for client in list(self._clients):
@@ -614,8 +593,7 @@ class Sidecar:
                 gpu.release()
 
 
-LOG = Log()
-say = LOG.say
+say = Log.say
 
 
 def new_record(found_w: float, *set_w: float) -> dict[str, Any]:
@@ -785,7 +763,6 @@ def command() -> NoReturn:
     except Exception as error:  # of any kind; the interpreter would wait until its text is read
         say(f"ended by an error: {error!r}")
         status = 1
-    LOG.end(1.0)
     os._exit(status)  # a driver call that never returns, or a log that is not read, must not keep the process alive
 
 

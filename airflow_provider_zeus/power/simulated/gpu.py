@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import lru_cache, partial
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -183,8 +183,13 @@ def take_simulated(
 
     Raises JobSpecError: there is no such simulated GPU.
     """
-    opened = (open_simulated(name, state_dir, number) for number in count(1))
-    return list(islice((gpu for gpu in opened if gpu.uuid in held or gpu.take()), gpus))
+    taken: list[SimulatedGpu] = []
+    numbers = count(1)
+    while len(taken) < gpus:
+        gpu = open_simulated(name, state_dir, next(numbers))
+        if gpu.uuid in held or gpu.take():
+            taken.append(gpu)
+    return taken
 
 
 def _state_file(state_dir: str | os.PathLike[str], gpu: str, load: str, number: int = 1) -> Path:

@@ -67,7 +67,8 @@ def parsed_url(text: str, field: str) -> sa.URL:
             f"{field} cannot be read as a database URL; write it as postgresql://user:password@host:5432/database and "
             "quote special characters of the password (@ as %40)."
         ) from None
-    if url.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql", *(f"postgresql+{d}" for d in DRIVERS)):
+    database, _, driver = url.drivername.partition("+")
+    if driver not in {"sqlite": ("", "pysqlite"), "postgresql": ("", *DRIVERS)}.get(database, ()):
         raise StoreError(
             f"{field}: the trial log is not kept in {url.drivername}. Name a PostgreSQL database as "
             "postgresql://user:password@host:5432/database; on one host it may be an SQLite file, sqlite:////path."
@@ -211,7 +212,7 @@ def explained(error: Exception, url: sa.URL, *, unsure: bool = False) -> StoreEr
         if not os.access(url.database or "", os.W_OK):
             remedy += ". Users of one host share it in a folder of their group with mode 2770 (see [zeus] shared_group)"
     else:
-        remedy = "See that the database runs and that the Connection names host, database, user and options as they are"
+        remedy = "Check that the database runs and the Connection names host, database, user and options as they are"
     said = f"The trial log at {shown(where)} cannot be used ({said}). {remedy}."
     return StoreError(said, passing=may_pass(error), unsure=unsure)
 

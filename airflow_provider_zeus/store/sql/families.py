@@ -1,6 +1,6 @@
 """What each job tells its family, in the job's own row: jobs read each other's, and each writes its own alone.
 
-A row that is damaged, or of another version, tells nothing. The job's row must be locked, as by ``ask``; the rows of
+A row that is damaged, or of another version, is left out. The job's row must be locked, as by ``ask``; the rows of
 the others are read as they are committed. So jobs do not wait for each other, but for the tries of relatives on
 PostgreSQL (:func:`tries`): at most a second.
 """
@@ -50,14 +50,14 @@ _LEAVE = sa.update(_J).where(_J.c.job_id == _job, _J.c.family.is_not(None)).valu
 
 
 def join(connection: sa.Connection, job_id: str, family: str, told: Told | None) -> None:
-    """Write what a job tells, where that is new; None: nothing yet."""
+    """Write what a job has to share, where that is new; None: nothing yet."""
     text = None if told is None else json.dumps(encode(told), separators=(",", ":"))
     much = None if told is None else told.learnt
     connection.execute(_JOIN, {"job": job_id, "family_name": family, "text": text, "much": much})
 
 
 def leave(connection: sa.Connection, job_id: str) -> None:
-    """A job that is in no family tells nothing."""
+    """Remove what a job shared with a family; it is in none now."""
     connection.execute(_LEAVE, {"job": job_id})
 
 
@@ -80,7 +80,7 @@ def others(connection: sa.Connection, job_id: str, family: str) -> list[Told]:
 
 
 def tries(connection: sa.Connection, job_id: str, family: str, now: float) -> Sequence[int]:
-    """Batch size of each run of the others that tries one now; whoever asks next waits for the end of this transaction.
+    """Batch size of each run of the others that tries one now; the next request waits for the end of this transaction.
 
     SQLite has one writer at a time. Where another decision takes longer than :data:`WAIT_MS`, none is waited for.
     """

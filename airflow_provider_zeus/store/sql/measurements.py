@@ -120,9 +120,9 @@ def add_profile(
     if not new:
         return
     model, count, source = device
-    anew, measured = {s.batch_size for s in new if s.is_mark}, {(s.batch_size, s.limit_w) for s in new}
+    restarted, measured = {s.batch_size for s in new if s.is_mark}, {(s.batch_size, s.limit_w) for s in new}
     held = profile(connection, job_id, device, version)
-    changed = [s for s in held if s.batch_size in anew or (s.batch_size, s.limit_w) in measured]
+    changed = [s for s in held if s.batch_size in restarted or (s.batch_size, s.limit_w) in measured]
     for s in changed:
         one = {"size": s.batch_size, "limit": s.limit_w}
         connection.execute(_FORGET_SAMPLES, _device(job_id, device, version) | one)
@@ -141,7 +141,7 @@ def _device(job_id: str, device: Where, version: str) -> dict[str, object]:
 def kept_series(connection: sa.Connection, name: str, now: float, *, claim: bool = False) -> tuple[str | None, bool]:
     """(Series that is kept, whether it is due to be asked for).
 
-    :param claim: where it is due, the caller is now the one that asks. Where it tells nothing, another one asks soon.
+    :param claim: where it is due, the caller is now the one that asks. Where it keeps nothing, another one asks soon.
     """
     if claim:
         add = sa.text("INSERT INTO zeus_signal (name, asked_at) VALUES (:name, 0) ON CONFLICT (name) DO NOTHING")

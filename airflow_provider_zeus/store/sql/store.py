@@ -247,7 +247,7 @@ class Store(ABC):
     def signal(self, name: str) -> tuple[str | None, bool]:
         """(The series kept under a name, whether the caller is to ask the service now).
 
-        In each :data:`FRESH_S` one caller is to ask; the others take what is kept. Where it tells nothing (its process
+        In each :data:`FRESH_S` one caller is to ask; the others take what is kept. Where it keeps nothing (its process
         died, say), another one is to ask after :data:`RETRY_S`.
         """
         with self._transaction(Series(name)) as connection:  # mostly it is fresh: then no lock is needed

@@ -235,7 +235,7 @@ def latest(connection: sa.Connection, last: int) -> list[Found]:
 
 
 def _found(result: sa.CursorResult[tuple[object, ...]]) -> list[Found]:
-    return [read_row(row) for row in result.mappings()]
+    return list(map(read_row, result.mappings()))
 
 
 def left_a_model(
@@ -310,12 +310,13 @@ def _searched(job_id: str, source: str | None, newest_number: int) -> tuple[sa.C
 
 def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[str, tuple[float, float]]:
     """GPU uuid -> (power limit found, last set) [W], where the newest trial has not restored it."""
-    found = connection.execute(_LIMITS, {"job": job_id, "after": newest_number - RECENT})
-    newest = {r.gpu_uuid: r for r in found if isinstance(r.state, str)}  # others are damaged
-    set_by = (
-        (uuid, r.limit_found_w, r.power_limit_w) for uuid, r in newest.items() if member(State, r.state).awaits_result
-    )
-    return {uuid: (found_w, left_w) for uuid, found_w, left_w in set_by if left_w is not None and found_w != left_w}
+    left: dict[str, tuple[float, float]] = {}
+    for uuid, state, found_w, left_w in connection.execute(_LIMITS, {"job": job_id, "after": newest_number - RECENT}):
+        if isinstance(state, str):  # else damaged
+            left.pop(uuid, None)
+            if member(State, state).awaits_result and left_w not in (None, found_w):
+                left[uuid] = found_w, left_w
+    return left
 
 
 def insert(connection: sa.Connection, trial: Trial) -> None:

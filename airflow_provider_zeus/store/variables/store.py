@@ -137,14 +137,14 @@ class VariableStore(Store):
         yield self.runs(dag_id, job_id, last=last, skip=skip)
 
     def version(self, dag_id: str, job_id: str, *, last: int) -> None:
-        """None: what tells it has read all trials."""
+        """None: finding out would read all trials."""
 
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
         return self._names() if dag_id is None else self._or_damaged(super().jobs(dag_id))
 
     def members(self) -> dict[str, int]:
-        """None: Variables cannot read each other."""
+        """Empty: jobs in Variables are in no family."""
         return {}
 
     def recurrence(self, dag_id: str, run_id: str) -> list[Trial]:

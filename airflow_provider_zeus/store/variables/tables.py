@@ -231,8 +231,8 @@ def _trials(connection: sa.Connection, job_id: str, rows: Rows) -> tuple[list[An
     """The packed trials in order of number, and the specs that they refer to. Damaged ones stay as they were."""
     changed = {*connection.exec_driver_sql("SELECT id FROM changed").scalars()}
     ids = list(connection.scalars(sa.select(_T.c.id).where(_T.c.job_id == job_id).order_by(_T.c.number)))
-    anew = [row_id for row_id in ids if row_id in changed or row_id not in rows]
-    found = connection.execute(sa.select(_T).where(_T.c.id.in_(anew))).mappings()
+    new = [row_id for row_id in ids if row_id in changed or row_id not in rows]
+    found = connection.execute(sa.select(_T).where(_T.c.id.in_(new))).mappings()
     read: dict[int, tuple[Mapping[Any, Any], object]] = {row["id"]: (row, read_row(row)) for row in found}
     trials: list[Any] = []
     specs: list[Any] = []

@@ -99,5 +99,5 @@ class CapWatch:
             return ""
         return (
             f"the clock stays at {max(clocks):g} of {highest_mhz:g} MHz under load, and the driver names no reason: "
-            "somebody has locked it"
+            "it seems to be locked"
         )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.cost import HALF_WIDTH, Rate, Weights
-from airflow_provider_zeus.model.estimate import Estimate, Z
+from airflow_provider_zeus.model.estimate import SURE, Estimate, Z
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, since_mark
 from airflow_provider_zeus.power.limits.control import LimitControl
@@ -90,7 +90,7 @@ def _saved(ratio: float, doubt: float) -> Estimate:
 
 def _text(saved: Estimate, amount: str) -> str:
     value, low, high = (100 * (v or 0.0) for v in (saved.value, saved.low, saved.high))
-    text = f"{amount} ({value:+.1f} %, 90 % interval {low:+.1f} to {high:+.1f} %)"
+    text = f"{amount} ({value:+.1f} %, {SURE}: {low:+.1f} to {high:+.1f} %)"
     return f"about {text}, not clear yet" if low < 0 < high else text
 
 

@@ -16,7 +16,7 @@ from benchmarks import choosing
 from benchmarks.parts.literal import Settled, literal
 from benchmarks.plots import name_of
 from benchmarks.quality.choosers import FIXED_CAP, HINDSIGHT, PACKAGE, Package, cap_of, fixed_cap, hindsight, package
-from benchmarks.regimes import series_of
+from benchmarks.quality.slice_tables import series_of
 from benchmarks.replays import NeverStopped, OneLimitPerRun, Replays, without
 from benchmarks.report import percent, ratio_of
 from benchmarks.series import play, replayed

@@ -27,7 +27,7 @@ PAIR = Pair(
 
 
 def play(factor: float, who: str, pair: Pair = PAIR, pace: float = 1.0) -> dict[str, float]:
-    return deadlines.play((pair, 1.0, factor, who, 20, 0, pace))
+    return deadlines.play((pair, factor, who, 20, 0, pace))
 
 
 def test_the_fastest_training_is_the_measure() -> None:

@@ -18,7 +18,7 @@ def test_histories_have_explored_and_sample(policy: str) -> None:
     found = dict(learn.histories(job, (0, 3, 30)))
     assert [belief.newest[0] for belief in found.values()] == [0, 3, 30]
     assert {b for _, b, _ in found[30].converged} == set(job.batch_sizes)
-    phase = learn.choose(job, found[30], device=learn.GPU).attempts[0].phase
+    phase = learn.choose(job, found[30], device=learn.DEVICE).attempts[0].phase
     assert phase is (Phase.SAMPLE if policy == "zeus" else Phase.INCUMBENT), "exploration is over"
 
 

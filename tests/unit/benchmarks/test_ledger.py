@@ -75,8 +75,6 @@ def test_the_weather_series_from_the_command_line(
         (["--series", "/nowhere"], "series = '/nowhere'"),
         (["--max-epochs", "bike=60"], "bike=60"),
         (["--max-epochs", "bike"], "bike is not NAME=N"),
-        (["--audit", "1.5"], "1.5 is not a share"),
-        (["--audit", "nan"], "nan is not a share"),
         (["--seeds", "0"], "0 is not a positive number"),
     ],
 )

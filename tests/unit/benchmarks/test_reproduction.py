@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from argparse import Namespace
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -60,8 +61,8 @@ def _one_process() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> reproduction.Results:
-    folder = tmp_path_factory.mktemp("traces")
-    return reproduction.results_of(reproduction._parser().parse_args(run(folder)))
+    asked = {"traces": write(tmp_path_factory.mktemp("traces")), "gpus": [], "workloads": [], "seeds": 2, "jobs": 1}
+    return reproduction.results_of(Namespace(**asked, submissions=30))
 
 
 @pytest.fixture(scope="module")

@@ -158,16 +158,6 @@ def test_data_shift_and_come_back() -> None:
     assert small[128] > ONE.epochs[128]
 
 
-def test_what_nothing_tells_of_is_said() -> None:
-    found = drifts([ONE, TWO])
-    assert found["one/v100 level x10"].announced
-    assert not found["one/v100 silent"].announced
-    there_and_back = {SHIFT: found["one/v100 silent"].shifts[SHIFT], BACK: WHOLE}
-    assert not Drift(WHOLE, 99, there_and_back).announced, "one of two is not enough"
-    assert not found["one/v100 steady"].announced
-    assert not Drift(WHOLE, 60, {SHIFT: WHOLE}).announced
-
-
 def test_another_workloads_table_keeps_the_defaults_level() -> None:
     found = taken_from(WHOLE, Scenario(TWO)).pair.epochs
     assert found[64] == (6, 7), "a median of 6, as the default's runs have"
@@ -261,7 +251,6 @@ def test_an_interval_by_hand() -> None:
     assert ratio_of([0.1, 0.1], [3.0, 3.0], FLOOR).value == pytest.approx(0.1)
     assert ratio_of([3.0, 3.0], [0.0, 0.2], FLOOR).to_json() == pytest.approx([10] * 3)
     assert ratio_of([4.0], [2.0]).to_json() == [2, 2, 2]
-    assert str(ratio) == "1 [0.00174, 574]"
 
 
 def test_an_arithmetic_mean_of_ratios_by_hand() -> None:
@@ -280,7 +269,7 @@ def test_the_report_of_two_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[s
     arguments = ["--traces", str(tmp_path), "--seeds", "2", "--out", str(out), "--jobs", "1"]
     assert benchmark.main(arguments) == 0
     report = json.loads((out / "report.json").read_text())
-    assert {kind_of(name) for name in report["cases"]} >= {"eta 0", "harder target", *LOST, "steady"}
+    assert {kind_of(name) for name in report["cases"]} >= {"eta 0", "harder target", "tilt, small lost", "steady"}
     for entry in report["cases"].values():
         value, low, high = entry[OURS]["regret_vs_paper"]
         assert 0 < low <= value <= high

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks.quality.case_figures import Figure, worst
 from benchmarks.quality.case_set import Cases, recurring, two_sizes_alone
 from benchmarks.quality.drifts import SHIFT
-from benchmarks.targets import ASKED, figures_of, main, markdown
+from benchmarks.targets import ASKED, Figure, figures_of, main, markdown, worst
 from tests.unit.simulation.tiny import write
 
 

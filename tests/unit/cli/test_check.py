@@ -46,7 +46,7 @@ def test_a_right_training_is_not_accused(zeus: Zeus, home: Path, dag_id: str) ->
         "train: model", "store zeus_default", "schema zeus_default", "power limit",
     ]  # fmt: skip
     assert "ran at batch size 16" in found["train: training"].finding, "not at the default, which a loop may have"
-    how = "2 seen in torch" if dag_id == "right_untold" else "2 told"
+    how = "2 seen in torch" if dag_id == "right_untold" else "2 counted"
     assert f"{how}, of 16 samples" in found["train: steps"].finding
     assert [path.name for path in home.iterdir()] in ([], ["state"]), "no log, no record of a limit"
 

@@ -32,7 +32,7 @@ from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import report, request
 
 CHECKS = ["versions", "configuration", "device", "energy", "permission"]
-CHECKS += ["state_dir", "store", "schema", "trials", "executor", "untold costs"]
+CHECKS += ["state_dir", "store", "schema", "trials", "executor", "pending costs"]
 
 
 def findings(zeus: Zeus, *arguments: str) -> dict[str, Finding]:
@@ -80,7 +80,8 @@ def test_before_the_first_migration_it_says_that_alone(
     assert [f.check for f in found.values() if f.status == "error"] == ["airflow"]
     assert "lacks the tables" in found["airflow"].finding
     assert "airflow db migrate" in (found["airflow"].remedy or "")
-    assert {f.check for f in found.values() if f.status == "undecided"} == {"store", "schema", "trials", "untold costs"}
+    undecided = {f.check for f in found.values() if f.status == "undecided"}
+    assert undecided == {"store", "schema", "trials", "pending costs"}
     assert found["executor"].status == "ok"
 
 
@@ -351,11 +352,11 @@ def test_a_database_that_cannot_be_reached(zeus: Zeus, home: Path, monkeypatch: 
 def test_untold_costs_wait(zeus: Zeus, store: Store) -> None:
     key = store.ask(request(1)).trial.key
     remember(AirflowVariables(), key, State.CONVERGED, report(), "d.train")
-    found = findings(zeus)["untold costs"]
+    found = findings(zeus)["pending costs"]
     assert found.status == "warning"
     assert found.finding.endswith(": Variable zeus-untold:ti-1:1")
     zeus("reap")
-    assert findings(zeus)["untold costs"].status == "ok"
+    assert findings(zeus)["pending costs"].status == "ok"
 
 
 def test_a_check_that_fails_is_a_finding_too(zeus: Zeus, monkeypatch: pytest.MonkeyPatch) -> None:

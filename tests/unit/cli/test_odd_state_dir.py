@@ -36,7 +36,7 @@ def test_doctor_names_it(zeus: Zeus, rubbish: list[Path]) -> None:
     found = findings(zeus)
     assert found["state_dir"].status == "warning"
     assert "limit-bad.json" in found["state_dir"].finding
-    assert found["untold costs"].status == "warning"
+    assert found["pending costs"].status == "warning"
     assert "limit-bad.json" in findings(zeus, "--restore")["restore"].finding
     assert all(os.path.lexists(path) for path in rubbish)
 

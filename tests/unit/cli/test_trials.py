@@ -38,9 +38,9 @@ def test_a_line_per_trial_with_units(zeus: Zeus, store: Store) -> None:
 
 def test_a_run_that_teaches_nothing_is_named(zeus: Zeus, store: Store) -> None:
     key = store.ask(request(1)).trial.key
-    store.tell(key, State.CONVERGED, Report(observation=Observation(reasons={BATCH_SIZE: "no step was told"})))
+    store.tell(key, State.CONVERGED, Report(observation=Observation(reasons={BATCH_SIZE: "no step was counted"})))
     assert cells(zeus("trials", "d.train").out)[1][5] == "reached target (untaught)"
-    assert json.loads(zeus("trials", "d.train", "-o", "json").out)[0]["missing"] == {BATCH_SIZE: "no step was told"}
+    assert json.loads(zeus("trials", "d.train", "-o", "json").out)[0]["missing"] == {BATCH_SIZE: "no step was counted"}
 
 
 def test_the_map_index_of_a_mapped_task(zeus: Zeus, store: Store) -> None:

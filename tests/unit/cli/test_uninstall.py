@@ -20,7 +20,7 @@ def test_it_says_what_lies_where_and_removes_nothing(zeus: Zeus, store: Store, h
     done = zeus("uninstall", "--dry-run")
     assert done.status == 0, done.err
     assert "1. DAGs: d in the log" in done.out
-    assert "2. untold costs: none" in done.out
+    assert "2. pending costs: none" in done.out
     assert f"3. trial log: {home / 'zeus.db'}" in done.out
     assert "4. Variables: zeus-settings:d.train" in done.out
     assert f"rm -r {home / 'state'}" in done.out

@@ -21,7 +21,7 @@ def test_a_run_that_did_not_use_its_batch_size_teaches_nothing() -> None:
     w = World(JOB_KG, {16: 20, 32: 10, 64: 8})
     w.add(32)
     known = w.belief
-    w.add(64, reasons={BATCH_SIZE: "no step was told"})
+    w.add(64, reasons={BATCH_SIZE: "no step was counted"})
     after = w.belief
     assert (after.converged, after.rates, after.seen) == (known.converged, known.rates, known.seen)
     assert after.recurrences == known.recurrences + 1

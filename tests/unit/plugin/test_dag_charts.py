@@ -409,10 +409,11 @@ def test_prices_are_conversions_and_change_no_choice() -> None:
 
 def test_where_time_alone_counts_eta_changes_nothing_and_that_is_said() -> None:
     log = [run(n, 32, 4.0, energy_j=None, energy_source=None) for n in (1, 2)]
-    text = dag_what_if.answered(known(*log), Wish(eta=1.0), Factors()).text
-    assert text.startswith(
+    answer = dag_what_if.answered(known(*log), Wish(eta=1.0), Factors())
+    assert answer.text.startswith(
         "Nothing measures energy where these runs trained, so time alone counts and eta changes nothing: batch"
     )
+    assert "Weighted cost of a run" not in [row[0] for row in answer.table.rows], "it is the time, told once"
 
 
 def test_energy_and_what_is_weighed_stand_in_one_unit_wherever_they_stand_side_by_side() -> None:
@@ -470,7 +471,7 @@ def test_a_change_of_the_data_is_marked_where_it_began() -> None:
         f"The data changed {after} runs ago; the default, 16, has not run since. “Measure the default"
     )
     card = next(a for a in JobLog(log, found, Factors(), {}, more=False).headline if "against" in a.about)
-    assert card.about == "against always 16 at full power, judged by an old run of it"
+    assert card.about == "against always 16 at full power", "that it is old is said above it, once"
     assert f"in none of the newest {after}" in saved_text.intervals(found.saving)
 
 

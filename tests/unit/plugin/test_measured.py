@@ -81,7 +81,7 @@ def test_what_the_power_limit_saved_stands_there_with_its_interval(viewer: Any, 
     assert saved["question"] == "Saved"
     assert saved["about"] == "by the power limit, against full power (250 W)"
     assert saved["figures"][0]["kind"] == "good"
-    assert "90 % interval" in saved["figures"][0]["figure"]["exact"]
+    assert "90 % sure" in saved["figures"][0]["figure"]["exact"]
     assert [tile["name"] for tile in saved["figures"]] == ["Energy", "Time", "Weighted cost"]
     assert saved["figures"][2]["figure"]["text"].endswith(" Wh"), "as in the rows above it"
     of_job = answer(viewer, "jobs/d/saved", job_id="d.train")
@@ -95,6 +95,8 @@ def test_what_the_power_limit_saved_stands_there_with_its_interval(viewer: Any, 
     assert "the power limit saved " in slow["sentence"]["text"]
     assert " % less weighted cost; next: " in slow["sentence"]["text"]
     assert "; next: at 200 W, about " in slow["sentence"]["text"]
+    assert slow["sentence"]["sure"] in slow["sentence"]["text"]
+    assert slow["sentence"]["exact"].count("90 % sure") == 2
     assert slow["state"] == ""
 
 
@@ -105,7 +107,7 @@ def test_the_next_run_is_told_by_those_that_had_its_limit(viewer: Any, store: St
     slow = answer(viewer, "dags/d/charts")
     assert "about 1.5 Wh and 2 min" in slow["sentence"]["text"]
     upcoming = slow["headline"][-1]
-    assert upcoming["about"].endswith(", as the runs with it")
+    assert upcoming["about"] == "as those at 250 W"
     assert upcoming["figures"][0]["figure"]["text"] == "1.5 Wh"
     assert answer(viewer, "jobs/d/saved", job_id="d.train")["next"] == "at 250 W, about 1.5 Wh and 2 min 00 s"
 

@@ -262,7 +262,7 @@ def test_a_dag_whose_runs_this_user_may_not_read(
     (kind,) = viewer.get("/zeus/api/months", params={"month": month}).json()["kinds"]
     assert kind["answers"][0]["about"] == "1 run of 1 job"
     saved = viewer.get("/zeus/api/months/saved", params={"month": month}).json()
-    assert saved["progress"] == "Not known of 1 job: measured alone, its default has not run, or a figure is missing."
+    assert saved["progress"] == "Not known for 1 job: measured alone, its default has not run, or a figure is missing."
 
 
 def test_of_many_dags_those_of_jobs_alone_are_asked_for_their_runs(

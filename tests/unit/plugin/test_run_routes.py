@@ -166,6 +166,12 @@ def test_every_task_and_map_index_is_a_part(viewer: Any, store: Store) -> None:
     assert charts(viewer, map_index=7).json()["note"] == run_view.NO_TRIAL
 
 
+def test_only_the_newest_run_of_a_job_says_what_comes_next(viewer: Any, store: Store) -> None:
+    for n in (1, 2):
+        ran(store, n)
+    assert [costs(viewer, f"run{n}").json()["parts"][0]["newest"] for n in (1, 2)] == [False, True]
+
+
 def test_a_running_trial_is_asked_for_again(viewer: Any, store: Store) -> None:
     trial = asked(store, "run1", 1)
     store.heartbeat(trial.key, report(trial.batch_size, epochs=2.5, profile=1, points=2))

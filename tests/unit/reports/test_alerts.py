@@ -204,7 +204,7 @@ def test_a_loss_has_its_interval_and_needs_ten_runs() -> None:
     lost, low, high = (float(event.figures[name]) for name in ("lost", "low", "high"))
     assert 0 < low < lost < high
     assert event.sentence.startswith("The newest 10 runs cost ")
-    assert "(90 % interval " in event.sentence
+    assert "(90 % sure: " in event.sentence
     assert alerts.LOST not in held(_losing(2, 600.0).log, profiles=PROFILE)
     assert alerts.LOST not in held(_losing(10, 100.0).log, profiles=PROFILE), "they saved"
 

@@ -143,7 +143,7 @@ def test_answers_that_share_one_fold_are_the_same_answers(made: tuple[ZeusJob, l
 
 def test_a_run_that_did_not_use_its_batch_size_is_no_saving() -> None:
     made = world(32, 32)
-    made.add(64, reasons={BATCH_SIZE: "no step was told"})
+    made.add(64, reasons={BATCH_SIZE: "no step was counted"})
     found = as_dataset(made.log, JOB)
     assert ([t.batch_size for t in found.trials], found.left_out) == ([32, 32], {BYPASSED: 1})
     saved = saving(made.log, JOB, rng=random.Random(0))

@@ -170,4 +170,4 @@ def test_a_job_without_batch_sizes_saved_by_its_power_limit_or_says_what_would_s
         assert found.energy is not None
         assert found.energy.mean() == pytest.approx(3000.0, rel=0.02)
         assert found.time.mean() == pytest.approx(-10.0, rel=0.05)
-        assert "no profile tells" in str(saved_between(log, [], BEGIN_S, END_S))
+        assert "no profile shows" in str(saved_between(log, [], BEGIN_S, END_S))

@@ -55,7 +55,7 @@ def test_after_a_run_that_did_not_use_its_batch_size_the_next_one_takes_the_incu
     made = World(replace(JOB, audit=0.0, default_batch_size=64), NEEDS)
     for _ in range(3):
         made.add(64)
-    made.add(64, reasons={BATCH_SIZE: "no step was told"})
+    made.add(64, reasons={BATCH_SIZE: "no step was counted"})
     assert decided(made).attempts == made.decide().attempts
     assert decided(made).attempts[0].why.startswith("The run before died or taught nothing")
 
@@ -109,12 +109,19 @@ def test_a_pinned_size_is_the_one_that_every_part_names() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"audit_after": 12}])
 def test_a_run_of_the_default_to_measure_it_is_not_what_is_settled(settings: dict[str, Any]) -> None:
-    made = World(replace(JOB, audit=0.0 if settings else 0.3), {32: 10.0, 64: 6.0})
+    made = World(replace(JOB, audit=0.0 if settings else 0.3), {32: 10.0, 64: 8.0})
     for b in (32, 32, 32, 64, 64):
         made.add(b)
     found = decided(made, **settings)
     assert [(a.batch_size, a.phase) for a in found.attempts] == [(32, Phase.AUDIT)]
     assert found.settled.batch_size == 64
+
+
+def test_no_run_is_spent_on_measuring_a_saving_that_is_sure() -> None:
+    made = World(replace(JOB, audit=0.3), {32: 10.0, 64: 6.0})
+    for b in (32, 32, 32, 64, 64):
+        made.add(b)
+    assert [(a.batch_size, a.phase) for a in decided(made).attempts] == [(64, Phase.INCUMBENT)]
 
 
 def test_where_every_size_misses_now_the_one_that_runs_next_is_named() -> None:

@@ -51,7 +51,7 @@ def answer(world: World, **asked: Any) -> Savings:
 
 def audited() -> World:
     """A log after which the policy audits the default, and 64 is the incumbent."""
-    world = World(replace(JOB, policy="knowledge_gradient", audit=0.3), {16: 20.0, 32: 10.0, 64: 6.0})
+    world = World(replace(JOB, policy="knowledge_gradient", audit=0.3), {16: 20.0, 32: 10.0, 64: 8.0})
     for b in (32, 32, 32, 64, 64):
         add(world, b, world.epochs[b])
     return world

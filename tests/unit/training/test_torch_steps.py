@@ -308,8 +308,8 @@ def cycled_ours(run: ZeusRun, net: Net) -> None:
 @pytest.mark.parametrize(
     ("one_epoch", "why"),
     [
-        (sliced, "no step was told"),
-        (by_hand, "no step was told"),
+        (sliced, "no step was counted"),
+        (by_hand, "no step was counted"),
         (cycled, "torch made steps in epoch 1, and no batch was drawn for them"),
         (cycled_ours, "torch made steps in epoch 1, and no batch was drawn for them"),
     ],

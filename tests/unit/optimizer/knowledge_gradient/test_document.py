@@ -49,17 +49,8 @@ def test_an_indented_equation_has_a_number() -> None:
     assert [block for block in blocks if not NUMBER.search(block) and "python -m" not in block] == []
 
 
-def rows() -> dict[tuple[str, str], list[str]]:
-    """Cells of the table of constants, by (name, module)."""
-    lines = [line.strip("| \n").split(" | ") for line in TEXT.splitlines() if line.startswith("| `")]
-    return {(cells[0].strip("`"), cells[1].strip("`")): cells for cells in lines}
-
-
 def test_the_table_has_the_present_value_of_each_constant() -> None:
-    expected = {(c.name, c.module.removeprefix(f"{KG}.")): [str(c), c.meaning, c.source] for c in CONSTANTS}
-    assert {key: cells[2:5] for key, cells in rows().items()} == expected
-
-
-def test_the_numbers_in_the_meanings_are_equations() -> None:
-    named = {int(n) for c in CONSTANTS for n in NUMBER.findall(c.meaning)}
-    assert named <= set(defined())
+    """The rows are what ``benchmarks.constants`` reads; that each constant has one is a test of its own."""
+    lines = [line.strip("| \n").split(" | ") for line in TEXT.splitlines() if line.startswith("| `")]
+    said = [(cells[0].strip("`"), cells[1].strip("`"), cells[2]) for cells in lines]
+    assert said == [(c.name, c.module.removeprefix(f"{KG}."), str(c)) for c in CONSTANTS]

@@ -66,7 +66,12 @@ def test_a_run_without_a_slice_is_named_by_when_it_began() -> None:
 def test_given_up_and_kept_differ_by_more_than_colour() -> None:
     option = chart(trial(1, "a", 64, State.GIVEN_UP), trial(2, "a", 32), trial(3, "b", 32, State.FAILED))
     assert [p["symbol"] for p in dots(option)["32"]] == ["diamond", "triangle"]
-    assert [p["label"]["formatter"] for p in dots(option)["32"] if "label" in p] == ["32"], "where it changes"
+    assert [p["label"]["formatter"] for p in dots(option)["32"] if "label" in p] == ["64→32"], "where it changes"
+    log = [trial(1, "z", 32), trial(2, "a", 64, State.GIVEN_UP), trial(3, "a", 32), trial(4, "b", 32)]
+    points = dots(chart(*log))["32"]
+    assert [p.get("label", {}).get("formatter") for p in points] == ["32", "64→32", None], "a diamond has its numbers"
+    note = dag_charts.cost_chart(rows(*log), NAME).note
+    assert "Diamond, such as 64→32: the size before the arrow was tried and given up; the cost is of both." in note
 
 
 def test_a_run_that_missed_its_target_is_a_cross_and_the_caption_names_the_marks_that_are_there() -> None:
@@ -164,7 +169,7 @@ def test_default_and_best_fixed_are_lines_in_the_axis_unit() -> None:
     below, band = [s["data"] for s in option["series"] if s.get("stack")]
     assert below == [[0, 7_200.0 / size], [1, 1_800.0 / size]]
     assert band == [[0, 0.0], [1, 3_600.0 / size]], "no band where the default itself ran"
-    interval = {"name": "90 % interval", "icon": "rect"}
+    interval = {"name": "90 % sure", "icon": "rect"}
     assert option["legend"]["data"] == ["32", "default 32", interval], "a line of no run that is shown is left out"
 
 
@@ -196,6 +201,8 @@ def test_runs_that_were_not_needed_lie_on_the_axis_and_have_no_cost() -> None:
     log = (trial(1, "a", 32), trial(2, "b", 32, State.NOT_NEEDED, **idle), trial(3, "c", 64))
     option = chart(*log)
     assert [p["value"] for p in dots(option)[dag_charts.NOT_NEEDED]] == [[1, 0]]
+    (idle,) = [s for s in option["series"] if s["name"] == dag_charts.NOT_NEEDED]
+    assert idle["symbol"] not in dag_charts.MARKS, "no mark has two meanings"
     assert sum(len(points) for points in dots(option).values()) == 3
     lines = [s["data"] for s in option["series"] if s["type"] == "line" and s["name"] == ""]
     assert [[x for x, _ in data] for data in lines] == [[0, 2]], "the path goes on from cost to cost"

@@ -32,6 +32,31 @@ def test_a_line_per_attempt_with_the_target() -> None:
     assert chart.table.rows == [["1", "0.1", "0.5"], ["2", "0.2", "0.85"], ["3", "0.3", "–"]]
 
 
+def test_the_labels_of_near_targets_do_not_overlap() -> None:
+    curves = [
+        MetricCurve(name, "accuracy", (0.0, 1.0), aim, 32) for name, aim in zip("abc", (0.84, 0.86, 0.4), strict=True)
+    ]
+    (chart,) = metric_chart.by_metric(curves)
+    assert chart.option is not None
+    marks = chart.option["series"][0]["markLine"]["data"]
+    assert [mark["yAxis"] for mark in marks] == [0.86, 0.84, 0.4], "each has its line"
+    labels = [mark["label"].get("formatter") for mark in marks]
+    assert labels == ["target 0.86\ntarget 0.84", None, "target 0.4"], "in their order"
+    assert not marks[1]["label"]["show"]
+    assert marks[0]["label"]["lineHeight"] >= 14, "whose lines do not overlap either"
+
+
+def test_a_target_that_was_missed_is_within_the_chart() -> None:
+    def axis(*aims: float) -> dict[str, object]:
+        (chart,) = metric_chart.by_metric([MetricCurve(str(aim), "accuracy", (0.5, 0.7), aim, 32) for aim in aims])
+        assert chart.option is not None
+        return {end: chart.option["yAxis"].get(end) for end in ("min", "max")}
+
+    assert axis(0.84) == {"min": None, "max": 0.84}
+    assert axis(0.2, 0.9) == {"min": 0.2, "max": 0.9}
+    assert axis(0.6) == {"min": None, "max": None}
+
+
 def test_a_run_without_metrics_has_no_chart() -> None:
     assert metric_chart.attempts([trial(1, "r"), trial(2, "r", epoch_metrics=())]) is None
 

@@ -76,12 +76,13 @@ def test_three_answers_in_units_of_a_bill() -> None:
     kwh, eur = (figure(saved, name).figure.value or 0.0 for name in ("Energy", "Money"))
     assert kwh == pytest.approx(6 * 3.6e6, rel=0.3)
     assert eur == pytest.approx(kwh / 3.6e6 * 4.1, rel=0.05), "half a EUR a kWh, 3.60 EUR an hour"
-    assert all("90 % interval" in t.figure.exact for t in saved.figures)
+    assert all("90 % sure" in t.figure.exact for t in saved.figures)
+    assert figure(cost, saved_text.WEIGHED).note == "energy + time", "no energy, though in its unit"
     assert saved.about == "against always 32 at full power"
     assert [t.name for t in upcoming.figures] == [t.name for t in cost.figures], "the next run costs the same kinds"
     whole = figure(upcoming, saved_text.WEIGHED)
     assert "weighted cost = 0.5 × energy + 0.5 × time × 300 W (eta 0.5)" in whole.figure.exact
-    assert "90 % interval of the median run" in whole.figure.exact
+    assert "90 % sure of the median run" in whole.figure.exact
     energy_j, time_s = (figure(upcoming, name).figure.value or 0.0 for name in ("Energy", "Time"))
     assert whole.figure.value == pytest.approx(0.5 * energy_j + 0.5 * 300.0 * time_s)
     assert "64" in upcoming.about
@@ -91,6 +92,14 @@ def test_energy_and_cost_of_a_card_have_one_unit() -> None:
     (less,), (more,) = (headline.weighed_tile(cost_j, HALF, 250_000.0) for cost_j in (36_000.0, 400_000.0))
     assert (less.figure.text, more.figure.text) == ("10 Wh", "111 Wh"), "beside 69.4 Wh"
     assert headline.weighed_tile(36_000.0, HALF, 4e6)[0].figure.text == "0.01 kWh"
+
+
+def test_what_was_saved_has_the_unit_of_what_was_spent() -> None:
+    low = [*(run(n, 32, 0.02) for n in range(1, 5)), *(run(n, 64, 0.001) for n in range(5, 14))]
+    spent, saved = (figure(card, "Energy").figure for card in answers(low)[:2])
+    assert (spent.value or 0.0) < 99 * 3600.0 < (saved.value or 0.0)
+    assert spent.text.endswith(" Wh")
+    assert saved.text.endswith(" Wh"), "so that the two compare"
 
 
 def test_a_loss_and_what_is_not_clear_yet_are_called_so() -> None:
@@ -103,7 +112,7 @@ def test_a_loss_and_what_is_not_clear_yet_are_called_so() -> None:
     ]
     for tile in answers(even)[1].figures:
         assert (tile.kind, tile.figure.text) == ("", "not clear yet")
-        assert "from a loss of" in tile.figure.exact
+        assert "between a loss of" in tile.figure.exact
 
 
 def test_the_default_alone_and_a_default_that_never_reached_its_target() -> None:
@@ -140,8 +149,8 @@ def test_the_first_sentence_says_what_it_cost_what_it_saved_and_what_comes_next(
         return headline.sentence(of.saving, of.next_run, of.source).text
 
     assert re.fullmatch(
-        r"10 runs took 14 kWh and 14 h 00 min; \d\d % less energy and \d\d % less time than always 32 at full power; "
-        r"next: batch size 64 at 300 W, about 1.03 kWh and 1 h 02 min\.",
+        r"10 runs took 14 kWh and 14 h 00 min; \d\d % less energy and \d\d % less time than always 32 at full power "
+        r"\(90 % sure\); next: batch size 64 at 300 W, about 1.03 kWh and 1 h 02 min\.",
         told(SAVED),
     )
     one = told([run(1, 32, 2.0)])
@@ -150,8 +159,9 @@ def test_the_first_sentence_says_what_it_cost_what_it_saved_and_what_comes_next(
     assert "too early" in told([run(1, 32, 2.0), run(2, 64, 1.0)])
     assert told([]) == headline.NO_RUN
     of = known(SAVED)
-    exact = headline.sentence(of.saving, of.next_run, of.source).exact
-    assert exact.count("90 % interval") == 3
+    said = headline.sentence(of.saving, of.next_run, of.source)
+    assert said.exact.count("90 % sure") == 3
+    assert said.sure == "90 % sure"
 
 
 def test_without_an_energy_source_there_is_no_energy_and_it_is_said_once() -> None:

@@ -77,9 +77,9 @@ def test_a_saving_a_loss_and_what_the_interval_leaves_open(cost: Saved, kind: st
     told = saved_text.Told("Energy", cost.saved, lambda cost: words.cost(cost, "J"), 1000.0)
     card = saved_text.saved_answer("", [told, told._replace(name="Weighted cost")], cost)
     tile, weighed = card.figures
-    assert (tile.kind, tile.figure.value, tile.note) == (colour, cost.saved.value, "" if kind == "even" else "20 %")
-    assert "90 % interval" in tile.figure.exact, "on hover"
-    assert "interval" not in tile.figure.text + tile.note
+    seen = {"saved": "11 to 27 %", "lost": "9 to 33 %", "even": "−5 to 8 %"}[kind]  # of 900 or 1,100 J of the default
+    assert (tile.kind, tile.figure.value, tile.note) == (colour, cost.saved.value, seen), "how sure, at once"
+    assert "90 % sure" in tile.figure.exact, "on hover"
     assert card.question == {"Not clear yet": "Saved or lost"}.get(word, word), "the heading is the verdict"
     assert tile.figure.text == ("not clear yet" if kind == "even" else "0.0556 Wh"), "which the heading has said"
     assert (weighed.figure.text, weighed.note) == (tile.figure.text, tile.note), "an amount, as in the rows above it"
@@ -94,6 +94,7 @@ def test_a_saving_by_an_old_run_of_the_default_says_so_in_words_and_in_no_green(
     assert saved_text.compared(old) == (
         "20 % less energy and 20 % less time than always 32 at full power, judged by an old run of it"
     )
+    assert saved_text.how_sure(old) in saved_text.compared(old)
     assert "in 2 of 8 runs, in none of the newest 5" in saved_text.intervals(old)
     card = saved_text.saved_answer("against it", [saved_text.Told("Energy", GOOD.saved, words.energy)], GOOD, old=True)
     assert (card.about, card.figures[0].kind) == ("against it", "warn")
@@ -122,7 +123,7 @@ def test_what_differs_from_the_heading_says_so() -> None:
 def test_the_interval_or_that_it_was_measured() -> None:
     ends = ((100.0, 300.0), (-300.0, -100.0), (2.0, 2.0))
     texts = {Outcome.of(1.0, Estimate(1.0, low, high), costs_as("J")).interval for low, high in ends}
-    assert "90 % interval 0.0278 Wh to 0.0833 Wh" in texts
+    assert "90 % sure: 0.0278 Wh to 0.0833 Wh" in texts
     assert len(texts) == 2, "a loss has the same interval as a saving, from the nearer end on"
     assert [t for t in texts if "measured" in t]
 
@@ -130,7 +131,7 @@ def test_the_interval_or_that_it_was_measured() -> None:
 def test_a_saving_and_the_ends_of_its_interval_have_one_unit() -> None:
     wide = saved(90 * 3600.0, 95 * 3600.0, 120 * 3600.0)
     for text in (saved_text.run_verdict(of_run(wide)).text, saved_text.intervals(of_job(wide))):
-        assert "90 % interval 90 Wh to 120 Wh" in text
+        assert "90 % sure: 90 Wh to 120 Wh" in text
 
 
 def test_a_figure_that_may_be_a_loss_is_no_saving() -> None:
@@ -158,13 +159,15 @@ def test_runs_that_were_not_needed_saved_something(not_needed: bool, word: str) 
 
 def test_less_more_and_what_is_not_clear_in_one_sentence() -> None:
     more = replace(saved(-300.0, -200.0, -100.0), unit="s")
-    assert saved_text.compared(of_job(GOOD)) == "20 % less energy and 20 % less time than always 32 at full power"
-    assert saved_text.compared(of_job(GOOD, time=more)) == (
-        "20 % less energy and 20 % more time than always 32 at full power"
-    )
-    assert saved_text.compared(of_job(GOOD, energy=OPEN)) == (
-        "20 % less time than always 32 at full power, energy not clear yet"
-    )
+    always = "than always 32 at full power (90 % sure)"
+    assert saved_text.compared(of_job(GOOD)) == f"20 % less energy and 20 % less time {always}"
+    assert saved_text.compared(of_job(GOOD, time=more)) == f"20 % less energy and 20 % more time {always}"
+    assert saved_text.compared(of_job(GOOD, energy=OPEN)) == f"20 % less time {always}, energy not clear yet"
+    exactly = saved_text.compared(of_job(saved(200.0, 200.0, 200.0)))
+    assert exactly == "20 % less energy and 20 % less time than always 32 at full power (measured)"
+    for job in (of_job(GOOD), of_job(GOOD, energy=OPEN), of_job(OPEN), of_job(saved(200.0, 200.0, 200.0))):
+        assert saved_text.how_sure(job)
+        assert saved_text.how_sure(job) in saved_text.compared(job), "they bear the intervals on hover"
     assert saved_text.compared(of_job(UNKNOWN)) == "what was saved is not known"
 
 
@@ -209,6 +212,8 @@ def test_few_words_beside_the_verdict() -> None:
     less_time = replace(BAD, unit="s")
     assert amounts(of_job(GOOD)) == "0.0556\u00a0Wh, 3\u00a0min\u00a020\u00a0s"
     assert amounts(of_job(GOOD, time=less_time)) == "0.0556\u00a0Wh, 3\u00a0min\u00a020\u00a0s\u00a0lost"
+    few = saved_text.amounts(GOOD, GOOD.saved.times(3600.0), Estimate.missing(""), 50 * 3600.0)
+    assert few == "200\u00a0Wh", "as what was spent"
     assert amounts(of_job(OPEN, energy=UNKNOWN)) == "time\u00a0not\u00a0clear\u00a0yet"
     assert saved_text.brief(of_run(GOOD, energy=UNKNOWN)) == "Saved 20 % of cost: 3\u00a0min\u00a020\u00a0s"
     assert saved_text.brief(of_run(UNKNOWN)) == "Not known"

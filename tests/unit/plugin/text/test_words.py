@@ -49,6 +49,11 @@ def test_the_cost_rule(weights: Weights, rule: str) -> None:
     assert words.cost_rule(weights) == rule
 
 
+def test_a_weighted_cost_says_that_it_is_no_energy() -> None:
+    assert words.cost_name(Weights(0.5, 300.0)) == "weighted cost (energy + time)"
+    assert words.cost_name(Weights(1.0, 300.0)) == "energy"
+
+
 def test_the_cost_rule_of_time_alone() -> None:
     assert "time alone" in words.cost_rule(Weights(0.0, 1.0, time_alone=True))
 

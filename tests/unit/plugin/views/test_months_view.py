@@ -162,13 +162,13 @@ def test_what_the_jobs_saved_is_a_verdict_for_each_kind() -> None:
     sums = [of("a"), of("b", source="simulated"), of("c", source="estimate")]
     answer = month_saved(found, sums, 3, NO_PRICES)
     assert answer.done
-    assert answer.progress.startswith("Not known of 1 job:")
-    assert answer.answers["measured"].about == "against each job's default at full power, by 3 runs of 1 job"
+    assert answer.progress.startswith("Not known for 1 job:")
+    assert answer.answers["measured"].about == "by 3 runs of 1 job"
     energy, time = answer.answers["measured"].figures
     assert energy.figure.value == pytest.approx(KWH_J, rel=0.02)
     assert (energy.name, time.name) == ("Energy", "Time")
-    assert energy.note == "25 %", "of what the defaults would have spent"
-    assert "90 % interval" in energy.figure.exact
+    assert energy.note == "24 to 26 %", "of what the defaults would have spent"
+    assert "90 % sure" in energy.figure.exact
     assert answer.answers["simulated"].figures[0].figure.text == "not clear yet", "its interval holds zero"
     assert answer.answers["estimated"].note == NOTHING
 

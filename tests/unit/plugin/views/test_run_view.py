@@ -49,6 +49,7 @@ def test_the_figures_of_a_run() -> None:
         ("Time", "12 s"),
         ("Weighted cost", "0.667 Wh"),
     ]
+    assert tile(run, "Weighted cost").note == "energy + time"
     assert (run.state_text, run.live, run.progress) == ("reached target", False, None)
 
 
