@@ -1,4 +1,4 @@
-"""Tables of siblings for ``benchmarks.family``: ``python -m benchmarks.siblings weather flights --out DIR``
+"""Tables of siblings for ``benchmarks.family``: ``python -m benchmarks.siblings --out DIR``
 
 Trains the network of ``benchmarks.starts`` from a cold start to its target, on each slice of each airport's weather, or
 of each of the four carriers that have most flights, at every batch size; the learning rate follows the square root of
@@ -7,6 +7,7 @@ the size. One CSV file for each member, ``weather_JFK.csv``, in the form that ``
 
 from __future__ import annotations
 
+import argparse
 import csv
 import statistics
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.command import add, command, on_all_cores, parser_of
+from benchmarks.command import command, on_all_cores, option, positive
 from benchmarks.quality.slice_tables import COLUMNS
 from benchmarks.quality.start_series import Dated, members
 from benchmarks.starts import MOST, Trainings, fresh, trained
@@ -49,20 +50,20 @@ def write(path: Path, found: Cells) -> None:
         rows.writerows((t, b, seed, epochs, f"{typical[b]:.6g}") for t, b, seed, epochs, _ in sorted(found))
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    "--seeds --jobs",
+    option("--series", nargs="+", choices=["weather", "flights"], default=["weather", "flights"]),
+    option("--out", type=Path, required=True, help="folder of the tables"),
+    option("--steps", type=positive, default=40, help="the newest slices of each member"),
+    seeds=2,
+)
+def main(args: argparse.Namespace) -> None:
     """Train, write the tables."""
-    parser = parser_of(__doc__)
-    parser.add_argument("series", nargs="+", choices=["weather", "flights"])
-    parser.add_argument("--out", type=Path, required=True, help="folder of the tables")
-    parser.add_argument("--steps", type=int, default=40, help="the newest slices of each member")
-    args = add(parser, "--seeds --jobs", seeds=2).parse_args(arguments)
     args.out.mkdir(parents=True, exist_ok=True)
     for name in args.series:
         for member, data in members(name, MEMBERS).items():
             by_seed = on_all_cores(partial(cells, data, args.steps, SIZES), range(args.seeds), args.jobs)
             write(args.out / f"{name}_{member}.csv", [cell for found in by_seed for cell in found])
-    return 0
 
 
 if __name__ == "__main__":
