@@ -67,7 +67,7 @@ def outlived(what: str, *, but: tuple[type[Exception], ...] = ()) -> Iterator[No
     except but:
         raise
     except Exception as error:
-        log.exception("Zeus could not %s (%s). The training counts all the same.", what, type(error).__name__)
+        log.exception("Zeus could not %s (%s). The training still counts.", what, type(error).__name__)
 
 
 def retried(

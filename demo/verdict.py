@@ -73,8 +73,8 @@ def _hardest(pairs: Sequence[Pair]) -> list[str]:
         return []
     tried = [str(b) for b, state in worst.row.attempts if state is State.GIVEN_UP]
     return [
-        f"{worst.row.slice_key} was dearest, {energy_text(worst.cost_j)}: its data are hard at any size (the baseline "
-        f"took {energy_text(worst.base.cost_j)} there, {energy_text(usual_j)} in a usual week)"
+        f"{worst.row.slice_key} cost the most, {energy_text(worst.cost_j)}: its data are hard at any size (the "
+        f"baseline took {energy_text(worst.base.cost_j)} there, {energy_text(usual_j)} in a usual week)"
         + (f", and {' and '.join(tried)} was tried and given up." if tried else ".")
     ]
 

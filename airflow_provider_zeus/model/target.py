@@ -87,7 +87,8 @@ class Target:
         falls = bool(falling & self._words) and not {"neg", "negative", "minus"} & self._words
         rises = not falls and bool(rising & self._words or _SHARES.match(self._spaced))
         if (falls and self.higher_is_better) or (rises and not self.higher_is_better):
-            return f"{self.metric} is to {'fall' if falls else 'rise'} by training, while {self} waits for the opposite"
+            way = "fall" if falls else "rise"
+            return f"training should make {self.metric} {way}, and {self} waits for the opposite"
         return ""
 
     @property

@@ -223,7 +223,7 @@ def kept_series(
         if held is None or not isinstance(error, FAULTS):
             raise
         problem = error if isinstance(error, JobSpecError) else f"no answer ({problem_of(error)})"
-        log.warning("Zeus: the service of a signal tells nothing new, what it told before counts. %s", problem)
+        log.warning("Zeus: the service of a signal gives nothing new; what it gave before counts. %s", problem)
         return held
     if held is not None and held.unit[:2] == found.unit[:2]:
         found = held.merged(found).since(since_s)

@@ -31,7 +31,7 @@ def read_book(port: VariablePort, job_id: str) -> AlertBook:
     try:
         return AlertBook.from_json(text)
     except (ValueError, RecursionError) as error:
-        log.warning("Variable %r holds no events and is written over: %s", variable_key(ALERTS, job_id), error)
+        log.warning("Variable %r holds no events and is overwritten: %s", variable_key(ALERTS, job_id), error)
         return AlertBook()
 
 

@@ -121,7 +121,7 @@ def after_change(job_id: str, text: str | None, changes: Mapping[str, Any]) -> d
         shown = text if len(text) <= 200 else f"{text[:200]}..."
         raise StoreError(
             f"Variable {variable_key(SETTINGS, job_id)!r} is no JSON object ({problem}), so nothing in it is used and "
-            f"it is not written over. It holds: {shown!r}. Correct it under Admin, Variables, or delete it; then "
+            f"it is not overwritten. It holds: {shown!r}. Correct it under Admin, Variables, or delete it; then "
             "try again."
         )
     others = {name: value for name, value in found.items() if name not in changes}

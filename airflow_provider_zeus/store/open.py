@@ -114,8 +114,8 @@ def find_connection(conn_id: str) -> Any:
             return found
     except Exception as error:  # of Airflow, of HTTP, of its database, of a secrets backend
         raise ConnectionLookupError(
-            f"Connection {conn_id!r} cannot be looked up ({type(error).__name__}): see that Airflow's API and database "
-            "can be reached and that the Connection is well-formed."
+            f"Connection {conn_id!r} cannot be looked up ({type(error).__name__}): check that Airflow's API and "
+            "database can be reached and that the Connection is well-formed."
         ) from None
 
 

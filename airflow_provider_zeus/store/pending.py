@@ -113,7 +113,7 @@ def remember(
     except (StoreError, TimeoutError) as late:
         error = late
         if isinstance(late, TimeoutError):
-            error = StoreError(f"Variable {name!r} cannot be written ({late}); see that Airflow's API answers.")
+            error = StoreError(f"Variable {name!r} cannot be written ({late}); check that Airflow's API answers.")
         if state_dir is None:
             raise error from None
         path = state_dir / f"{name.replace(':', '-')}.json"

@@ -102,7 +102,7 @@ class StepTuner:
         return self._born != _forks
 
     def look(self) -> None:
-        """See that the limit is still guarded. Any thread may call this."""
+        """Make sure that the limit is still guarded. Any thread may call this."""
         if (limits := self._limits) is not None:
             limits.keep_guarded()
 

@@ -157,7 +157,7 @@ class Folder:
 
     def _reach(self) -> None:
         if (self._path / "away").exists():
-            raise StoreError("Variables cannot be reached; see that Airflow's API can.")
+            raise StoreError("Variables cannot be reached; check that Airflow's API can.")
 
     def get(self, key: str) -> str | None:
         """Text of one."""

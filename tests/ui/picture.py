@@ -93,7 +93,7 @@ def take(url: str, run_id: str) -> None:
         page.get_by_role("link", name="Dags").first.wait_for()
         page.evaluate("localStorage.setItem('theme', 'light')")
         for name, address, height in (
-            ("zeus-overview", "plugin/zeus", 860),
+            ("zeus-overview", "plugin/zeus", 520),
             ("zeus-cost-dag", f"dags/{DAG_ID}/plugin/zeus-cost", 1130),
             ("zeus-cost-run", f"dags/{DAG_ID}/runs/{quote(run_id, safe='')}/plugin/zeus-cost-run", 1420),
         ):

@@ -37,7 +37,7 @@ def test_the_tab_of_a_dag(visit: Visit) -> None:
         assert tab.locator(seen).evaluate(bottom) <= 0, f"{seen} is seen without scrolling"
     assert tab.locator(".badge:visible").all_inner_texts() == ["simulated"], "once, for all figures"
     assert tab.locator(".sentence").inner_text().startswith(f"{RUNS} runs took ")
-    assert tab.locator(".sentence abbr").inner_text() == "90\u00a0% sure", "at once"
+    assert tab.locator(".sentence abbr").inner_text() == "90\u00a0%\u00a0sure", "at once"
     assert "90 % sure" in tab.locator(".sentence abbr").get_attribute("title")
     at.shoot("dag")
     assert tab.locator("#rows tr").count() == RUNS

@@ -208,7 +208,7 @@ def explained(error: Exception, url: sa.URL, *, unsure: bool = False) -> StoreEr
     elif "locked" in said:
         remedy = f"Another process has held its lock for {BUSY_TIMEOUT_S} s; find out which, or use PostgreSQL"
     elif url.get_backend_name() == "sqlite":
-        remedy = "See that its directory exists, is writable for this user and has space left"
+        remedy = "Check that its directory exists, is writable for this user and has space left"
         if not os.access(url.database or "", os.W_OK):
             remedy += ". Users of one host share it in a folder of their group with mode 2770 (see [zeus] shared_group)"
     else:

@@ -132,4 +132,4 @@ def _errors(what: str) -> Iterator[None]:
         raise StoreError(f"{what}: {error}") from error
     except Exception as error:  # of Airflow, of HTTP or of its database: callers handle one kind
         said = f"{type(error).__name__}: {error}".split("\n")[0]  # without the statement
-        raise StoreError(f"{what} ({said}); see that Airflow's API and database can be reached.") from error
+        raise StoreError(f"{what} ({said}); check that Airflow's API and database can be reached.") from error

@@ -87,7 +87,7 @@ def test_what_the_power_limit_saved_stands_there_with_its_interval(viewer: Any, 
     of_job = answer(viewer, "jobs/d/saved", job_id="d.train")
     assert of_job["word"] == "Saved"
     assert (of_job["kind"], of_job["of"]) == ("good", "by the power limit")
-    assert of_job["figure"]["text"].endswith(" % of cost"), "judged by the weighted cost, as on its tab"
+    assert of_job["figure"]["text"].endswith(" % of weighted cost"), "judged by the weighted cost, as on its tab"
     assert of_job["amounts"].endswith("time\u00a0not\u00a0clear\u00a0yet"), "as on its tab"
     assert of_job["next"].startswith("at 200 W, about ")
     slow = answer(viewer, "dags/d/charts")

@@ -130,7 +130,7 @@ def test_spoilt_settings_are_left_out_and_the_others_kept(text: str) -> None:
     assert set(found) <= {"eta", "pause_exploration", "pin_batch_size", "job_version"}
     last_change(text)
     if problem_of(text):
-        with pytest.raises(StoreError, match="not written over"):
+        with pytest.raises(StoreError, match="not overwritten"):
             after_change("d.train", text, {"eta": 0.25})
     else:
         changed = json.dumps(after_change("d.train", text, {"eta": 0.25}))

@@ -214,8 +214,10 @@ def test_few_words_beside_the_verdict() -> None:
     assert amounts(of_job(GOOD, time=less_time)) == "0.0556\u00a0Wh, 3\u00a0min\u00a020\u00a0s\u00a0lost"
     few = saved_text.amounts(GOOD, GOOD.saved.times(3600.0), Estimate.missing(""), 50 * 3600.0)
     assert few == "200\u00a0Wh", "as what was spent"
+    both = amounts(of_job(saved(-100.0, -5.0, 90.0), energy=GOOD, time=less_time)).replace("\u00a0", " ")
+    assert both == "0.0556 Wh saved, 3 min 20 s lost", "beside a verdict that is open"
     assert amounts(of_job(OPEN, energy=UNKNOWN)) == "time\u00a0not\u00a0clear\u00a0yet"
-    assert saved_text.brief(of_run(GOOD, energy=UNKNOWN)) == "Saved 20 % of cost: 3\u00a0min\u00a020\u00a0s"
+    assert saved_text.brief(of_run(GOOD, energy=UNKNOWN)) == "Saved 20 % of weighted cost: 3\u00a0min\u00a020\u00a0s"
     assert saved_text.brief(of_run(UNKNOWN)) == "Not known"
     assert saved_text.brief(of_run(OPEN)) == "Not clear yet"
 
