@@ -63,7 +63,7 @@ def _row(run: Sequence[Trial], job: ZeusJob, pending: Collection[TrialKey]) -> R
         cost=_sum(run, [costs.get(t.key) for t in run], "energy_j", lambda c: words.cost(c, unit, energy_j), mixed),
         unit=unit,
         phase=words.phase(first.planned.phase),
-        explored=first.planned.bounded or first.planned.phase.exploring,
+        explored=first.planned.tried,
         why=first.planned.why,
         state=last.state.value,
         state_text=_state_text(last, pending),

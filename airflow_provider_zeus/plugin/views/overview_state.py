@@ -88,7 +88,7 @@ def _exploring(trials: Sequence[Trial], learn_from: Collection[str]) -> JobState
     if reached and several and len(trials) < NEWEST and {t.batch_size for run in runs for t in run} == {default}:
         return JobState(name="not exploring yet", why=f"Only batch size {default}, the default, has run so far.")
     recent = runs[-RECENT:]
-    tried = [t for run in recent for t in run if t.planned.phase.exploring or t.planned.bounded]
+    tried = [t for run in recent for t in run if t.planned.tried]
     if tried:
         last = tried[-1]
         return JobState(name="exploring", why=f"It tried batch size {last.batch_size}.")
