@@ -42,6 +42,7 @@ class WhatIfInput(BaseModel):
 class WhatIfAnswer(BaseModel):
     """What would be chosen and spent under other weights and prices."""
 
+    note: str | None = None  # instead of an answer: why there is none
     text: str  # what would be chosen and spent, in sentences
     asked: list[WhatIfInput]
     table: Table | None  # today beside the asked
