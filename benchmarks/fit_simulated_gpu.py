@@ -1,4 +1,4 @@
-"""Refit the constants of the simulated GPUs: ``python benchmarks/fit_simulated_gpu.py --traces DIR``.
+"""Refit the constants of the simulated GPUs: ``python -m benchmarks.fit_simulated_gpu --traces DIR``.
 
 DIR holds ``summary_power_<gpu>.csv`` as published by the Zeus authors (docs/benchmarks.md says where). Prints the
 constants as they stand in ``power/simulated/models.py``, with the relative errors of time per step and of power over
@@ -8,16 +8,15 @@ each load's (batch size, limit) grid. Robust least squares in log space (Levenbe
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from airflow_provider_zeus.power.simulated.models import CHIPS, LOADS, Chip, Load
+from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import chosen_traces, command
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -26,20 +25,15 @@ LOWEST = (2e-3, 1e-9, 0.5, 0.3, 0.005, 1.5)
 OUTLIER = 0.08  # relative error beyond which a point weighs less
 
 
-def rows(traces: Path, gpu: str, load: Load) -> Array:
+def rows(traces: Traces, gpu: str, load: Load) -> Array:
     """Measured rows of one load: batch size, limit [W], time per step [s], mean power [W]."""
-    with (traces / f"summary_power_{gpu}.csv").open(newline="") as file:
-        found = [
-            (
-                b := float(r["batch_size"]),
-                float(r["power_limit"]),
-                float(r["time_per_epoch"]) * b,
-                float(r["average_power"]),
-            )
-            for r in csv.DictReader(file)
-            if (r["dataset"], r["optimizer"]) == (load.dataset, load.optimizer)
-        ]
-    return np.asarray(np.array(found) / (1.0, 1.0, load.samples_per_epoch, 1.0), dtype=np.float64)
+    found = [
+        (b, p.limit_w, p.time_s * b / load.samples_per_epoch, p.power_w)
+        for (training, b), points in traces.power(gpu).items()
+        if (training.dataset, training.optimizer) == (load.dataset, load.optimizer)
+        for p in points
+    ]
+    return np.array(found, dtype=np.float64)
 
 
 def log_errors(chip: Chip, load: Load, measured: Array) -> Array:
@@ -95,7 +89,7 @@ def main(args: argparse.Namespace) -> None:
     """Fit every (GPU, load) and print one line for each."""
     print(f"{'gpu':5}{'load':11} {'time: median':>13} {'worst':>6} {'power: median':>14} {'worst':>6}   constants")
     for (gpu, name), load in LOADS.items():
-        measured = rows(chosen_traces(args).folder, gpu, load)
+        measured = rows(chosen_traces(args), gpu, load)
         fitted = fit(CHIPS[gpu], load, measured)
         time, power = np.split(np.abs(np.expm1(log_errors(CHIPS[gpu], fitted, measured))), 2)
         constants = ", ".join(f"{getattr(fitted, field):.4g}" for field in FITTED)

@@ -30,6 +30,7 @@ from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import ProfileSample, Trial
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import learn
+from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.savings import Savings, saving
 from airflow_provider_zeus.simulation import driver
 from airflow_provider_zeus.simulation.scenario import Scenario
@@ -88,7 +89,7 @@ def _after(log: Log, runs: int) -> Judged:
     """Where the default has not reached its target, nothing can be said: the pages say *not known*."""
     slices = list(dict.fromkeys(t.key.ti_id for t in log.trials))[:runs]
     trials = [t for t in log.trials if t.key.ti_id in slices]
-    found = saving(trials, log.job, rng=random.Random(0), profiles=log.profiles)
+    found = saving(as_dataset(trials, log.job), rng=random.Random(0), profiles=log.profiles)
     truth, spent = math.fsum(log.truth[:runs]), found.cost.spent or 0.0
     estimate = found.cost.baseline
     if estimate.value is None:

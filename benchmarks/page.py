@@ -34,6 +34,7 @@ from airflow_provider_zeus.store.base import AskRequest, Report
 from airflow_provider_zeus.store.sql.store import Store
 from benchmarks.command import command, option
 from benchmarks.cost import page_drawn, page_hostile
+from benchmarks.cost.entered import known_to_airflow
 from benchmarks.cost.store_log import DEVICE, seen
 
 BUDGET_MS, BUDGET_LONG_MS = 300.0, 600.0
@@ -114,8 +115,6 @@ def _runs(count: int) -> None:
     """The DAG and as many runs in Airflow's own tables, for its own list."""
     from datetime import UTC, datetime, timedelta
 
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
-    from airflow.models.dagbundle import DagBundleModel
     from airflow.models.dagrun import DagRun
     from airflow.sdk import DAG as Dag  # noqa: N811 - a class, whatever its letters
     from airflow.sdk import task
@@ -124,13 +123,9 @@ def _runs(count: int) -> None:
     from airflow.utils.types import DagRunType
 
     start = datetime(2020, 1, 1, tzinfo=UTC)
-    with create_session() as session:
-        session.add(DagBundleModel(name="bench"))
     with Dag(DAG, schedule=None, start_date=start) as dag:
         task(task_id="train")(lambda: None)()
-    bag = DagBag(dag_folder=os.devnull)
-    bag.bag_dag(dag)
-    sync_bag_to_db(bag, "bench", None)
+    known_to_airflow(dag)
     with create_session() as session:
         for n in range(1, count + 1):
             at = start + timedelta(hours=n)

@@ -29,6 +29,7 @@ from typing import Any
 import psutil
 
 from benchmarks.command import command, option
+from benchmarks.cost.entered import known_to_airflow
 from benchmarks.report import table_of
 
 JOBS = ("one", "two", "three")
@@ -179,7 +180,7 @@ def work(name: str, recurrences: int, seed: int) -> None:
     from airflow.utils import db
 
     db.initdb()
-    dag = _serialized(_dag(name))
+    dag = known_to_airflow(_dag(name))
     chance, killed = random.Random(f"{seed} {name}"), 0
     marks = {round(recurrences * (WARM + (1 - WARM) * part / PARTS)): part for part in range(PARTS + 1)}
     figures = Path(os.environ["AIRFLOW_HOME"]) / "figures.jsonl"
@@ -263,19 +264,6 @@ def _dag(name: str) -> Any:
 
     with DAG(name, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
         ZeusTrainOperator(task_id="train", job=job, python_callable=train)
-    return dag
-
-
-def _serialized(dag: Any) -> Any:
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
-    from airflow.models.dagbundle import DagBundleModel
-    from airflow.utils.session import create_session
-
-    with create_session() as session:
-        session.merge(DagBundleModel(name="soak"))
-    bag = DagBag(dag_folder=os.devnull)
-    bag.bag_dag(dag)
-    sync_bag_to_db(bag, "soak", None)
     return dag
 
 

@@ -83,7 +83,7 @@ def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any], Zeus
     prices = in_force()
     spent = budget_spent(lambda last: store.trials(job_id, last=last), job, prices, time.time())
     decided = NextDecision.of(log, profiles=profiles, trials=trials, settings={**live, **spent, **switched})
-    base = saving(log, job, profiles=profiles, decided=decided).base
+    base = saving(log, profiles=profiles, decided=decided).base
     found = upcoming(log, base, decided, profiles=profiles)
     running = [t.number for t in trials if t.state is State.RUNNING]
     noted = [remark.text for remark in of_ended([t for t in trials if t.state is not State.RUNNING])]

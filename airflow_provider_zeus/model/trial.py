@@ -387,7 +387,7 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedAttempt:
-    """One planned attempt. Without bounds (the incumbent) it is not stopped before ``max_epochs``.
+    """One planned attempt. Without bounds (the last one) it is not stopped before ``max_epochs``.
 
     Where the task is measured alone (``Phase.MEASURED``) it has no batch size.
     """
@@ -408,11 +408,22 @@ class PlannedAttempt:
         """Whether this attempt may be given up."""
         return self.bound_epochs is not None or self.bound_cost is not None
 
+    @property
+    def tried(self) -> bool:
+        """Whether it is a try. The best known pair may be bounded, too, where another start follows it."""
+        return self.phase.exploring or (self.bounded and self.phase is not Phase.INCUMBENT)
+
+
+def usual(attempts: Sequence[PlannedAttempt]) -> PlannedAttempt:
+    """The attempt that leaves the model where nothing is tried and none is given up: the incumbent, else the last."""
+    return next((attempt for attempt in attempts if attempt.phase is Phase.INCUMBENT), attempts[-1])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """The attempts of one recurrence: an exploratory attempt and the incumbent after it, or the incumbent alone.
 
+    An incumbent that goes on from the earlier model is bounded, and the best pair of another start follows it.
     ``stand_in`` is the attempt that runs where the last one does not fit into memory.
     """
 
@@ -422,6 +433,11 @@ class Decision:
     stand_in: PlannedAttempt | None = None
     settings: Mapping[str, Any] | None = field(default=None, compare=False)  # live ones; None: not read for it
     family: Family | None = None  # what sibling jobs told; None: there are none, or their policy asks for nothing
+
+    @property
+    def usual(self) -> PlannedAttempt:
+        """The incumbent; without one the last attempt."""
+        return usual(self.attempts)
 
     @property
     def in_order(self) -> tuple[PlannedAttempt, ...]:

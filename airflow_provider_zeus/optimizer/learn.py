@@ -113,11 +113,13 @@ def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) ->
     forgotten sooner than a death (:attr:`Belief.struck`).
     """
     b, model, strike = trial.batch_size, trial.observation.device_model or UNKNOWN, False
+    *earlier, last = trial.decision.attempts
     if trial.state is State.FAILED and not trial.observation.out_of_memory:
-        strike = b in [planned.batch_size for planned in trial.decision.attempts[:-1]]
+        strike = trial.planned in earlier and b != last.batch_size
         failure = Failure(trial.number, b, trial.key.ti_id, trial.key.attempt, strike)
         changes["failures"] = _newest(belief.failures, failure, FAILURES_KEPT)
-    unproven = trial.planned.phase.exploring and b != belief.job.default_batch_size
+    of_size = trial.planned not in earlier or b != last.batch_size  # else of another start of a size that is known
+    unproven = trial.planned.phase.exploring and b != belief.job.default_batch_size and of_size
     death = trial.state is State.ABANDONED or (trial.state is State.FAILED and unproven and not strike)
     if trial.planned.phase is Phase.AUDIT:
         changes["audits"] = (belief.audits[0] + 1, max(belief.audits[1], trial.number))

@@ -243,7 +243,7 @@ def _held(job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], r
     if run_type is not None and run_type not in job.learn_from:
         return Why.RUN_TYPE.of(run_type=run_type)
     # concurrent runs of Thompson sampling draw different sizes; under the other policy they would try the same one
-    bounded = job.policy != "zeus"
-    tries = [t for t in running if t.planned.phase.exploring or (bounded and t.planned.bounded)]
+    sampled = job.policy != "zeus"
+    tries = [t for t in running if t.planned.phase.exploring or (sampled and t.planned.tried)]
     other = next(iter([*tries, *(t for t in running if t.planned.phase is Phase.AUDIT)]), None)
     return None if other is None else Why.OTHER_RUN.of(b=other.batch_size)

@@ -82,6 +82,7 @@ class Why(Enum):
     NO_MODEL = "It starts cold: there is no earlier model that it could start from."
     NOT_TAKEN = "It starts cold: newer runs could not take the start that was planned, as their rows say."
     SERVES_WORSE = "Models of a {starts} start have served worse than those of cold ones, and are not used for now."
+    NEXT_BEST = "which costs least of the other starts"
     NO_PAIR_SURELY_CHEAPER = "since no other pair of batch size and start is surely cheaper"
     START_BEFORE_SIZE = "No run has reached the target yet; {b}, the default, is tried from a {start} start."
     COLD_EVERY = (

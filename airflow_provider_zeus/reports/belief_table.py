@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.family import Family
-from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State, Trial, Where
+from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State, Where
 from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
 from airflow_provider_zeus.optimizer.posterior import Posterior, posteriors
 from airflow_provider_zeus.optimizer.starts import is_cold
-from airflow_provider_zeus.reports.dataset import Dataset, RunId, as_dataset
+from airflow_provider_zeus.reports.dataset import Dataset, RunId
 from airflow_provider_zeus.reports.next_run import NextDecision
 
 
@@ -61,22 +60,19 @@ class BeliefTable:
 
 
 def belief_table(
-    trials: Iterable[Trial] | Dataset,
-    job: ZeusJob,
+    log: Dataset,
     *,
     profiles: Sequence[ProfileSample] = (),
-    where: Where | None = None,
     hardness: Mapping[RunId, float] | None = None,
     decided: NextDecision | None = None,
 ) -> BeliefTable:
-    """Tabulate every batch size of the log on one device (``where``; default: the newest).
+    """Tabulate every batch size of the log on the log's device.
 
     :param profiles: samples of that device; they give an EpochCost where no run measured one.
     :param hardness: of each run's slice (``SliceEpochs.hardness``); default: all slices are typical.
     :param decided: of this log; default: without live settings.
     """
-    log = as_dataset(trials, job, where)
-    belief, device = log.belief(), log.device
+    job, belief, device = log.job, log.belief(), log.device
     weights = Weights.of(job, device)
     figures = posteriors(
         belief,

@@ -11,7 +11,7 @@ from airflow_provider_zeus.model.trial import DATA_WAIT, Observation, Phase, Sta
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.dataset import total
-from airflow_provider_zeus.reports.limit_saving import LimitSaving
+from airflow_provider_zeus.reports.limit_profiles import LimitSaving
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import energy_text, time_text
 

@@ -80,10 +80,8 @@ class Dataset:
         return replace(self, job=job, trials=trials, lessons=lessons, folded=folded)
 
 
-def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | None = None) -> Dataset:
+def as_dataset(trials: Iterable[Trial], job: ZeusJob, where: Where | None = None) -> Dataset:
     """Take from a log what may be read for ``job``; odd trials are left out and counted, nothing is raised.
-
-    A :class:`Dataset`, made for the same job, is returned as it is, so that several reports share one.
 
     Left out are: a second row of one trial (the row stored last stays), a state or phase that this version does not
     know, a run that was measured without a batch size, one whose slice of data was empty, one that did not use its
@@ -91,8 +89,6 @@ def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | N
     cannot be, counts as missing. Old trials of another policy, another eta or another batch-size list stay: they are
     re-costed.
     """
-    if isinstance(trials, Dataset):
-        return trials
     rows = sorted(trials, key=lambda t: (t.number, t.told_seq or 0))
     once = list({t.number: t for t in rows}.values())
     readable = [t for t in once if t.state in frozenset(State) and t.planned.phase in frozenset(Phase)]

@@ -18,8 +18,7 @@ from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.reports.baseline import Baseline, own_rng
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, recurrences, total
 from airflow_provider_zeus.reports.levers import by_start
-from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.limit_saving import limit_saving
+from airflow_provider_zeus.reports.limit_profiles import LimitProfiles, limit_saving
 from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, estimates
 from airflow_provider_zeus.signals.prices import Prices

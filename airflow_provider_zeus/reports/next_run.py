@@ -15,7 +15,7 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.family import Family
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
-from airflow_provider_zeus.model.trial import Lineage, Phase, PlannedAttempt, ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import Lineage, Phase, PlannedAttempt, ProfileSample, State, Trial, usual
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
 from airflow_provider_zeus.reports.baseline import Baseline, fixed
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset
@@ -64,7 +64,7 @@ class NextDecision:
             "family": max(trials, key=lambda t: t.number).decision.family if trials else None,  # as it was told last
         }
         decision = choose(job, belief, settings=live, **asked)
-        last = decision.attempts[-1]
+        last = decision.usual
         ends = settled(job, belief, live, **asked) if last.phase is Phase.AUDIT else last
         known = {"lineage": asked["lineage"], "family": asked["family"]}
         return cls(attempts=decision.attempts, settled=ends, settings=live, room_s=room_s, **known)
@@ -85,7 +85,7 @@ def settled(job: ZeusJob, belief: Belief, settings: Mapping[str, Any], **asked: 
     :param asked: further arguments of ``choose``.
     """
     live = {name: value for name, value in settings.items() if name != AUDIT}
-    return choose(replace(job, audit=0.0), belief, settings=live, **asked).attempts[-1]
+    return choose(replace(job, audit=0.0), belief, settings=live, **asked).usual
 
 
 def _lineage(job: ZeusJob, trials: Sequence[Trial]) -> Lineage | None:
@@ -142,7 +142,7 @@ def upcoming(
     :param decided: of this log.
     """
     planned = decided.attempts
-    kept = planned[0] if planned[0].phase is Phase.AUDIT else planned[-1]
+    kept = planned[0] if planned[0].phase is Phase.AUDIT else usual(planned)
     b = kept.batch_size
     expected = partial(Upcoming, attempts=planned, batch_size=b, room_s=decided.room_s)
     weights = Weights.of(log.job, log.device)

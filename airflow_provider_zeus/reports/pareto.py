@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, Trial, Where
-from airflow_provider_zeus.reports.dataset import Dataset, RunId, as_dataset
+from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, Where
+from airflow_provider_zeus.reports.dataset import Dataset, RunId
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 
 
@@ -40,14 +39,9 @@ class ParetoFront:
 
 
 def pareto(
-    trials: Iterable[Trial] | Dataset,
-    job: ZeusJob,
-    *,
-    profiles: Sequence[ProfileSample] = (),
-    where: Where | None = None,
-    hardness: Mapping[RunId, float] | None = None,
+    log: Dataset, *, profiles: Sequence[ProfileSample] = (), hardness: Mapping[RunId, float] | None = None
 ) -> ParetoFront:
-    """(TTA [s], ETA [J]) of the runs that reached the job's target on one device (default: the newest).
+    """(TTA [s], ETA [J]) of the runs that reached the job's target on the log's device.
 
     :param profiles: samples of that device: they add the limits at which no run has ended, as ``observed=False``.
     :param hardness: of each run's slice (``SliceEpochs.hardness``): a run is divided by it, so that a batch size which
@@ -55,14 +49,14 @@ def pareto(
 
     O(n log n) in trials, and in points.
     """
-    log = as_dataset(trials, job, where).of_target()
+    log = log.of_target()
     runs = [t for t in log.here() if t.state is State.CONVERGED and _to_target(t.observation) is not None]
     ran = {(t.batch_size, t.observation.power_limit_w) for t in runs}
     profiled = LimitProfiles.of(profiles)
     groups: dict[tuple[int, float | None, bool, str | None], list[tuple[float, float]]] = {}
     for trial in runs:
         b, seen = trial.batch_size, trial.observation
-        start = seen.start if job.chooses_start else None
+        start = seen.start if log.job.chooses_start else None
         hard = (hardness or {}).get(trial.recurrence, 1.0)
         unseen_w = [w for w in profiled.sums.get(b, ()) if (b, w) not in ran]
         for o in (seen, *(profiled.recosted(b, seen, w) for w in unseen_w)):

@@ -18,8 +18,7 @@ from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline, Saved
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, RunTrials, as_dataset, recurrences
-from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.limit_saving import LimitSaving, limit_saving
+from airflow_provider_zeus.reports.limit_profiles import LimitProfiles, LimitSaving, limit_saving
 from airflow_provider_zeus.reports.months import SIMULATED, kind_of
 from airflow_provider_zeus.signals.prices import Prices
 

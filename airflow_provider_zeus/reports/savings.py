@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import ProfileSample, Trial, Where
+from airflow_provider_zeus.model.trial import ProfileSample, Where
 from airflow_provider_zeus.reports.baseline import OURS, ROUNDING, THEIRS, Baseline, BestFixed, Saved, fixed, less
-from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, RunTrials, as_dataset, recurrences
+from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, RunTrials, recurrences
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.next_run import NextDecision
 from airflow_provider_zeus.reports.slice_epochs import estimates
@@ -60,22 +59,21 @@ class Savings:
 
 
 def saving(
-    trials: Iterable[Trial] | Dataset,
-    job: ZeusJob,
+    whole: Dataset,
     *,
     rng: random.Random | None = None,
     profiles: Sequence[ProfileSample] = (),
-    where: Where | None = None,
     decided: NextDecision | None = None,
 ) -> Savings:
-    """Compute what the runs on one device (default: the newest) saved so far and are expected to save.
+    """Compute what the runs on the log's device saved so far and are expected to save.
 
-    :param profiles: samples of that device: they show what the default draws at full power.
+    :param whole: the log, runs to other targets too.
+    :param profiles: samples of its device: they show what the default draws at full power.
     :param rng: as of :meth:`.Baseline.of`.
     :param decided: of this log; default: without live settings.
     """
-    whole = as_dataset(trials, job, where)
     ends, log = (decided or NextDecision.of(whole, profiles=profiles)).settled, whole.of_target()
+    job = log.job
     weights = Weights.of(job, log.device)
     runs, left_out = recurrences(log)
     base = Baseline.of(log, LimitProfiles.of(profiles), rng)

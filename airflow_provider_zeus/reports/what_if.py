@@ -6,7 +6,7 @@ The choice is that of the job's own policy: it learns from the log under the cha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State, Trial, Where
 from airflow_provider_zeus.optimizer.arms import epoch_costs, run_variance
 from airflow_provider_zeus.optimizer.posterior import posteriors
-from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+from airflow_provider_zeus.reports.dataset import Dataset
 from airflow_provider_zeus.reports.limit_profiles import RATE_SD, LimitProfiles, same_limit
 from airflow_provider_zeus.reports.next_run import NextDecision, settled
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimates, slice_epochs
@@ -85,29 +85,26 @@ class WhatIf:
 
 
 def what_if(
-    trials: Iterable[Trial] | Dataset,
-    job: ZeusJob,
+    log: Dataset,
     *,
     eta: float | None = None,
     profiles: Sequence[ProfileSample] = (),
-    where: Where | None = None,
     epochs: SliceEpochs | None = None,
     decided: NextDecision | None = None,
 ) -> WhatIf:
     """Forecast the run that another eta would choose, beside the one that runs today.
 
-    :param job: with its live settings applied.
+    :param log: of the job with its live settings applied; joules and seconds of its device count.
     :param eta: weight of energy against time (Eq. 2); default the job's.
     :param profiles: samples of the device: with them each run is re-costed at the power limit that Eq. 7 finds at that
         eta (where the job's mode sets limits); without them the limits that the runs had are kept.
-    :param where: the device whose joules and seconds count; default the newest.
     :param epochs: the fit to these trials, where it was made already.
-    :param decided: of this log under ``job``, what runs today; default: without live settings.
+    :param decided: of this log, what runs today; default: without live settings.
 
     Raises JobSpecError for an eta outside [0, 1].
     """
+    job, profiled = log.job, LimitProfiles.of(profiles, log.job)
     changed = job if eta is None else replace(job, eta=eta)
-    log, profiled = as_dataset(trials, job, where), LimitProfiles.of(profiles, job)
     decided = decided or NextDecision.of(log, profiles=profiles)
     now = then = _forecast(log, job, profiled, decided)
     if changed.eta != job.eta:

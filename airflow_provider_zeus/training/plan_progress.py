@@ -134,16 +134,16 @@ class PlanProgress:
     def present(self) -> LiveAttempt:
         """The present attempt; begins one where none has begun. Raises TrainingKilled once the run is killed.
 
-        Outside of ``train()`` it is the plan's last attempt, since no other can follow it; the first one, where
+        Outside of ``train()`` it is the plan's usual attempt, since no other can follow it; the first one, where
         another process runs the next attempt.
         """
         raise_again(self.killed)
-        return self.live or self.begin(0 if self.plan.restarts else len(self.plan.attempts) - 1, loop_only=True)
+        return self.live or self.begin(0 if self.plan.restarts else self.plan.usual, loop_only=True)
 
     @property
     def number(self) -> int:
-        """Number of the present attempt, from 1; before one begins, of the plan's last attempt."""
-        return self.live.number if self.live else self.plan.first_attempt + len(self.plan.attempts) - 1
+        """Number of the present attempt, from 1; before one begins, of the plan's usual attempt."""
+        return self.live.number if self.live else self.plan.first_attempt + self.plan.usual
 
     def begin(self, index: int, *, loop_only: bool = False) -> LiveAttempt:
         """Begin attempt ``index`` (from 0) of the plan.

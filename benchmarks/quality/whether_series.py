@@ -40,6 +40,7 @@ class Series:
     starts: Sequence[int]  # the hours at which a model is trained
     shares: Sequence[float]  # targets of the check, as shares of the error of always forecasting the mean
     target_share: float | None = None  # of the usual change of each hour of the day; None: what a reference run reaches
+    members: Sequence[str] = ()  # airport or carrier of each row
 
     def rows(self, first: int, end: int) -> tuple[Hours, Rows, Rows]:
         """Hours, features and ``y`` of the rows from ``first`` to before ``end``."""
@@ -75,6 +76,7 @@ def _weather() -> Series:
         starts=starts[:-1],
         shares=(0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9),
         target_share=0.55,
+        members=[AIRPORTS[i] for i in x[:, -len(AIRPORTS) :].argmax(axis=1)],
     )
 
 
@@ -113,6 +115,7 @@ def _flights() -> Series:
         step_h=2 * WEEK_H,
         starts=range(4 * WEEK_H, 50 * WEEK_H + 1, 2 * WEEK_H),
         shares=(0.85, 0.9, 0.95, 1.0, 1.05),
+        members=[flights[i]["carrier"] for i in order],
     )
 
 

@@ -15,6 +15,7 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.operators.trial import ZeusTrial
+from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.store.open import open_store
 from tests.integration.jobs import job, log_of, loop
@@ -76,7 +77,7 @@ def test_a_function_keeps_an_earlier_model_and_what_stands_downstream_runs(run_d
     assert "returned" not in json.dumps(cost)
     log = log_of("zeus_whether.train")
     known = open_store().profile("zeus_whether.train", log[0].observation.where, "1")
-    found = saving(log, spec, rng=random.Random(1), profiles=known)
+    found = saving(as_dataset(log, spec), rng=random.Random(1), profiles=known)
     idle = [s for s in found.steps if s.run.not_needed]
     assert len(idle) == 2
     assert all(s.spent == 0 and (s.baseline.value or 0) > 0 for s in idle), "each saved what the default would cost"

@@ -149,7 +149,28 @@ def _attempts(context: DecisionContext, found: Pairs, held: str | None, lineage:
         why = sentence.of(tried=_name(pairs[choice.index]), b=_name(pairs[index]), standing=standing)
         return tried, PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why, start=start)
     why = Why.RUNS.of(held=held or Why.NOT_WORTH_IT.of(), b=_name(pairs[index]), standing=standing)
-    return (PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why, start=start),)
+    return _unless_it_misses(context, found, PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why, start=start))
+
+
+def _unless_it_misses(context: DecisionContext, found: Pairs, attempt: PlannedAttempt) -> Attempts:
+    """The incumbent pair; from the earlier model it is given up at what the best other start takes to its target.
+
+    That one trains then: so a run that would miss its target costs at most twice what was better.
+    """
+    predictions, starts = found.predictions, context.belief.starts
+    others = [i for i, (_, start) in enumerate(found.pairs) if predictions.trusted[i] and start is not attempt.start]
+    if attempt.start is Start.COLD or not others or context.times is not None:
+        return (attempt,)
+    index = min(others, key=lambda i: predictions.log_cost[i])
+    b, start = found.pairs[index]
+    took = [run.epochs for run in starts if (run.batch_size, run.taken) == (b, start) and run.reached][-NEWEST:]
+    epochs = math.fsum(took) / len(took) if took else math.exp(predictions.gp.mean[index])
+    limit = epochs * math.exp(predictions.log_epoch_cost[index]) * (1.0 + 1e-9)  # no epoch is lost by rounding
+    first = bounded(context, replace(attempt, why=until(context, attempt.why, limit)), limit)
+    sentence = Why.AFTER_TRY if first.bounded else Why.AFTER_MISS
+    name = _name((attempt.batch_size, attempt.start or Start.COLD))
+    why = sentence.of(tried=name, b=_name((b, start)), standing=Why.NEXT_BEST.of())
+    return first, PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why, start=start)
 
 
 def _tried(context: DecisionContext, found: Pairs, choice: Choice, incumbent: int) -> PlannedAttempt:

@@ -4,7 +4,7 @@
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, HTTPException, Request  # noqa: TID253 - see above
@@ -115,7 +115,8 @@ def change(dag_id: str, user: GetUserDep, request: Annotated[SettingChange, Depe
         changes["audit_after"] = max(t.number for t in trials)
     if not changes:
         raise HTTPException(422, "Nothing to change: give pause_exploration, pin_batch_size, unpin or audit.")
-    _write(request.job_id, changes, dag_id=dag_id, by=user.get_name())
+    written = write_settings(AirflowVariables(), request.job_id, changes, by=user.get_name())
+    _audit(request.job_id, written["what"], dag_id=dag_id, by=user.get_name())
     return _controls(trials, may_edit=True, named=True)
 
 
@@ -168,7 +169,7 @@ def _controls(trials: list[Trial], *, may_edit: bool, named: bool) -> Controls:
         raise HTTPException(409, 'The runs of this job have no batch size. mode="measure" in its task sets no limit.')
     if may_edit and store is not None and job is not None:  # what a run of the default is expected to cost
         log, profiles = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS))
-        table = belief_table(log, job, profiles=profiles)
+        table = belief_table(log, profiles=profiles)
         of_default = next(line for line in table.lines if line.batch_size == job.default_batch_size)
         if (value := of_default.believed.cost.value) is not None:
             cost = cost_text(value, table.unit)
@@ -176,15 +177,6 @@ def _controls(trials: list[Trial], *, may_edit: bool, named: bool) -> Controls:
     if controls is None:
         raise HTTPException(409, "A newer version of the provider wrote this job: upgrade it on the api-server.")
     return controls
-
-
-def _write(job_id: str, changes: Mapping[str, Any], *, dag_id: str, by: str) -> None:
-    """Change live settings of a job (None removes one) and add a line to Airflow's audit log.
-
-    Raises StoreError: the Variable holds no JSON object, or does not keep the change. A failure of the audit log is
-    only logged.
-    """
-    _audit(job_id, write_settings(AirflowVariables(), job_id, changes, by=by)["what"], dag_id=dag_id, by=by)
 
 
 def _audit(job_id: str, what: str, *, dag_id: str, by: str) -> None:

@@ -52,14 +52,9 @@ def front_chart(
     def at(p: OperatingPoint) -> list[float]:
         return [number(p.tta_s / time.size), number(p.eta_j / energy.size)]
 
-    def runs_now(p: OperatingPoint) -> bool:
-        if (p.batch_size, p.start) != (batch_size, start or p.start):
-            return False
-        if limit_w is None:
-            return p.observed
-        return same_limit(p.limit_w, limit_w)
-
-    runs = points if batch_size is None else [p for p in points if runs_now(p)]
+    settled = [p for p in points if (p.batch_size, p.start) == (batch_size, start or p.start)]
+    at_limit = [p for p in settled if (p.observed if limit_w is None else same_limit(p.limit_w, limit_w))]
+    runs = points if batch_size is None else at_limit
     best = min(runs, key=lambda p: (weights.cost(p.eta_j, p.tta_s), p.batch_size), default=None)
     pareto = [at(p) for p in points if p.on_front]
     text = f"{len(points)} pairs of batch size and power limit, {len(pareto)} of them on the Pareto front. At eta "

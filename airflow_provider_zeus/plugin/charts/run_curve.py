@@ -87,11 +87,6 @@ def _small(most: float, unit: str) -> tuple[float, str]:
     return 1e-6, f"µ{unit}"
 
 
-def _cost_text(cost: float, unit: str) -> str:
-    size, name = _small(cost, unit)
-    return f"{cost / size:.4g} {name}"
-
-
 def _rate(
     name: str,
     limits: Sequence[float],
@@ -134,13 +129,15 @@ def _curve_table(
     rows = []
     for w in limits:
         s = at[w]
+        cost = weights.cost(s.energy_j, s.time_s) / s.samples
+        c_size, c_unit = _small(cost, weights.unit)
         rows.append(
             [
                 f"{w:,.0f} W",
                 f"{s.energy_j / s.samples / j_size:.4g} {j_unit}" if s.energy_j > 0 else "–",
                 f"{s.time_s / s.samples / s_size:.4g} {s_unit}",
                 watts(s.energy_j / s.time_s) if s.energy_j > 0 else "–",
-                _cost_text(weights.cost(s.energy_j, s.time_s) / s.samples, weights.unit),
+                f"{cost / c_size:.4g} {c_unit}",
                 "; ".join(text.split(" ")[0] for limit, text in marks.items() if same_limit(limit, w)),
             ]
         )

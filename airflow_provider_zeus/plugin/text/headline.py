@@ -57,7 +57,7 @@ def comes_next(upcoming: Upcoming) -> str:
     first, *after = upcoming.attempts
     takes = took_text(upcoming.energy_j.value, upcoming.time_s.value)
     text = f"batch size {first.batch_size}"
-    if after and first.phase is not Phase.AUDIT:
+    if after and first.tried:
         text = f"a try of batch size {first.batch_size}, else {upcoming.batch_size}"
     text += "" if upcoming.limit_w is None else f" at {words.watts(upcoming.limit_w).text}"
     text += f", about {takes}" if takes else ", whose cost is not known yet"
@@ -226,7 +226,7 @@ def _next_run(upcoming: Upcoming, weights: Weights, source: Source, factors: Fac
     about = f"batch size {upcoming.batch_size}{at}"
     if first.phase is Phase.AUDIT:
         about += ", to measure the default"
-    elif after:
+    elif after and first.tried:
         about = f"tries {first.batch_size}, else {upcoming.batch_size}{at}"
     weighed = weighed_tile(upcoming.cost.value, weights, upcoming.energy_j.value)
     tiles = spent_tiles(upcoming.energy_j.value, upcoming.time_s.value, source, factors, gpus, weighed)

@@ -35,6 +35,16 @@ class Outcome:
     between: str  # "12 to 24 %": the interval of the share, from a loss on where it holds both; the share if measured
     interval: str  # 90 % interval, or that it was measured
 
+    @property
+    def word(self) -> str:
+        """The verdict in a word."""
+        return "Not clear yet" if self.kind == "even" else self.verb.capitalize()
+
+    @property
+    def text(self) -> str:
+        """What was saved or lost, with its interval."""
+        return f"{self.verb} {'about ' * (self.kind == 'even')}{self.amount}, {self.interval}"
+
     @classmethod
     def of(
         cls, value: float, estimate: Estimate, text: Callable[[float], str], baseline: float | None = None
@@ -178,7 +188,7 @@ def job_word(savings: Savings) -> tuple[str, str]:
         return word, ""
     found = Outcome.of_cost(savings.cost)
     colour = "warn" if found.colour and outdated(savings) else found.colour
-    return "Not clear yet" if found.kind == "even" else found.verb.capitalize(), colour
+    return found.word, colour
 
 
 def outdated(found: Savings | RunSaving) -> int:
@@ -227,8 +237,7 @@ def intervals(savings: Savings) -> str:
     cost = savings.cost
     kinds = [("energy", savings.energy), ("time", savings.time)]
     kinds += [] if cost.unit == "s" else [("weighted cost", cost)]
-    known = [(name, Outcome.of_cost(saved)) for name, saved in kinds if saved.saved.value is not None]
-    texts = [f"{name} {o.verb} {'about ' * (o.kind == 'even')}{o.amount}, {o.interval}" for name, o in known]
+    texts = [f"{name} {Outcome.of_cost(saved).text}" for name, saved in kinds if saved.saved.value is not None]
     if cost.saved.low != cost.saved.high and savings.measured < savings.runs:
         ran = f"{savings.measured:,} of {counted(savings.runs, 'run')}"
         since = f", in none of the newest {old:,}" if (old := outdated(savings)) else ""
@@ -280,7 +289,7 @@ def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = Fa
     unclear = f"Whether it saved {of}" if out.kind == "even" else ""
     found = Verdict(
         kind=out.kind,
-        word="Not clear yet" if unclear else out.verb.capitalize(),
+        word=out.word,
         text=f"{unclear or amount} against {against(default)}{power}{' is open' * bool(unclear)}; {out.interval}.",
     )
     if saving.kept and not saving.measured:

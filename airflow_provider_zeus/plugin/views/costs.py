@@ -63,7 +63,7 @@ def _row(run: Sequence[Trial], job: ZeusJob, pending: Collection[TrialKey]) -> R
         cost=_sum(run, [costs.get(t.key) for t in run], "energy_j", lambda c: words.cost(c, unit, energy_j), mixed),
         unit=unit,
         phase=words.phase(first.planned.phase),
-        explored=first.planned.bounded or first.planned.phase.exploring,
+        explored=first.planned.tried,
         why=first.planned.why,
         state=last.state.value,
         state_text=_state_text(last, pending),
@@ -122,14 +122,13 @@ def totals_of(rows: Iterable[RunRow]) -> list[Total]:
             runs=len(group),
             energy=_added([r.energy for r in group], words.energy),
             time=_added([r.time for r in group], words.duration),
-            cost=_added([r.cost for r in group], partial(words.cost, unit=unit, beside_j=_sum_of(group))),
+            cost=_added(
+                [r.cost for r in group],
+                partial(words.cost, unit=unit, beside_j=math.fsum(r.energy.value or 0.0 for r in group)),
+            ),
         )
         for (_, unit), group in groups.items()
     ]
-
-
-def _sum_of(group: Sequence[RunRow]) -> float:
-    return math.fsum(r.energy.value or 0.0 for r in group)
 
 
 def _added(figures: Sequence[Figure], to_figure: ToFigure) -> Figure:

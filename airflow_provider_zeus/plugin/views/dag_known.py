@@ -57,7 +57,7 @@ class JobAnalysis:
         """``trials``: also those of other versions of the job; ``profiles``: of the device; ``live``: live settings."""
         weights = Weights.of(log.job, log.device)
         decided = NextDecision.of(log, profiles=profiles, trials=trials, settings=live)
-        found = saving(log, log.job, profiles=profiles, decided=decided)
+        found = saving(log, profiles=profiles, decided=decided)
         return cls(
             log=log,
             profiles=profiles,
@@ -89,7 +89,7 @@ class JobAnalysis:
 
     def front(self) -> ParetoFront:
         """Energy against time, each run as on a typical slice."""
-        return pareto(self.log, self.log.job, profiles=self.profiles, hardness=self.hardness)
+        return pareto(self.log, profiles=self.profiles, hardness=self.hardness)
 
     @property
     def source(self) -> Source:

@@ -12,8 +12,8 @@ from airflow_provider_zeus.model.cost import weights_of
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial, TrialKey
-from airflow_provider_zeus.plugin.charts import dag_charts, dag_starts
-from airflow_provider_zeus.plugin.charts.dag_belief import belief_chart
+from airflow_provider_zeus.plugin.charts import dag_charts
+from airflow_provider_zeus.plugin.charts.dag_belief import belief_chart, service
 from airflow_provider_zeus.plugin.charts.dag_charts import ComparisonCurve
 from airflow_provider_zeus.plugin.charts.dag_front import front_chart
 from airflow_provider_zeus.plugin.charts.dag_saved import saved_chart
@@ -148,7 +148,7 @@ class JobLog:
     def service(self) -> Chart | None:
         """How well models served, by where their trainings started; None for a job that chooses no start."""
         job, served = self.known.log.job, self.known.log.belief().served
-        return dag_starts.service(served, job.start_tolerance) if job.chooses_start and served else None
+        return service(served, job.start_tolerance) if job.chooses_start and served else None
 
     @property
     def gaps(self) -> list[str]:
@@ -174,7 +174,7 @@ class JobLog:
     def belief(self) -> Chart:
         """The chart of what is believed of each batch size."""
         log, known = self.known.log, self.known
-        table = belief_table(log, log.job, profiles=known.profiles, hardness=known.hardness, decided=known.decided)
+        table = belief_table(log, profiles=known.profiles, hardness=known.hardness, decided=known.decided)
         return belief_chart(table, words.cost_name(known.weights))
 
     @property

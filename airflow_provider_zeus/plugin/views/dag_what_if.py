@@ -53,7 +53,7 @@ def answered(known: JobAnalysis, wish: Wish, configured: Factors) -> WhatIfAnswe
     """Today's choice beside that under the wish, each with what a run without exploration spends."""
     log = known.log
     fit = known.saving.base.epochs
-    found = what_if(log, log.job, eta=wish.eta, profiles=known.profiles, epochs=fit, decided=known.decided)
+    found = what_if(log, eta=wish.eta, profiles=known.profiles, epochs=fit, decided=known.decided)
     names = ("price_per_kwh", "price_per_gpu_hour", "g_co2e_per_kwh")
     changed = {name: value for name in names if (value := getattr(wish, name)) is not None}
     factors, gpus = replace(configured, **changed), log.where[1] if log.where else 1

@@ -16,12 +16,11 @@ from airflow_provider_zeus.plugin.charts import dag_charts
 from airflow_provider_zeus.plugin.text import headline, run_notes, words
 from airflow_provider_zeus.plugin.text.saved_text import WEIGHED, Outcome, Told, saved_answer
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.models import Answer, Chart, Figure, RunRow, Sentence, Source, Tile
+from airflow_provider_zeus.plugin.views.models import Answer, Chart, RunRow, Sentence, Source, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.dataset import total
-from airflow_provider_zeus.reports.limit_profiles import SAME_W, same_limit
-from airflow_provider_zeus.reports.limit_saving import LimitSaving, limit_saving
+from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitSaving, limit_saving, same_limit
 from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.units import counted, energy_text, time_text
 
@@ -199,9 +198,7 @@ def limit_intervals(found: LimitSaving | None) -> str:
     """What stands behind :func:`limit_sentence`: the interval of each; empty where no profile tells it."""
     kinds = (("Energy", found.energy_j, energy_text), ("time", found.time_s, time_text)) if found else ()
     known = [(name, Outcome.of(of.value, of, text)) for name, of, text in kinds if of.value is not None]
-    return "; ".join(
-        f"{name} {out.verb} {'about ' * (out.kind == 'even')}{out.amount}, {out.interval}" for name, out in known
-    )
+    return "; ".join(f"{name} {out.text}" for name, out in known)
 
 
 def limit_cost(found: LimitSaving, weights: Weights) -> Saved:
@@ -246,12 +243,9 @@ def use_tiles(seen: Sequence[Observation]) -> list[Tile]:
     tiles = []
     if known:
         power_w = math.fsum(j for j, _ in known) / math.fsum(s for _, s in known)
-        tiles.append(Tile(name="Mean power", figure=_power(power_w)))
+        text = f"{power_w:,.0f} W" if power_w >= 10 else f"{power_w:.2g} W"
+        figure = words.watts(power_w).model_copy(update={"text": text})
+        tiles.append(Tile(name="Mean power", figure=figure))
     if busy:
         tiles.append(Tile(name="GPU use", figure=words.share(fmean(busy))))
     return tiles
-
-
-def _power(power_w: float) -> Figure:
-    text = f"{power_w:,.0f} W" if power_w >= 10 else f"{power_w:.2g} W"
-    return Figure(value=power_w, text=text, exact=f"{power_w:,.3f} W")

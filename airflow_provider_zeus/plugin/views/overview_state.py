@@ -83,38 +83,26 @@ def _exploring(trials: Sequence[Trial], learn_from: Collection[str]) -> JobState
     runs = [run for run in teaching if run[-1].planned.phase is not Phase.FALLBACK]  # it could not use the log
     ended = [run for run in teaching if run[-1].state is not State.RUNNING]
     reached = any(run[-1].state is State.CONVERGED for run in ended)
-    if reached and (size := _default_alone(trials, runs)):
-        return JobState(name="not exploring yet", why=f"Only batch size {size}, the default, has run so far.")
+    pinned, spec = trials[-1].planned.phase is Phase.PINNED, trials[-1].spec
+    default, several = spec.get("default_batch_size"), len(spec.get("batch_sizes") or ()) > 1 and not pinned
+    if reached and several and len(trials) < NEWEST and {t.batch_size for run in runs for t in run} == {default}:
+        return JobState(name="not exploring yet", why=f"Only batch size {default}, the default, has run so far.")
     recent = runs[-RECENT:]
-    tried = [t for run in recent for t in run if t.planned.phase.exploring or t.planned.bounded]
+    tried = [t for run in recent for t in run if t.planned.tried]
     if tried:
         last = tried[-1]
         return JobState(name="exploring", why=f"It tried batch size {last.batch_size}.")
     if not reached:
         return JobState(name="exploring", why="No run among its newest has reached the target yet.")
-    if trials[-1].planned.phase is Phase.PINNED:
+    if pinned:
         return JobState(name="settled", why=f"Batch size {trials[-1].batch_size} is pinned.")
-    if why_not := _unsettled(trials, runs):
-        return JobState(name="learning", why=f"Not enough runs yet: {why_not}.")
+    known = sum(any(t.state.conclusive for t in run) for run in runs)
+    if known < RECENT:
+        why = f"Not enough runs yet: {known} of its newest runs taught something, and {RECENT} are needed."
+        return JobState(name="learning", why=why)
     which = f"Its newest {RECENT} runs" if recent == runs_of(trials)[-RECENT:] else f"The newest {RECENT} that teach"
     sizes = " and ".join(str(b) for b in sorted({run[-1].batch_size for run in recent}))
     return JobState(name="settled", why=f"{which} took batch size {sizes} and tried no other one.")
-
-
-def _unsettled(trials: Sequence[Trial], runs: Sequence[Sequence[Trial]]) -> str:
-    """Why the policy cannot have settled yet; empty where it can. ``runs``: those that count, nothing tried lately."""
-    known = [run for run in runs if any(t.state.conclusive for t in run)]
-    if len(known) < RECENT:
-        return f"{len(known)} of its newest runs taught something, and {RECENT} are needed"
-    return ""
-
-
-def _default_alone(trials: Sequence[Trial], runs: Sequence[Sequence[Trial]]) -> int | None:
-    """The default of a job with several sizes, where it alone has run; else None."""
-    spec, sizes = trials[-1].spec, {t.batch_size for run in runs for t in run}
-    several = len(spec.get("batch_sizes") or ()) > 1 and trials[-1].planned.phase is not Phase.PINNED
-    default = spec.get("default_batch_size")
-    return default if several and len(trials) < NEWEST and sizes == {default} else None
 
 
 def drifted(belief: Belief, trials: Sequence[Trial]) -> JobState | None:

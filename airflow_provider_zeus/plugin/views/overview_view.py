@@ -111,7 +111,7 @@ def measured(log: MeasuredLog) -> JobSaved:
     outcome, said = Outcome.of_cost(cost), limit_sentence(found, log.weights)
     answer.text = f"{said[0].upper()}{said[1:]}; {outcome.interval}"
     answer.amounts = saved_text.amounts(cost, found.energy_j, found.time_s)
-    answer.word = "Not clear yet" if outcome.kind == "even" else outcome.verb.capitalize()
+    answer.word = outcome.word
     if outcome.kind != "even":
         answer.kind, answer.of = outcome.colour, "by the power limit"
         answer.figure = Figure(value=cost.saved.value, text=saved_text.share_of_cost(cost), exact=answer.text)

@@ -37,7 +37,7 @@ from airflow_provider_zeus.plugin.views.models import (
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.reports.job_remarks import of_ended
-from airflow_provider_zeus.reports.limit_saving import LimitSaving, limit_saving
+from airflow_provider_zeus.reports.limit_profiles import LimitSaving, limit_saving
 from airflow_provider_zeus.reports.run_figures import RunSaving
 
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Observation, PlannedAttempt, Previous, ProfileSample, TrialKey
+from airflow_provider_zeus.model.trial import Observation, PlannedAttempt, Previous, ProfileSample, TrialKey, usual
 from airflow_provider_zeus.model.wire import AnyNumber, LongText, Name, Ordinal, Size, decode, encode, parse
 from airflow_provider_zeus.power.factory import HostSettings
 from airflow_provider_zeus.signals.follow import Followed
@@ -107,8 +107,13 @@ class Plan(HostSettings):
         """The attempts, then the stand-in of the last one."""
         return self.attempts if self.stand_in is None else (*self.attempts, self.stand_in)
 
+    @property
+    def usual(self) -> int:
+        """Index of the best known batch size and start: what runs where no other attempt can follow."""
+        return self.attempts.index(usual(self.attempts))
+
     def exploratory(self, index: int) -> bool:
-        """Whether attempt ``index`` (from 0) is exploratory: the best known batch size follows where it misses."""
+        """Whether another attempt follows attempt ``index`` (from 0) where it misses."""
         return index + 1 < len(self.attempts)
 
     def last_alone(self) -> Self:

@@ -311,13 +311,28 @@ def test_an_attempt_is_told_with_its_start() -> None:
     assert encode(Decision(attempts=(attempt,), seed=1, policy="x"))["attempts"][0]["start"] == "warm"
 
 
-def test_a_miss_costs_all_its_epochs_so_a_start_that_misses_now_and_then_loses() -> None:
-    """Its mean alone looks cheap: one epoch, or none is enough."""
+def test_a_run_from_the_earlier_model_that_would_miss_costs_what_another_start_does_and_not_all_its_epochs() -> None:
     log = Starts(spec(32), lambda b, s, t: 6.0 if s == C else 90.0 if s == S else 200.0 if t % 3 == 0 else 1.0)
-    for _ in range(30):
+    decisions = [log.run() for _ in range(30)]
+    assert [t.state for t in log.log if t.state in (State.EXHAUSTED, State.FAILED)] == []
+    assert sum(t.observation.epochs or 0.0 for t in log.log) < 30 * 6.0, "less than always cold"
+    first, last = next(d for d in reversed(decisions) if d.attempts[0].start == W).attempts
+    assert (first.phase, first.bounded, first.tried) == (Phase.INCUMBENT, True, False)
+    assert (last.start, last.bounded, first.bound_epochs) == (C, False, 6.0)
+    assert "it is given up above" in first.why
+    assert "costs least of the other starts" in last.why
+    assert next(d for d in reversed(decisions) if d.attempts[0].start == W).usual is first
+
+
+def test_a_start_that_failed_says_nothing_against_its_batch_size() -> None:
+    log = Starts(spec(16, 32, default=16), lambda b, s, t: 6.0 if s == C else 1.0)
+    for _ in range(6):
         log.run()
-    kept = [t.observation.start for t in log.log if t.state.kept_model]
-    assert kept[-12:].count(C) >= 8
+    planned = log.decide()
+    assert len(planned.attempts) == 2
+    failed = make_trial(len(log.log) + 1, job=log.job, batch_size=planned.attempts[0].batch_size, state=State.FAILED)
+    failed = replace(failed, decision=planned, planned=planned.attempts[0])
+    assert learn(log.belief, failed).struck == frozenset()
 
 
 def test_a_single_long_run_of_a_start_does_not_change_its_mind() -> None:
@@ -328,12 +343,13 @@ def test_a_single_long_run_of_a_start_does_not_change_its_mind() -> None:
     assert kept[-6:].count(W) >= 4
 
 
-def test_what_runs_took_on_average_decides_not_what_they_usually_took() -> None:
+def test_a_start_that_is_slow_now_and_then_is_used_at_what_it_costs_with_the_start_after_it() -> None:
     log = Starts(spec(32), lambda b, s, t: {C: 12.0, S: 4.0, W: 26.0 if t % 5 == 0 else 1.0}[s])
     for _ in range(36):
         log.run()
-    kept = [t.observation.start for t in log.log if t.state.kept_model][-18:]
-    assert kept.count(S) > 2 * kept.count(W), "four runs of one epoch and one of 26 cost more than five of four"
+    newest = log.log[next(n for n, t in enumerate(log.log) if t.decision == log.log[-20].decision) :]
+    kept = [t for t in newest if t.state.kept_model and t.observation.start != C]
+    assert sum(t.observation.epochs or 0.0 for t in newest if t.observation.start != C) < 4.0 * len(kept)
     reached = {t.observation.start: t.number for t in reversed(log.log) if t.state is State.CONVERGED}
-    tried = [t for t in log.log if t.planned.bounded and t.number > reached[t.planned.start]]
+    tried = [t for t in log.log if t.planned.tried and t.number > reached[t.planned.start]]
     assert [t.planned.start for t in tried if t.planned.start != C] == [], "what has run is not tried once more"

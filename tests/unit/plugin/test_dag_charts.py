@@ -49,7 +49,7 @@ def values(one: dict[str, Any]) -> list[Any]:
 
 
 def saved(*trials: Trial) -> tuple[Savings, Chart]:
-    found = saving(trials, JOB)
+    found = saving(as_dataset(trials, JOB))
     return found, saved_chart(found, costs.rows_of(trials, JOB), "weighted cost")
 
 
@@ -115,10 +115,10 @@ def test_what_saved_it_is_split_by_batch_size_and_limit_and_adds_up() -> None:
 
 
 def test_a_loss_and_what_is_not_known() -> None:
-    lost = saving([run(1, 32, 4.0), run(2, 32, 4.0), replace(run(3, 64, 4.0, State.FAILED))], JOB)
+    lost = saving(as_dataset([run(1, 32, 4.0), run(2, 32, 4.0), replace(run(3, 64, 4.0, State.FAILED))], JOB))
     assert saved_text.job_word(lost) == ("Lost", "bad")
     assert lost.cost.saved.value == pytest.approx(-4000)
-    unknown = saving([run(1, 64, 4.0)], JOB)
+    unknown = saving(as_dataset([run(1, 64, 4.0)], JOB))
     assert saved_text.job_word(unknown) == ("Not known", "")
     assert saved_text.paid_off(unknown) == ""
 
@@ -128,7 +128,7 @@ def test_a_loss_and_what_is_not_known() -> None:
 
 def test_belief_stands_beside_what_was_observed() -> None:
     job = replace(JOB, policy="knowledge_gradient")
-    beliefs = belief_table([run(1, 32, 4.0), run(2, 32, 5.0), run(3, 64, 2.0)], job)
+    beliefs = belief_table(as_dataset([run(1, 32, 4.0), run(2, 32, 5.0), run(3, 64, 2.0)], job))
     chart = belief_chart(beliefs, "weighted cost")
     drawn = series(chart)
     assert values(drawn[OBSERVED]) == [[i, number(kj / 3.6)] for i, kj in ((1, 4), (1, 5), (2, 2))]
@@ -152,8 +152,8 @@ def test_the_curve_of_siblings_is_dashed_at_the_jobs_own_level() -> None:
     assert told is not None
     first = run(1, 32, 4.0)
     family = heard_by(as_dataset([first], job).belief(), None, [told] * 3)
-    alone = belief_table([first], job)
-    beside = belief_table([replace(first, decision=replace(first.decision, family=family))], job)
+    alone = belief_table(as_dataset([first], job))
+    beside = belief_table(as_dataset([replace(first, decision=replace(first.decision, family=family))], job))
     assert [line.believed for line in beside.lines] == [line.believed for line in alone.lines]
     costs = {line.batch_size: line.family or 0.0 for line in beside.lines}
     own = {line.batch_size: line.believed.cost.value or 0.0 for line in alone.lines}
@@ -268,14 +268,14 @@ def test_every_standing_has_words() -> None:
 
 
 def test_nothing_is_believed_of_nothing() -> None:
-    chart = belief_chart(belief_table([], JOB), "time")
+    chart = belief_chart(belief_table(as_dataset([], JOB)), "time")
     assert chart.option is None
     assert chart.note.startswith("Nothing is believed yet")
 
 
 def test_costs_far_apart_get_a_logarithmic_axis() -> None:
-    near = belief_chart(belief_table([run(1, 32, 4.0), run(2, 64, 5.0)], JOB), "time").option
-    far = belief_chart(belief_table([run(1, 32, 4.0), run(2, 64, 400.0)], JOB), "time").option
+    near = belief_chart(belief_table(as_dataset([run(1, 32, 4.0), run(2, 64, 5.0)], JOB)), "time").option
+    far = belief_chart(belief_table(as_dataset([run(1, 32, 4.0), run(2, 64, 400.0)], JOB)), "time").option
     assert near is not None
     assert far is not None
     assert (near["yAxis"]["type"], far["yAxis"]["type"]) == ("value", "log")
@@ -368,7 +368,7 @@ def test_the_front_and_what_was_only_profiled() -> None:
 
 def test_without_energy_there_is_no_front() -> None:
     log = [run(1, 32, 4.0, energy_j=None, energy_source=None)]
-    chart = front_chart(pareto(log, JOB), known(*log).weights)
+    chart = front_chart(pareto(as_dataset(log, JOB)), known(*log).weights)
     assert chart.option is None
     assert chart.note.startswith("No run on this device reached the target")
 

@@ -486,6 +486,6 @@ def test_an_imported_run_says_so_and_counts_as_no_saving(viewer: Any, store: Sto
     detail = viewer.get(f"/zeus/api/dags/d/runs/{row['run_id']}/costs").json()
     after = answer(viewer, "charts")
     assert after["headline"][0] == before[0]  # what it cost
-    assert saving(as_dataset(store.trials("d.train"), JOB), JOB).runs == 3
+    assert saving(as_dataset(store.trials("d.train"), JOB)).runs == 3
     (attempt,) = detail["parts"][0]["attempts"]
     assert "Imported from old.csv, by ann on 2026-11-24." in attempt["ended"]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial
 from airflow_provider_zeus.reports.belief_table import BatchSizeStatus, BeliefRow, belief_table, in_reach
+from airflow_provider_zeus.reports.dataset import as_dataset
 from tests.strategies import A40, CPU, REPRODUCIBLE, jobs_and_logs, profiles
 from tests.unit.optimizer.world import World, job_of
 
@@ -19,7 +20,7 @@ EPOCH_COST = 2250.0
 
 
 def lines(world: World, **asked: object) -> dict[int, BeliefRow]:
-    return {line.batch_size: line for line in belief_table(world.log, world.job, **asked).lines}  # type: ignore[arg-type]
+    return {line.batch_size: line for line in belief_table(as_dataset(world.log, world.job), **asked).lines}  # type: ignore[arg-type]
 
 
 def world(policy: str, *sizes: int) -> World:
@@ -154,7 +155,7 @@ def test_on_another_gpu_epochs_stay_and_costs_are_marked_as_not_measured(policy:
 def test_where_nothing_measures_energy_the_unit_is_seconds() -> None:
     made = World(job_of(32, default=32), {32: 10.0}, device=CPU)
     made.add(32)
-    table = belief_table(made.log, made.job)
+    table = belief_table(as_dataset(made.log, made.job))
     assert table.unit == "s"
     assert table.lines[0].believed.cost.value == pytest.approx(100.0)
 
@@ -171,7 +172,7 @@ def test_every_log_gives_a_table_of_numbers_or_reasons(
     job_and_log: tuple[ZeusJob, list[Trial]], profile: list[ProfileSample], policy: str
 ) -> None:
     job = ZeusJob.from_dict({**job_and_log[0].to_dict(), "policy": policy})
-    table = belief_table(job_and_log[1], job, profiles=profile)
+    table = belief_table(as_dataset(job_and_log[1], job), profiles=profile)
     assert {line.batch_size for line in table.lines} >= set(job.batch_sizes)
     assert sum(line.standing is BatchSizeStatus.INCUMBENT for line in table.lines) <= 1
     for line in table.lines:

@@ -107,7 +107,7 @@ def test_what_may_be_below_0_stays() -> None:
     found = as_dataset(log, JOB)
     assert [t.observation.excess_j for t in found.trials] == [-48.0, -48.0]
     assert [t.observation.price_per_kwh for t in found.trials] == [-0.02, -0.02]
-    assert saving(log, JOB, rng=random.Random(0)).cost.exploration is not None
+    assert saving(as_dataset(log, JOB), rng=random.Random(0)).cost.exploration is not None
 
 
 @REPRODUCIBLE
@@ -135,10 +135,10 @@ def test_answers_that_share_one_fold_are_the_same_answers(made: tuple[ZeusJob, l
     profiles = [
         ProfileSample(batch_size=b, limit_w=200.0, samples=9, energy_j=9.0, time_s=1.0) for b in job.batch_sizes
     ]
-    assert belief_table(shared, job) == belief_table(log, job)
-    assert pareto(shared, job) == pareto(log, job)
-    assert what_if(shared, job, eta=eta, profiles=profiles) == what_if(log, job, eta=eta, profiles=profiles)
-    assert saving(shared, job, rng=random.Random(1)) == saving(log, job, rng=random.Random(1))
+    assert belief_table(shared) == belief_table(as_dataset(log, job))
+    assert pareto(shared) == pareto(as_dataset(log, job))
+    assert what_if(shared, eta=eta, profiles=profiles) == what_if(as_dataset(log, job), eta=eta, profiles=profiles)
+    assert saving(shared, rng=random.Random(1)) == saving(as_dataset(log, job), rng=random.Random(1))
 
 
 def test_a_run_that_did_not_use_its_batch_size_is_no_saving() -> None:
@@ -146,5 +146,5 @@ def test_a_run_that_did_not_use_its_batch_size_is_no_saving() -> None:
     made.add(64, reasons={BATCH_SIZE: "no step was counted"})
     found = as_dataset(made.log, JOB)
     assert ([t.batch_size for t in found.trials], found.left_out) == ([32, 32], {BYPASSED: 1})
-    saved = saving(made.log, JOB, rng=random.Random(0))
+    saved = saving(as_dataset(made.log, JOB), rng=random.Random(0))
     assert (saved.runs, saved.left_out) == (2, {BYPASSED: 1})

@@ -15,7 +15,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, Trial
-from airflow_provider_zeus.reports.dataset import ENERGY, TIME
+from airflow_provider_zeus.reports.dataset import ENERGY, TIME, as_dataset
 from airflow_provider_zeus.reports.levers import BATCH_SIZE, LIMIT, SKIPPING, START, levers
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.savings import Savings, saving
@@ -32,7 +32,7 @@ PROFILES = [
 
 
 def split(world: World, weights: Weights, known: list[ProfileSample]) -> tuple[Savings, Estimate, Estimate]:
-    found = saving(world.log, world.job, rng=random.Random(1), profiles=known)
+    found = saving(as_dataset(world.log, world.job), rng=random.Random(1), profiles=known)
     runs = [step.run for step in found.steps]
     batch_size, limit = levers(runs, found.base, LimitProfiles.of(known), weights, np.random.default_rng(2))
     assert (batch_size.name, limit.name) == (BATCH_SIZE, LIMIT)
@@ -108,7 +108,7 @@ def test_without_a_profile_at_full_power_neither_is_known(known: list[ProfileSam
 @given(jobs_and_logs(), profiles(), st.integers(0, 3))
 def test_they_add_up_to_the_saving(drawn: tuple[ZeusJob, list[Trial]], known: list[ProfileSample], seed: int) -> None:
     job, log = drawn
-    found = saving(log, job, rng=random.Random(seed), profiles=known)
+    found = saving(as_dataset(log, job), rng=random.Random(seed), profiles=known)
     runs: Any = [step.run for step in found.steps]
     for weights, total in ((ENERGY, found.energy), (TIME, found.time)):
         each = levers(runs, found.base, LimitProfiles.of(known), weights, np.random.default_rng(seed))
@@ -126,7 +126,7 @@ def test_a_run_that_was_not_needed_saves_its_whole_baseline_by_itself() -> None:
         add(world, 32, 10.0, 225.0, time_s=80.0, energy_j=225 * 80.0, power_limit_w=250.0)
     idle = world.add(64, State.NOT_NEEDED)
     world.log[-1] = replace(idle, observation=Observation(metric=0.95))
-    found = saving(world.log, world.job, rng=random.Random(1), profiles=PROFILES)
+    found = saving(as_dataset(world.log, world.job), rng=random.Random(1), profiles=PROFILES)
     *trained, skipped = found.steps
     assert [step.spent for step in found.steps] == pytest.approx([*(s.spent for s in trained), 0.0])
     assert (skipped.run.not_needed, skipped.exploration) == (True, 0.0)
@@ -145,7 +145,7 @@ def test_an_earlier_model_is_a_lever_of_its_own_and_the_sum_stays() -> None:
         add(world, 32, 10.0, start="cold")
     for _ in range(4):
         add(world, 32, 2.0, start="warm")
-    found = saving(world.log, world.job, rng=random.Random(1), profiles=PROFILES)
+    found = saving(as_dataset(world.log, world.job), rng=random.Random(1), profiles=PROFILES)
     runs = [step.run for step in found.steps]
     split_up = levers(runs, found.base, LimitProfiles.of(PROFILES), ENERGY, np.random.default_rng(2))
     assert [lever.name for lever in split_up] == [BATCH_SIZE, LIMIT, START]

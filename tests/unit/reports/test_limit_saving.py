@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample
-from airflow_provider_zeus.reports.limit_saving import DOUBT, limit_saving
+from airflow_provider_zeus.reports.limit_profiles import DOUBT, limit_saving
 
 KIND = 12345
 PROFILE = [

@@ -66,7 +66,7 @@ def test_the_savings_of_a_month_are_those_of_its_runs() -> None:
     assert found.runs == 2
     whole = saved_between(data, PROFILE, 0.0, END_S + 10)
     assert isinstance(whole, SavedDraws)
-    savings = saving(data, world.job, profiles=PROFILE)
+    savings = saving(data, profiles=PROFILE)
     (total,) = added([whole])
     assert total.energy_j.value == pytest.approx(savings.energy.saved.value)
     assert total.time_s.value == pytest.approx(savings.time.saved.value)

@@ -30,9 +30,9 @@ def decided(made: World, *samples: ProfileSample, **settings: Any) -> NextDecisi
 def named(made: World, *samples: ProfileSample, **settings: Any) -> set[int | None]:
     """The batch sizes that the parts of a page name as the one that runs where nothing is tried."""
     log, one = as_dataset(made.log, made.job), decided(made, *samples, **settings)
-    found = saving(log, made.job, rng=random.Random(0), profiles=samples, decided=one)
-    table = belief_table(log, made.job, profiles=samples, decided=one)
-    forecast = what_if(log, made.job, eta=0.9, profiles=samples, decided=one)
+    found = saving(log, rng=random.Random(0), profiles=samples, decided=one)
+    table = belief_table(log, profiles=samples, decided=one)
+    forecast = what_if(log, eta=0.9, profiles=samples, decided=one)
     stars = {row.batch_size for row in table.lines if row.standing is BatchSizeStatus.INCUMBENT}
     assert found.best is not None
     following = upcoming(log, found.base, one, profiles=samples)
@@ -80,7 +80,7 @@ def test_a_limit_to_the_slowdown_changes_the_size_that_every_part_names() -> Non
     slow = at_100_w(replace(JOB, max_slowdown=1.05))
     assert named(slow, *PROFILE) == {32}
     one = decided(slow, *PROFILE)
-    found = saving(slow.log, slow.job, rng=random.Random(0), profiles=PROFILE, decided=one)
+    found = saving(as_dataset(slow.log, slow.job), rng=random.Random(0), profiles=PROFILE, decided=one)
     assert found.best is not None
     assert found.best.limit_w == 300.0
     assert found.per_run.value == 0.0, "the default at full power"
@@ -102,9 +102,9 @@ def test_a_pinned_size_is_the_one_that_every_part_names() -> None:
         made.add(b)
     assert named(made, pin_batch_size=128) == {128}
     one = decided(made, pin_batch_size=128)
-    found = saving(made.log, made.job, rng=random.Random(0), decided=one)
+    found = saving(as_dataset(made.log, made.job), rng=random.Random(0), decided=one)
     assert found.per_run.value == pytest.approx(-5 * 10 * 200.0, rel=0.1), "fifteen epochs instead of ten"
-    assert what_if(made.log, made.job, eta=0.5, decided=one).then.batch_size == 128
+    assert what_if(as_dataset(made.log, made.job), eta=0.5, decided=one).then.batch_size == 128
 
 
 @pytest.mark.parametrize("settings", [{}, {"audit_after": 12}])
@@ -131,4 +131,4 @@ def test_where_every_size_misses_now_the_one_that_runs_next_is_named() -> None:
     (only,) = made.decide().attempts
     assert only.batch_size != 32
     assert decided(made).settled.batch_size == only.batch_size
-    assert what_if(made.log, made.job).now.batch_size == only.batch_size
+    assert what_if(as_dataset(made.log, made.job)).now.batch_size == only.batch_size

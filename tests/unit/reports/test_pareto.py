@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial
 from airflow_provider_zeus.reports.belief_table import belief_table
+from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.pareto import OperatingPoint, marked, pareto
 from tests.strategies import A40, REPRODUCIBLE, jobs_and_logs, profiles
 from tests.unit.optimizer.world import World, job_of
@@ -41,7 +42,7 @@ def test_points_are_means_of_the_runs_at_one_size_and_limit_without_profiling() 
     world.add(64, State.GIVEN_UP, epochs=1.0, power_limit_w=200.0)
     world.add(64, power_limit_w=200.0, energy_j=None)
     world.add(64, power_limit_w=200.0, spec={"target": "acc >= 0.5"})
-    front = pareto(world.log, JOB)
+    front = pareto(as_dataset(world.log, JOB))
     assert [(p.batch_size, p.limit_w, p.runs) for p in front.points] == [(32, 200.0, 2), (32, 250.0, 1)]
     assert front.points[0].tta_s == pytest.approx((80 + 120) / 2)
     assert front.points[0].eta_j == pytest.approx((16_000 + 24_000) / 2)
@@ -54,8 +55,8 @@ def test_another_device_is_another_front() -> None:
     v100 = world.device.where
     world.device = A40
     world.add(64)
-    assert [p.batch_size for p in pareto(world.log, JOB).points] == [64]
-    assert [p.batch_size for p in pareto(world.log, JOB, where=v100).points] == [32]
+    assert [p.batch_size for p in pareto(as_dataset(world.log, JOB)).points] == [64]
+    assert [p.batch_size for p in pareto(as_dataset(world.log, JOB, v100)).points] == [32]
 
 
 def test_a_limit_that_was_only_profiled_is_worked_out_and_says_so() -> None:
@@ -65,7 +66,7 @@ def test_a_limit_that_was_only_profiled_is_worked_out_and_says_so() -> None:
         ProfileSample(batch_size=32, limit_w=w, samples=100, energy_j=e, time_s=t)
         for w, e, t in ((150.0, 150.0, 1.25), (200.0, 200.0, 1.0))
     )
-    points = pareto(world.log, JOB, profiles=[slow, fast]).points
+    points = pareto(as_dataset(world.log, JOB), profiles=[slow, fast]).points
     assert [(p.limit_w, p.observed, p.tta_s, p.eta_j) for p in points] == [
         (200.0, True, 100.0, 20_000.0),
         (150.0, False, 125.0, 15_000.0),
@@ -74,7 +75,7 @@ def test_a_limit_that_was_only_profiled_is_worked_out_and_says_so() -> None:
 
 
 def test_without_a_point_it_says_why() -> None:
-    front = pareto([], JOB)
+    front = pareto(as_dataset([], JOB))
     assert (front.points, front.where) == ((), None)
     assert front.reason is not None
 
@@ -85,7 +86,7 @@ def test_no_log_gives_a_point_that_is_no_number(
     job_and_log: tuple[ZeusJob, list[Trial]], profile: list[ProfileSample]
 ) -> None:
     job, log = job_and_log
-    front = pareto(log, job, profiles=profile)
+    front = pareto(as_dataset(log, job), profiles=profile)
     assert all(0 < p.tta_s < float("inf") and 0 < p.eta_j < float("inf") and p.runs > 0 for p in front.points)
     assert bool(front.points) is (front.reason is None)
     assert any(p.on_front for p in front.points) is bool(front.points)
@@ -95,10 +96,10 @@ def test_a_run_counts_as_on_a_typical_slice() -> None:
     world = World(JOB, NEEDS)
     easy, usual = world.add(32, epochs=5.0, power_limit_w=200.0), world.add(32, epochs=10.0, power_limit_w=200.0)
     hardness = {easy.recurrence: 0.5, usual.recurrence: 1.0}
-    (raw,), (typical,) = (pareto(world.log, JOB, hardness=h).points for h in (None, hardness))
+    (raw,), (typical,) = (pareto(as_dataset(world.log, JOB), hardness=h).points for h in (None, hardness))
     assert typical.tta_s == pytest.approx(usual.observation.time_s)
     assert typical.eta_j == pytest.approx(usual.observation.energy_j)
     assert raw.tta_s == pytest.approx(0.75 * typical.tta_s)
-    (line,) = [r for r in belief_table(world.log, JOB, hardness=hardness).lines if r.batch_size == 32]
+    (line,) = [r for r in belief_table(as_dataset(world.log, JOB), hardness=hardness).lines if r.batch_size == 32]
     assert line.typical == pytest.approx((line.observed[1],) * 2)
     assert line.observed[0] == pytest.approx(0.5 * line.observed[1])

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Origin, Phase, ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import Origin, Phase, ProfileSample, State, Trial, Where
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT
-from airflow_provider_zeus.reports.dataset import FOREIGN
+from airflow_provider_zeus.reports.dataset import FOREIGN, as_dataset
 from airflow_provider_zeus.reports.savings import Savings, saving
 from tests.strategies import A40, CPU, REPRODUCIBLE, V100, jobs_and_logs, profiles
 from tests.unit.optimizer.world import World, job_of
@@ -45,8 +45,8 @@ def cost(epochs: float, power_w: float = 140.0) -> float:
     return 10 * epochs * (0.5 * power_w + 0.5 * 250)
 
 
-def answer(world: World, **asked: Any) -> Savings:
-    return saving(world.log, world.job, rng=random.Random(1), **{"profiles": PROFILE, **asked})
+def answer(world: World, where: Where | None = None, **asked: Any) -> Savings:
+    return saving(as_dataset(world.log, world.job, where), rng=random.Random(1), **{"profiles": PROFILE, **asked})
 
 
 def audited() -> World:
@@ -390,7 +390,7 @@ def test_every_log_is_answered_in_numbers_or_reasons(
     job_and_log: tuple[ZeusJob, list[Trial]], profile: list[ProfileSample], seed: int
 ) -> None:
     job, log = job_and_log
-    found = saving(log, job, rng=random.Random(seed), profiles=profile)
+    found = saving(as_dataset(log, job), rng=random.Random(seed), profiles=profile)
     for saved in (found.cost, found.energy, found.time):
         assert saved.spent is None or (math.isfinite(saved.spent) and saved.spent >= 0)
         assert saved.exploration is None or (math.isfinite(saved.exploration) and saved.exploration >= 0)

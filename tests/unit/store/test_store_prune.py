@@ -14,6 +14,7 @@ from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.optimizer.policy import learn, prior
+from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.export_rows import row as exported
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.store.sql import checkpoints as belief
@@ -96,7 +97,7 @@ def test_old_trials_lose_points_and_decision_and_keep_every_figure(
     assert [figures(t) for t in after] == [figures(t) for t in before]
     assert [t.planned for t in after] == [t.planned for t in before]
     assert [t.decision.seed for t in after] == [t.decision.seed for t in before]
-    one, other = (saving(trials, JOB, rng=random.Random(0)) for trials in (before, after))
+    one, other = (saving(as_dataset(trials, JOB), rng=random.Random(0)) for trials in (before, after))
     assert (one.cost, one.energy, one.time) == (other.cost, other.energy, other.time)
 
 

@@ -63,6 +63,15 @@ def test_a_torch_model_takes_its_planned_start(kit: Kit, start: str) -> None:
     assert (seen.start, seen.reasons.get(WHY_COLD)) == (start, None)
 
 
+def test_a_loop_outside_of_train_runs_the_usual_start_to_its_end(kit: Kit) -> None:
+    bounded = replace(planned("warm"), bound_epochs=1.0)
+    run = kit.run(bounded, planned("cold"), previous=GOOD, starts=ALL)
+    assert (run.planned_start, run.batch_size) == ("warm", 256)
+    run.started("warm")
+    assert loop(run, epochs=3) == 256, "three epochs, though one is its bound"
+    assert kit.last().epochs == 3
+
+
 def test_tied_weights_are_shrunk_once_and_frozen_ones_are_kept() -> None:
     class Tied(torch.nn.Module):
         def __init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.optimizer.starts import Served
-from airflow_provider_zeus.plugin.charts.dag_starts import service
+from airflow_provider_zeus.plugin.charts.dag_belief import service
 
 
 def test_each_start_has_a_bar_and_one_that_is_out_says_so() -> None:
