@@ -42,6 +42,11 @@ def grams_text(grams: float) -> str:
     return f"{three_digits(grams / 1000)} kg CO₂e" if abs(grams) >= 1000 else f"{three_digits(grams)} g CO₂e"
 
 
+def devices(model: str, count: int | None) -> str:
+    """Number and model of devices, as "2 × V100"; the model alone of one, or where the number is not known."""
+    return f"{count} × {model}" if model and (count or 1) > 1 else model
+
+
 def counted(n: int, of: str) -> str:
     """ "1 run", "1,200 runs"."""
     return f"{n:,} {of}" if n == 1 else f"{n:,} {of}s"

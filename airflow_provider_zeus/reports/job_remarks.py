@@ -27,6 +27,7 @@ from airflow_provider_zeus.model.trial import (
     Where,
 )
 from airflow_provider_zeus.reports.limit_profiles import same_limit
+from airflow_provider_zeus.units import devices
 
 NEWEST = 30  # trials looked at
 FEW = 10  # trials of a job that counts as new
@@ -260,7 +261,7 @@ def _named(trial: Trial, reader: str | None) -> str:
 
 def _device(where: Where) -> str:
     model, count, source = where
-    return f"{f'{count} × ' if count > 1 else ''}{model} ({source or 'no source of energy'})"
+    return f"{devices(model, count)} ({source or 'no source of energy'})"
 
 
 def candidates(trials: Sequence[Trial], latest: Iterable[Trial]) -> list[Trial]:

@@ -25,6 +25,7 @@ from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Chart, Table
 from airflow_provider_zeus.reports.limit_profiles import same_limit
 from airflow_provider_zeus.reports.pareto import OperatingPoint
+from airflow_provider_zeus.units import counted
 
 FRONT, RAN, PROFILED, CHOSEN = "Pareto front", "chosen by runs", "profiled only", "what runs"
 
@@ -131,10 +132,10 @@ class _Axis:
 
 def _dot(p: OperatingPoint, value: list[float], row: int | None = None) -> Option:
     """A point of the chart. ``row``: by how many rows its label is raised; None: it has none."""
-    colour, runs = size_colour(p.batch_size), "1 run" if p.runs == 1 else f"{p.runs} runs"
+    colour = size_colour(p.batch_size)
     spent = f"{words.duration(p.tta_s).text}, {words.energy(p.eta_j).text}"
     tip = f"batch size {_name(p)}, {_limit(p)}\n{spent}\n"
-    tip += f"mean of {runs}" if p.observed else "re-costed by the profile"
+    tip += f"mean of {counted(p.runs, 'run')}" if p.observed else "re-costed by the profile"
     away_px = 10  # from a point to its label, to the right and down: clear of the ring and the line
     label: Option = {"show": row is not None, "formatter": _name(p), "position": "right", "distance": away_px}
     label["offset"] = [0, away_px - ROW_PX * (row or 0)]

@@ -250,7 +250,7 @@ def shift(found: ScheduleShift | None, by: Tariff | Series, name: str) -> str:
     if found is None:
         return ""
     is_price = by.unit.goal == PRICE
-    runs, said_by = "1 scheduled run" if found.runs == 1 else f"{found.runs:,} scheduled runs", name
+    runs, said_by = counted(found.runs, "scheduled run"), name
     if isinstance(by, Series):
         said_by = f"{name} ({', '.join(filter(None, (by.source, by.zone)))})"
         first, last = (datetime.fromtimestamp(s, UTC) for s in (found.first_s, found.last_s))

@@ -16,6 +16,7 @@ from airflow_provider_zeus.model.trial import START_UNSEEN, TELL_STEPS, WHY_COLD
 from airflow_provider_zeus.plugin.views.models import Figure
 from airflow_provider_zeus.units import energy_text, time_text
 
+OLDER = "Charts and sums are of the newest runs alone; the export has the older ones too."
 MOST_WHY = 500  # characters of why a task waits
 
 

@@ -14,6 +14,7 @@ from airflow_provider_zeus.plugin.charts import metric_chart, run_charts
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.models import UNKNOWN, Chart, RunRow, Table
+from airflow_provider_zeus.units import devices
 
 MOST = 8  # columns
 NOTHING = "There is nothing to compare: choose two runs, or jobs, that you may see and that have trials."
@@ -58,9 +59,7 @@ class Column:
     def device(self) -> str:
         """Number and model of the devices, as "2 × V100"; empty where they are not known."""
         seen = next((t.observation for t in reversed(self.trials) if t.observation.device_model), None)
-        if seen is None:
-            return ""
-        return f"{seen.device_count} × {seen.device_model}" if (seen.device_count or 1) > 1 else str(seen.device_model)
+        return "" if seen is None else devices(seen.device_model or "", seen.device_count)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from airflow_provider_zeus.model.trial import Observation, State, Trial, TrialKe
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import AttemptState, Detail, Figure, RunRow, Total
 from airflow_provider_zeus.reports.dataset import runs_of
+from airflow_provider_zeus.units import devices
 
 NOT_STORED = "not yet stored"
 ToFigure = Callable[[float], Figure]
@@ -142,7 +143,6 @@ def detail_of(trial: Trial, job: ZeusJob, pending: Collection[TrialKey] = ()) ->
     weights = weights_of(job, seen)
     cost = observed_cost(seen, weights)
     mapped = f" [{origin.map_index}]" if origin.map_index >= 0 else ""
-    count = f"{seen.device_count} × " if (seen.device_count or 1) > 1 else ""
     return Detail(
         where=f"{origin.task_id}{mapped}, try {origin.try_number}",
         batch_size=trial.batch_size,
@@ -164,7 +164,7 @@ def detail_of(trial: Trial, job: ZeusJob, pending: Collection[TrialKey] = ()) ->
         weighted=not weights.one_alone,
         excess=_excess(seen, weights),
         busy=None if seen.gpu_busy is None and "gpu_busy" not in seen.reasons else _one(trial, "gpu_busy", words.share),
-        device=f"{count}{seen.device_model}" if seen.device_model else "",
+        device=devices(seen.device_model or "", seen.device_count),
         source=words.badge([seen.energy_source] if seen.time_s is not None else []),
     )
 

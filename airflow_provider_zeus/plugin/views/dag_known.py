@@ -21,6 +21,7 @@ from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, upcoming
 from airflow_provider_zeus.reports.pareto import OperatingPoint, pareto
 from airflow_provider_zeus.reports.savings import Savings, saving
+from airflow_provider_zeus.units import counted, devices
 
 RunKey = tuple[str, str, int]  # run id, task id, map index
 
@@ -99,10 +100,7 @@ class JobAnalysis:
     @property
     def device(self) -> str:
         """The device, as "2 × V100"; empty where no trial has named it."""
-        if self.log.where is None:
-            return ""
-        model, count, _ = self.log.where
-        return f"{count} × {model}" if count > 1 else model
+        return devices(*self.log.where[:2]) if self.log.where else ""
 
 
 def job_today(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
@@ -115,9 +113,9 @@ def run_key(trial: Trial) -> RunKey:
     return trial.origin.run_id, trial.origin.task_id, trial.origin.map_index
 
 
-def left_out(counted: Mapping[str, int]) -> list[str]:
+def left_out(trials: Mapping[str, int]) -> list[str]:
     """What the figures leave out, a sentence for each reason."""
-    return [f"Left out: {n:,} trial{'s' if n > 1 else ''} {why}." for why, n in counted.items()]
+    return [f"Left out: {counted(n, 'trial')} {why}." for why, n in trials.items()]
 
 
 def _changepoints(log: Dataset) -> list[HistoryBreak]:
@@ -126,8 +124,7 @@ def _changepoints(log: Dataset) -> list[HistoryBreak]:
     for change in log.belief().changes:
         first = next((t for t in log.trials if t.number >= change.since), None)
         if first is not None:
-            runs = f"{len(change.shown_by)} runs" if len(change.shown_by) > 1 else "1 run"
-            factor = f"{math.exp(change.jump):.2g}"
+            runs, factor = counted(len(change.shown_by), "run"), f"{math.exp(change.jump):.2g}"
             text = (
                 f"The data changed: {runs} needed {factor} × the epochs predicted; older runs count less from here on."
             )

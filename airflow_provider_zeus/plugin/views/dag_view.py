@@ -156,8 +156,7 @@ class JobLog:
         trials, learn_from = self.trials, self.known.log.job.learn_from
         taught = run_notes.bypassed(trials), run_notes.start_unseen(trials)
         notes = (*taught, run_notes.shared_job(trials), run_notes.untaught(trials, learn_from))
-        older = "Charts and sums are of the newest runs alone; the export has the older ones too." if self.more else ""
-        return [*filter(None, (older, *notes)), *left_out(self.known.saving.left_out)]
+        return [*filter(None, (run_notes.OLDER * self.more, *notes)), *left_out(self.known.saving.left_out)]
 
     @property
     def cost(self) -> Chart:

@@ -15,6 +15,7 @@ from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.plugin.views.models import Chart, Figure, Table
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.what_if import Forecast, WhatIf, what_if
+from airflow_provider_zeus.units import counted
 
 MOST_PRICE, MOST_CARBON = 1e6, 1e5
 
@@ -155,7 +156,7 @@ def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
     def seen(of: Forecast, value: float | None, figure: Callable[[float], Figure]) -> str:
         if value is None:
             return "– (no run at this size and limit)" if not of.observed.runs else "– (not measured in each)"
-        return f"{figure(value).text} (mean of {of.observed.runs:,} run{'s' if of.observed.runs > 1 else ''})"
+        return f"{figure(value).text} (mean of {counted(of.observed.runs, 'run')})"
 
     rows = [
         row("eta (weight of energy)", lambda p: f"{p.eta:g}"),

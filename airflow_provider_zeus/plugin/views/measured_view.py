@@ -154,11 +154,10 @@ class MeasuredLog:
     @property
     def gaps(self) -> list[str]:
         """What the runs are, and what the figures leave out."""
-        older = "Charts and sums are of the newest runs alone; the export has the older ones too." if self.more else ""
         others = sum(t.observation.time_s is not None and t.state is not State.RUNNING for t in self.trials)
         others -= len(self.ended)
         left = f"Left out: {counted(others, 'trial')} of another energy source." if others else ""
-        return [*filter(None, (older, left, run_notes.shared_job(self.trials)))]
+        return [*filter(None, (run_notes.OLDER * self.more, left, run_notes.shared_job(self.trials)))]
 
     @property
     def cost(self) -> Chart:
