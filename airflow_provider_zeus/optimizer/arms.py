@@ -20,7 +20,6 @@ RELATIVE_SD = 0.14  # run-to-run spread of TTA where none was observed yet (sect
 class Arm:
     """One batch size: the posterior of its mean cost under a flat prior (Algorithm 2)."""
 
-    batch_size: int
     runs: int  # converged runs in the window
     mean_epochs: float
     mean: float  # posterior mean of the cost of a run [J]
@@ -70,7 +69,6 @@ def arms_of(belief: Belief, costs: Mapping[int, float]) -> dict[int, Arm]:
         own = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))
         sd_epochs = (own if len(set(values)) > 1 else spread * mean) / math.sqrt(len(values))
         arms[b] = Arm(
-            batch_size=b,
             runs=len(converged[b]),
             mean_epochs=mean,
             mean=mean * costs[b],

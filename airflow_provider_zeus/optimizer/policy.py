@@ -37,18 +37,16 @@ def decision_seed(job_id: str, number: int, user_seed: int) -> int:
     return int.from_bytes(digest[:6], "big")  # 48 bits: exact in JSON everywhere
 
 
-def fallback(
-    job: ZeusJob, batch_size: int | None = None, *, why: str, seed: int = 0, finish_by_s: float | None = None
-) -> Decision:
-    """The decision where the log cannot be read: ``batch_size`` (default: the job's) without a bound."""
+def fallback(job: ZeusJob, *, why: str, finish_by_s: float | None = None) -> Decision:
+    """The decision where the log cannot be read: the default batch size without a bound."""
     if not job.chooses_size:
-        return measured(job, seed, why=why)
-    b = job.default_batch_size if batch_size is None else batch_size
+        return measured(job, why=why)
+    b = job.default_batch_size
     bound = finish_by_s is not None or job.max_slowdown is not None
     in_time = InTime(finish_by_s=finish_by_s, slowdown=job.max_slowdown) if bound else None
     start = Start.COLD if job.chooses_start else None
     attempt = PlannedAttempt(batch_size=b, phase=Phase.FALLBACK, why=why, in_time=in_time, start=start)
-    return Decision(attempts=(attempt,), seed=seed, policy=job.policy, stand_in=_smaller(job, b))
+    return Decision(attempts=(attempt,), seed=0, policy=job.policy, stand_in=_smaller(job, b))
 
 
 def measured(job: ZeusJob, seed: int = 0, *, why: str = "") -> Decision:

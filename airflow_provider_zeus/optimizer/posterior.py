@@ -35,7 +35,6 @@ def own_arithmetic() -> Iterator[None]:
 class Posterior:
     """One batch size on one device. Costs are joules of Eq. 2, seconds where nothing measures energy."""
 
-    batch_size: int
     epochs: Estimate
     epoch_cost: Estimate
     cost: Estimate  # of a run to the target
@@ -58,10 +57,7 @@ def posteriors(
     sizes = sorted({*belief.job.batch_sizes, *own})
     found = _of_arms(belief, sizes, here, there) if belief.job.policy == "zeus" else _of_gp(belief, here, there, loads)
     gone = Estimate.missing("its runs are older than the last change of the data")
-    return {
-        b: found.get(b) or Posterior(batch_size=b, epochs=gone, epoch_cost=gone, cost=gone, measured=False)
-        for b in sizes
-    }
+    return {b: found.get(b) or Posterior(epochs=gone, epoch_cost=gone, cost=gone, measured=False) for b in sizes}
 
 
 def _of_arms(
@@ -76,7 +72,7 @@ def _of_arms(
         if b in costs and b not in here:
             cost = cost.without_interval("taken from another device")
         product = epochs.times(costs.get(b), NOWHERE)
-        found[b] = Posterior(batch_size=b, epochs=epochs, epoch_cost=cost, cost=product, measured=b in here)
+        found[b] = Posterior(epochs=epochs, epoch_cost=cost, cost=product, measured=b in here)
     return found
 
 
@@ -101,5 +97,5 @@ def _of_gp(
             log_cost, spread = float(costs[0][i]), float(costs[1][i])
             epoch_cost = Estimate.log_normal(log_cost, math.sqrt(spread))
             cost = Estimate.log_normal(mean + log_cost, math.sqrt(variance + spread)) if anything else epochs
-        found[b] = Posterior(batch_size=b, epochs=epochs, epoch_cost=epoch_cost, cost=cost, measured=b in here)
+        found[b] = Posterior(epochs=epochs, epoch_cost=epoch_cost, cost=cost, measured=b in here)
     return found

@@ -73,7 +73,7 @@ class _Context:
         arms = {b: known[b] for b in sizes if b in known and b not in infeasible}
         incumbent = start_at(job.default_batch_size, sizes, infeasible)
         if arms:
-            incumbent = min(arms.values(), key=lambda a: a.mean).batch_size
+            incumbent = min(arms, key=lambda b: arms[b].mean)
         return cls(
             job=job,
             belief=belief,

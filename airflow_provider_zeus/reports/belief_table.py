@@ -10,7 +10,7 @@ from enum import StrEnum
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.family import Family
-from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State, Where
+from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State
 from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
 from airflow_provider_zeus.optimizer.posterior import Posterior, posteriors
@@ -53,9 +53,7 @@ class BeliefTable:
     """Batch sizes in ascending order."""
 
     lines: tuple[BeliefRow, ...]
-    where: Where | None
     unit: str  # "J" of Eq. 2, or "s" where nothing measures energy
-    left_out: dict[str, int]
     settled: PlannedAttempt  # what runs where nothing is tried
 
 
@@ -109,9 +107,7 @@ def belief_table(
     )
     return BeliefTable(
         lines=lines,
-        where=log.where,
         unit=weights.unit,
-        left_out=log.left_out,
         settled=decided.settled,
     )
 

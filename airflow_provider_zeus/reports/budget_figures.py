@@ -33,7 +33,6 @@ class BudgetFigures:
     """``forecast``: what the whole period is expected to take, in the budget's unit; None: not known."""
 
     use: BudgetUse
-    source: str | None  # energy source of the trials; None: nothing measured energy, or nothing ran
     forecast: float | None
     passed: tuple[Passed, ...]
 
@@ -80,7 +79,7 @@ def budget_figures(trials: Sequence[Trial], allowance: Allowance, now_s: float) 
     each = allowance.of(*takes)
     more = None if each is None or not gap_s else each * max(allowance.end_s - now_s, 0.0) / gap_s
     forecast = None if more is None else found.spent + found.committed + more
-    return BudgetFigures(use=found, source=source, forecast=forecast, passed=tuple(passed))
+    return BudgetFigures(use=found, forecast=forecast, passed=tuple(passed))
 
 
 def budget_spent(read: Callable[[int], list[Trial]], job: ZeusJob, prices: Prices, now_s: float) -> dict[str, str]:

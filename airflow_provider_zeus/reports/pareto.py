@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, Where
+from airflow_provider_zeus.model.trial import Observation, ProfileSample, State
 from airflow_provider_zeus.reports.dataset import Dataset, RunId
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 
@@ -28,20 +28,10 @@ class OperatingPoint:
     on_front: bool = False  # no other point is as good in both and better in one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParetoFront:
-    """Points by time, of one device and energy source."""
-
-    points: tuple[OperatingPoint, ...]
-    where: Where | None
-    reason: str | None  # why there is no point
-    left_out: dict[str, int]
-
-
 def pareto(
     log: Dataset, *, profiles: Sequence[ProfileSample] = (), hardness: Mapping[RunId, float] | None = None
-) -> ParetoFront:
-    """(TTA [s], ETA [J]) of the runs that reached the job's target on the log's device.
+) -> tuple[OperatingPoint, ...]:
+    """(TTA [s], ETA [J]) of the runs that reached the job's target on the log's device, by time.
 
     :param profiles: samples of that device: they add the limits at which no run has ended, as ``observed=False``.
     :param hardness: of each run's slice (``SliceEpochs.hardness``): a run is divided by it, so that a batch size which
@@ -63,7 +53,7 @@ def pareto(
             if o is not None and (pair := _to_target(o)) is not None:
                 kind = (b, o.power_limit_w, o is seen, start)
                 groups.setdefault(kind, []).append((pair[0] / hard, pair[1] / hard))
-    points = [
+    return marked(
         OperatingPoint(
             batch_size=b,
             limit_w=limit_w,
@@ -74,9 +64,7 @@ def pareto(
             start=start,
         )
         for (b, limit_w, observed, start), pairs in groups.items()
-    ]
-    reason = None if points else "No run on this device reached the target with a known time and energy."
-    return ParetoFront(points=marked(points), where=log.where, reason=reason, left_out=log.left_out)
+    )
 
 
 def marked(points: Iterable[OperatingPoint]) -> tuple[OperatingPoint, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 from airflow_provider_zeus.model.cost import Weights, hurried, observed_cost
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State, Trial, Where
+from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State, Trial
 from airflow_provider_zeus.optimizer.arms import epoch_costs, run_variance
 from airflow_provider_zeus.optimizer.posterior import posteriors
 from airflow_provider_zeus.reports.dataset import Dataset
@@ -69,8 +69,6 @@ class WhatIf:
     now: Forecast
     then: Forecast
     gain: Estimate  # what a run of ``then`` costs less than one of ``now``, both at the other eta, on the newest slice
-    where: Where | None
-    left_out: dict[str, int]
 
     @property
     def same(self) -> bool:
@@ -113,8 +111,6 @@ def what_if(
         now=now,
         then=then,
         gain=_gain(log, now, then, Weights.of(changed, log.device), epochs),
-        where=log.where,
-        left_out=log.left_out,
     )
 
 

@@ -24,13 +24,13 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Chart, Table
 from airflow_provider_zeus.reports.limit_profiles import same_limit
-from airflow_provider_zeus.reports.pareto import OperatingPoint, ParetoFront
+from airflow_provider_zeus.reports.pareto import OperatingPoint
 
 FRONT, RAN, PROFILED, CHOSEN = "Pareto front", "chosen by runs", "profiled only", "what runs"
 
 
 def front_chart(
-    front: ParetoFront,
+    points: Sequence[OperatingPoint],
     weights: Weights,
     batch_size: int | None = None,
     limit_w: float | None = None,
@@ -38,15 +38,15 @@ def front_chart(
 ) -> Chart:
     """Chart of the mean energy and time to the target per batch size and power limit, without profiling.
 
+    :param points: by time.
     :param batch_size: that runs at these weights, by the policy, which knows more than these means; default: that of
         the cheapest of them.
     :param limit_w: the power limit [W] that it has; None: those that its runs had.
     :param start: from which it runs, of a job that chooses it.
     """
     title = "Energy against time"
-    if not front.points:
-        return Chart(title=title, note=front.reason or "")
-    points = sorted(front.points, key=lambda p: p.tta_s)
+    if not points:
+        return Chart(title=title, note="No run on this device reached the target with a known time and energy.")
     time, energy = _Axis.of([p.tta_s for p in points], "s"), _Axis.of([p.eta_j for p in points], "J")
 
     def at(p: OperatingPoint) -> list[float]:

@@ -19,7 +19,7 @@ from airflow_provider_zeus.reports.dataset import Dataset, RunId
 from airflow_provider_zeus.reports.levers import Lever, levers
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, upcoming
-from airflow_provider_zeus.reports.pareto import ParetoFront, pareto
+from airflow_provider_zeus.reports.pareto import OperatingPoint, pareto
 from airflow_provider_zeus.reports.savings import Savings, saving
 
 RunKey = tuple[str, str, int]  # run id, task id, map index
@@ -87,7 +87,7 @@ class JobAnalysis:
         epochs = self.saving.base.epochs
         return epochs.hardness() if epochs else {}
 
-    def front(self) -> ParetoFront:
+    def front(self) -> tuple[OperatingPoint, ...]:
         """Energy against time, each run as on a typical slice."""
         return pareto(self.log, profiles=self.profiles, hardness=self.hardness)
 

@@ -249,7 +249,6 @@ def test_a_default_that_missed_its_target_bounds_by_what_its_max_epochs_cost() -
 def test_the_fallback_is_unbounded() -> None:
     (default,) = fallback(JOB, why="The store cannot be reached, so 32 runs.").attempts
     assert (default.batch_size, default.phase, default.bounded) == (32, Phase.FALLBACK, False)
-    assert fallback(JOB, 64, why="64 was the last known.").attempts[0].batch_size == 64
 
 
 @pytest.mark.parametrize(

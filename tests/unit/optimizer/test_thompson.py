@@ -118,7 +118,8 @@ def test_an_arm_that_left_the_window_is_tried_once_and_pruned_sizes_return() -> 
     assert returned[:2] == [16, 64]  # the smaller of two equally near ones first; 32 may leave the window later
     assert returned.count(64) == 1  # from then on an arm again
     assert all(a.bounded for a in history if a.phase is Phase.RETURN)
-    assert min(world.arms().values(), key=lambda a: a.mean).batch_size == 64
+    arms = world.arms()
+    assert min(arms, key=lambda b: arms[b].mean) == 64
 
 
 def test_an_arm_whose_only_run_slides_out_while_exploration_goes_on_returns() -> None:

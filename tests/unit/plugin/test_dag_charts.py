@@ -25,7 +25,7 @@ from airflow_provider_zeus.plugin.views.models import Chart
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.belief_table import BatchSizeStatus, belief_table
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.pareto import OperatingPoint, ParetoFront, marked, pareto
+from airflow_provider_zeus.reports.pareto import OperatingPoint, marked, pareto
 from airflow_provider_zeus.reports.savings import Savings, saving
 from airflow_provider_zeus.units import cost_text
 from tests.unit.plugin.kit import JOB, charts, trial
@@ -207,7 +207,7 @@ def test_runs_are_stated_on_a_typical_slice_though_the_default_never_reached_its
         log.append(replace(trial(n, f"run{n}", b, **{**FULL, **more}), spec=job.to_dict()))
     found = known(*log, job=job)
     assert found.saving.cost.saved.value is None
-    typical = {p.batch_size: p.eta_j for p in found.front().points}
+    typical = {p.batch_size: p.eta_j for p in found.front()}
     assert typical[128] > typical[64], "as they ran it looked like half of it"
     answer = charts(log, found)
     assert found.saving.best is not None
@@ -284,11 +284,11 @@ def test_costs_far_apart_get_a_logarithmic_axis() -> None:
 # --- energy against time
 
 
-def front(*points: tuple[int, float, float, float, bool]) -> ParetoFront:
+def front(*points: tuple[int, float, float, float, bool]) -> tuple[OperatingPoint, ...]:
     made = [
         OperatingPoint(batch_size=b, limit_w=w, tta_s=t, eta_j=3.6 * e, runs=1, observed=o) for b, w, t, e, o in points
     ]
-    return ParetoFront(points=marked(made), where=("A100", 1, "nvml_counter"), reason=None, left_out={})
+    return marked(made)
 
 
 POINTS = ((32, 300.0, 10.0, 4000.0, True), (32, 200.0, 20.0, 2000.0, False), (64, 300.0, 30.0, 3000.0, True))
@@ -329,7 +329,7 @@ def test_what_runs_has_the_limit_that_the_job_sets_though_a_profile_shows_a_chea
     log = [replace(run(n, 32, 4.0), spec=job.to_dict()) for n in (1, 2, 3)]
     found = JobAnalysis.of(log, as_dataset(log, job), LIMITS)
     answers = charts(log, found), dag_what_if.answered(found, Wish(), Factors())
-    (at,) = [p for p in found.front().points if p.limit_w == limit_w]
+    (at,) = [p for p in found.front() if p.limit_w == limit_w]
     for answer in answers:
         assert answer.front is not None
         assert f"At eta 0.9 runs batch size 32, {limit_w:g} W," in answer.front.text
@@ -520,5 +520,5 @@ def test_a_choice_that_may_lose_is_not_recommended_and_one_size_is_called_what_r
     assert best is not None
     drawn = series(front_chart(found.front(), weights, best.batch_size))
     at = values(drawn[CHOSEN])[0]
-    own = {p.batch_size: [p.tta_s, p.eta_j / 3600] for p in found.front().points}
+    own = {p.batch_size: [p.tta_s, p.eta_j / 3600] for p in found.front()}
     assert at == pytest.approx(own[best.batch_size], rel=1e-3)
