@@ -161,25 +161,21 @@ def epoch_cost_variance(belief: Belief, device: DeviceInfo | None, weights: Weig
 
     The runs of all sizes are taken to vary alike (:func:`run_variance`).
     """
-    found = _measured_here(belief, device, weights)
-    variance = _pooled(found)
-    return {b: variance / measured.runs for b, measured in found.items()}
+    variance, runs = _spread_here(belief, device, weights)
+    return {b: variance / n for b, n in runs.items()}
 
 
 def run_variance(belief: Belief, device: DeviceInfo | None, weights: Weights) -> float:
     """Variance of ln EpochCost between the runs of one batch size on this device; 0 while each size has one run."""
-    return _pooled(_measured_here(belief, device, weights))
+    return _spread_here(belief, device, weights)[0]
 
 
-def _measured_here(belief: Belief, device: DeviceInfo | None, weights: Weights) -> dict[int, _Measured]:
-    size = belief.slice_size[1] if belief.slice_size else None
-    found = {b: _measured(entries, size, weights) for b, entries in _rates_here(belief, device).items()}
-    return {b: measured for b, measured in found.items() if measured is not None}
-
-
-def _pooled(found: Mapping[int, _Measured]) -> float:
-    more = sum(measured.runs - 1 for measured in found.values())
-    return math.fsum(measured.squares for measured in found.values()) / max(more, 1)
+def _spread_here(belief: Belief, device: DeviceInfo | None, weights: Weights) -> tuple[float, dict[int, int]]:
+    """(That variance, how many runs of each batch size show it)."""
+    size, here = belief.slice_size[1] if belief.slice_size else None, _rates_here(belief, device)
+    known = {b: found for b, entries in here.items() if (found := _measured(entries, size, weights)) is not None}
+    runs = {b: found.runs for b, found in known.items()}
+    return math.fsum(found.squares for found in known.values()) / max(sum(runs.values()) - len(runs), 1), runs
 
 
 Entries = tuple[tuple[int, Rates], ...]  # of one batch size on one device: trial number, rates
