@@ -74,7 +74,7 @@ def events(
     found = [_drifted(log, ended)]
     for dag_id in dict.fromkeys(t.origin.dag_id for t in teaching):
         own = [run for run in ended if run[0].origin.dag_id == dag_id]
-        found += [_failing(own) or _killed(own), _no_data(own), _no_metric(own), _limit(own)]
+        found += [*_ends(own), _limit(own)]
         found.append(_lost(log, dag_id, profiles, prices))
         found.append(_deadline([t for t in teaching if t.origin.dag_id == dag_id]))
     return [event for event in found if event is not None] + _budgets(trials, job, prices, now_s)
@@ -129,15 +129,33 @@ def _deadline(trials: Sequence[Trial]) -> Event | None:
     return next(filter(None, looked_at), None)
 
 
-def _failing(ended: Sequence[Run]) -> Event | None:
-    failed = _newest(ended, lambda run: run[-1].state.died)
-    if not failed:
+def _ends(ended: Sequence[Run]) -> list[Event | None]:
+    """What the newest runs ended with: no model, no data, no metric."""
+    see = "See the log of the task; the tab of the run has what each attempt cost."
+    check, nothing = "Check whether the data of this slice has arrived.", ": no batch came, and nothing was trained"
+    until = f"Until one comes no batch size is tried. {TELL_METRIC[0].upper()}{TELL_METRIC[1:]}."
+    return [
+        _in_a_row(ended, FAILING, lambda state: state.died, "left no model", see) or _killed(ended),
+        _in_a_row(ended, NO_DATA, lambda state: state is State.NO_DATA, "had no data", check, nothing),
+        _in_a_row(ended, NO_METRIC, lambda state: state is State.NO_METRIC, "reported no metric", until),
+    ]
+
+
+def _in_a_row(
+    ended: Sequence[Run], kind: str, holds: Callable[[State], bool], did: str, remedy: str, why: str = ""
+) -> Event | None:
+    """The event of the newest runs that ended in one way.
+
+    :param did: what they did, after "The newest run".
+    :param why: after that; default: the reason of the newest one.
+    """
+    found = _newest(ended, lambda run: holds(run[-1].state))
+    if not found:
         return None
-    last, first = failed[0][-1], failed[-1][0]
-    which = "The newest run" if len(failed) == 1 else f"Each of the newest {len(failed)} runs"
-    text = f"{which} left no model{_since(first, failed)}{_because(last.reason)}."
-    remedy = "See the log of the task; the tab of the run has what each attempt cost."
-    return _event(FAILING, first, text, remedy, {"runs": len(failed)}, moves=len(failed) == len(ended))
+    last, first = found[0][-1], found[-1][0]
+    which = "The newest run" if len(found) == 1 else f"Each of the newest {len(found)} runs"
+    text = f"{which} {did}{_since(first, found)}{why or _because(last.reason)}."
+    return _event(kind, first, text, remedy, {"runs": len(found)}, moves=len(found) == len(ended))
 
 
 def _killed(ended: Sequence[Run]) -> Event | None:
@@ -152,28 +170,6 @@ def _killed(ended: Sequence[Run]) -> Event | None:
     text = f"{which} killed and left no model{_since(first, killed)}."
     remedy = "See the log of the task, and of its host: out of memory, or a host that went away."
     return _event(FAILING, first, text, remedy, {"runs": len(killed)})
-
-
-def _no_data(ended: Sequence[Run]) -> Event | None:
-    empty = _newest(ended, lambda run: run[-1].state is State.NO_DATA)
-    if not empty:
-        return None
-    first = empty[-1][0]
-    which = "The newest run" if len(empty) == 1 else f"Each of the newest {len(empty)} runs"
-    text = f"{which} had no data{_since(first, empty)}: no batch came, and nothing was trained."
-    remedy = "Check whether the data of this slice has arrived."
-    return _event(NO_DATA, first, text, remedy, {"runs": len(empty)}, moves=len(empty) == len(ended))
-
-
-def _no_metric(ended: Sequence[Run]) -> Event | None:
-    silent = _newest(ended, lambda run: run[-1].state is State.NO_METRIC)
-    if not silent:
-        return None
-    last, first = silent[0][-1], silent[-1][0]
-    which = "The newest run" if len(silent) == 1 else f"Each of the newest {len(silent)} runs"
-    text = f"{which} reported no metric{_since(first, silent)}{_because(last.reason)}."
-    remedy = f"Until one comes no batch size is tried. {TELL_METRIC[0].upper()}{TELL_METRIC[1:]}."
-    return _event(NO_METRIC, first, text, remedy, {"runs": len(silent)}, moves=len(silent) == len(ended))
 
 
 def _limit(ended: Sequence[Run]) -> Event | None:
