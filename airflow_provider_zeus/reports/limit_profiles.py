@@ -16,7 +16,7 @@ from airflow_provider_zeus.units import energy_text
 SAME_W = 0.5  # limits that differ by at most this [W] are the same
 RATE_SD = 0.01  # relative sd of the J and s of a sample at one limit: the profiler aims at a 95 % interval of 2 %
 RATIO_SD = RATE_SD * 2**0.5  # of what a run at one limit is re-costed to at another
-DOUBT = Z * math.sqrt(2.0) * HALF_WIDTH / 1.96  # of ln of the ratio of two limits: what profiling aims at, 90 %
+DOUBT = Z * math.sqrt(2.0) * HALF_WIDTH / 1.96  # of the ratio of two limits: what profiling aims at, 90 %
 
 
 def same_limit(one_w: float | None, other_w: float | None) -> bool:
@@ -137,9 +137,8 @@ def limit_saving(seen: Iterable[Observation], profile: Sequence[ProfileSample]) 
 
 
 def _saved(steps: int, full: float, used: float, excess: float, same: bool) -> tuple[float, float, float]:
-    doubt = 0.0 if same else DOUBT
-    low, value, high = (steps * (full * math.exp(d) - used) - excess for d in (-doubt, 0.0, doubt))
-    return value, low, high
+    value, doubt = steps * (full - used) - excess, 0.0 if same else steps * full * DOUBT
+    return value, value - doubt, value + doubt
 
 
 def _sum(parts: Iterable[tuple[float, float, float]]) -> Estimate:

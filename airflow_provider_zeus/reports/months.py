@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Self
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.estimate import Estimate, Z
+from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import IMPORTED, Observation, ProfileSample, State, newest_device
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.reports.baseline import Baseline, own_rng
@@ -213,11 +214,12 @@ def _by_limit(log: Dataset, profile: Sequence[ProfileSample], begin_s: float, en
         alone = f"its runs are measured as they are: {next_rung(log.job)}"
         return "no profile shows what its power limit saved" if tuned else alone
     draws, (_, count, source) = np.random.default_rng(own_rng(log).getrandbits(64)), where
-    off, doubt = (
-        draws.normal(size=DRAWS),
-        [((e.high or 0.0) - (e.low or 0.0)) / 2 / Z for e in (found.energy_j, found.time_s)],
+    # quantiles of a normal distribution in random order: their mean and interval are those of the job's own page
+    normal = np.array([NormalDist().inv_cdf((i + 0.5) / DRAWS) for i in range(DRAWS)])
+    off = draws.permutation(normal / normal[round(0.95 * (DRAWS - 1))])
+    energy, time = (
+        (e.value or 0.0) + ((e.high or 0.0) - (e.low or 0.0)) / 2 * off for e in (found.energy_j, found.time_s)
     )
-    energy, time = (found.energy_j.value or 0.0) + doubt[0] * off, (found.time_s.value or 0.0) + doubt[1] * off
     spent_j, spent_s = total(o.energy_j for o in seen), sum(o.time_s or 0.0 for o in seen)
     return SavedDraws(kind_of(source), energy, time, time * count, found.runs, (spent_j, spent_s, spent_s * count))
 

@@ -98,7 +98,8 @@ def amounts(cost: Saved, energy: Estimate, time: Estimate, spent_j: float | None
     for name, saved, text in (("energy", energy, partial(energy_text, beside_j=spent_j)), ("time", time, time_text)):
         if saved.value is not None:
             one = Outcome.of(saved.value, saved, text)
-            amount = one.amount if one.verb == verdict else f"{one.amount} {one.verb}"
+            of = " of energy" if name == "energy" else ""
+            amount = f"{one.amount}{of}" if one.verb == verdict else f"{one.amount}{of} {one.verb}"
             told.append((f"{name} not clear yet" if one.kind == "even" else amount).replace(" ", "\u00a0"))
     return ", ".join(told)
 
@@ -284,14 +285,16 @@ def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = Fa
         text = f"It trained batch size {default}, the default, at full power: there is nothing to compare."
         return Verdict(kind="even", word="Nothing", text=text)
     out, power = Outcome.of_cost(cost), f" ({saving.full_power_w:,.0f} W)" if saving.full_power_w else ""
-    of = "time" if cost.unit == "s" else "weighted cost"
-    amount = f"It {out.verb} {f'{out.share} of {of} ({out.amount})' if out.share else f'{out.amount} of {of}'}"
-    unclear = f"Whether it saved {of}" if out.kind == "even" else ""
-    found = Verdict(
-        kind=out.kind,
-        word=out.word,
-        text=f"{unclear or amount} against {against(default)}{power}{' is open' * bool(unclear)}; {out.interval}.",
-    )
+    of, sure = ("time", out.interval) if cost.unit == "s" else ("weighted cost", out.interval)
+    if of != "time" and out.share and out.kind != "even" and out.interval.startswith(SURE):
+        sure = f"{SURE}: {out.between}"  # its joules are no energy's
+    what = f"It {out.verb} {out.share or out.amount} of {of}"
+    if of == "time" and out.share:
+        what += f" ({out.amount})"
+    if out.kind == "even":
+        what = f"Whether it saved {of}"
+    text = f"{what} against {against(default)}{power}{' is open' if out.kind == 'even' else ''}; {sure}."
+    found = Verdict(kind=out.kind, word=out.word, text=text)
     if saving.kept and not saving.measured:
         old = ", nor for long before" * bool(outdated(saving))
         found.text += f" The default is estimated: it did not run on this slice of the data{old}."

@@ -53,7 +53,7 @@ def test_it_is_the_batch_size_that_runs_where_nothing_is_tried() -> None:
 
 
 def test_an_audit_that_is_due_makes_the_default_no_cheapest_size() -> None:
-    made = World(replace(JOB, audit=0.3), {16: 20.0, 32: 10.0, 64: 6.0})
+    made = World(replace(JOB, audit=0.3), {16: 20.0, 32: 10.0, 64: 8.0})
     for b in (32, 32, 32, 64, 64):
         made.add(b)
     assert [a.batch_size for a in made.decide().attempts] == [32]

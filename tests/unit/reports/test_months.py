@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -12,6 +12,7 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, ProfileSample, State
 from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.limit_profiles import limit_saving
 from airflow_provider_zeus.reports.months import (
     ESTIMATED,
     MEASURED,
@@ -25,6 +26,7 @@ from airflow_provider_zeus.reports.months import (
     saved_between,
 )
 from airflow_provider_zeus.reports.savings import saving
+from airflow_provider_zeus.reports.slice_epochs import estimates
 from tests.strategies import make_trial
 from tests.unit.optimizer.world import World
 from tests.unit.reports.test_savings import JOB, NEEDS, PROFILE, add
@@ -168,6 +170,9 @@ def test_a_job_without_batch_sizes_saved_by_its_power_limit_or_says_what_would_s
         assert isinstance(found, SavedDraws)
         assert (found.kind, found.runs, found.spent) == (MEASURED, 1, (7000.0, 110.0, 220.0))
         assert found.energy is not None
-        assert found.energy.mean() == pytest.approx(3000.0, rel=0.02)
-        assert found.time.mean() == pytest.approx(-10.0, rel=0.05)
+        limit = limit_saving([trial.observation], known)
+        assert limit is not None
+        for draws, shown in ((found.energy, limit.energy_j), (found.time, limit.time_s)):
+            (estimate,) = estimates(draws[:, None])
+            assert astuple(estimate)[:3] == pytest.approx(astuple(shown)[:3]), "as on the job's own page"
         assert "no profile shows" in str(saved_between(log, [], BEGIN_S, END_S))

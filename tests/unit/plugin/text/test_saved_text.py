@@ -130,8 +130,14 @@ def test_the_interval_or_that_it_was_measured() -> None:
 
 def test_a_saving_and_the_ends_of_its_interval_have_one_unit() -> None:
     wide = saved(90 * 3600.0, 95 * 3600.0, 120 * 3600.0)
-    for text in (saved_text.run_verdict(of_run(wide)).text, saved_text.intervals(of_job(wide))):
-        assert "90 % sure: 90 Wh to 120 Wh" in text
+    assert "90 % sure: 90 Wh to 120 Wh" in saved_text.intervals(of_job(wide))
+
+
+def test_what_a_run_saved_of_the_weighted_cost_is_a_share_since_its_joules_are_no_energy() -> None:
+    text = saved_text.run_verdict(of_run(GOOD)).text
+    assert "Wh" not in text
+    assert text.startswith("It saved 20 % of weighted cost against always 32 at full power")
+    assert "90 % sure: 11 to 27 %." in text
 
 
 def test_a_figure_that_may_be_a_loss_is_no_saving() -> None:
@@ -210,12 +216,15 @@ def test_few_words_beside_the_verdict() -> None:
         return saved_text.amounts(found.cost, found.energy.saved, found.time.saved)
 
     less_time = replace(BAD, unit="s")
-    assert amounts(of_job(GOOD)) == "0.0556\u00a0Wh, 3\u00a0min\u00a020\u00a0s"
-    assert amounts(of_job(GOOD, time=less_time)) == "0.0556\u00a0Wh, 3\u00a0min\u00a020\u00a0s\u00a0lost"
+    assert amounts(of_job(GOOD)) == "0.0556\u00a0Wh\u00a0of\u00a0energy, 3\u00a0min\u00a020\u00a0s"
+    assert (
+        amounts(of_job(GOOD, time=less_time))
+        == "0.0556\u00a0Wh\u00a0of\u00a0energy, 3\u00a0min\u00a020\u00a0s\u00a0lost"
+    )
     few = saved_text.amounts(GOOD, GOOD.saved.times(3600.0), Estimate.missing(""), 50 * 3600.0)
-    assert few == "200\u00a0Wh", "as what was spent"
+    assert few == "200\u00a0Wh\u00a0of\u00a0energy", "as what was spent"
     both = amounts(of_job(saved(-100.0, -5.0, 90.0), energy=GOOD, time=less_time)).replace("\u00a0", " ")
-    assert both == "0.0556 Wh saved, 3 min 20 s lost", "beside a verdict that is open"
+    assert both == "0.0556 Wh of energy saved, 3 min 20 s lost", "beside a verdict that is open"
     assert amounts(of_job(OPEN, energy=UNKNOWN)) == "time\u00a0not\u00a0clear\u00a0yet"
     assert saved_text.brief(of_run(GOOD, energy=UNKNOWN)) == "Saved 20 % of weighted cost: 3\u00a0min\u00a020\u00a0s"
     assert saved_text.brief(of_run(UNKNOWN)) == "Not known"
