@@ -56,11 +56,12 @@ def comes_next(upcoming: Upcoming) -> str:
     """The next run, and what it is expected to take, in a sentence's middle."""
     first, *after = upcoming.attempts
     takes = took_text(upcoming.energy_j.value, upcoming.time_s.value)
+    tries = bool(after) and first.tried
     text = f"batch size {first.batch_size}"
-    if after and first.tried:
+    if tries:
         text = f"a try of batch size {first.batch_size}, else {upcoming.batch_size}"
     text += "" if upcoming.limit_w is None else f" at {words.watts(upcoming.limit_w).text}"
-    text += f", about {takes}" if takes else ", whose cost is not known yet"
+    text += f"{', which takes' * tries or ','} about {takes}" if takes else ", whose cost is not known yet"
     return text + ", to measure the default" * (first.phase is Phase.AUDIT)
 
 
@@ -227,7 +228,7 @@ def _next_run(upcoming: Upcoming, weights: Weights, source: Source, factors: Fac
     if first.phase is Phase.AUDIT:
         about += ", to measure the default"
     elif after and first.tried:
-        about = f"tries {first.batch_size}, else {upcoming.batch_size}{at}"
+        about = f"tries {first.batch_size}; else {upcoming.batch_size}{at} takes"
     weighed = weighed_tile(upcoming.cost.value, weights, upcoming.energy_j.value)
     tiles = spent_tiles(upcoming.energy_j.value, upcoming.time_s.value, source, factors, gpus, weighed)
     known: dict[str, tuple[Estimate, Callable[[float], str]]] = {

@@ -137,7 +137,7 @@ def test_the_default_alone_and_a_default_that_never_reached_its_target() -> None
 
 def test_a_try_names_both_sizes_and_a_live_setting_its_own() -> None:
     tries = answers([run(n, 32, 2.0) for n in range(1, 6)])[-1]
-    assert re.fullmatch(r"tries \d+, else 32 at [23]00 W", tries.about)
+    assert re.fullmatch(r"tries \d+; else 32 at [23]00 W takes", tries.about)
     pinned = answers(SAVED, pin_batch_size=64)[2]
     assert pinned.about.startswith("batch size 64 at ")
     assert "300 W" in pinned.about or "200 W" in pinned.about
@@ -155,7 +155,7 @@ def test_the_first_sentence_says_what_it_cost_what_it_saved_and_what_comes_next(
     )
     one = told([run(1, 32, 2.0)])
     assert one.startswith("1 run took 2 kWh and 2 h 00 min; so far only 32, the default, ran")
-    assert re.search(r"; next: a try of batch size \d+, else 32 at 300 W, about 2[.\d]* kWh and 2 h 0\d min\.$", one)
+    assert re.search(r"; next: a try of batch size \d+, else 32 at 300 W, which takes about 2[.\d]* kWh and 2 h 0\d min\.$", one)
     assert "too early" in told([run(1, 32, 2.0), run(2, 64, 1.0)])
     assert told([]) == headline.NO_RUN
     of = known(SAVED)
