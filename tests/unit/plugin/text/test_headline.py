@@ -155,7 +155,8 @@ def test_the_first_sentence_says_what_it_cost_what_it_saved_and_what_comes_next(
     )
     one = told([run(1, 32, 2.0)])
     assert one.startswith("1 run took 2 kWh and 2 h 00 min; so far only 32, the default, ran")
-    assert re.search(r"; next: a try of batch size \d+, else 32 at 300 W, which takes about 2[.\d]* kWh and 2 h 0\d min\.$", one)
+    after = r"; next: a try of batch size \d+, else 32 at 300 W, which takes about 2[.\d]* kWh and 2 h 0\d min\.$"
+    assert re.search(after, one)
     assert "too early" in told([run(1, 32, 2.0), run(2, 64, 1.0)])
     assert told([]) == headline.NO_RUN
     of = known(SAVED)
