@@ -309,7 +309,7 @@ MISTAKES: dict[str, list[Mistake]] = {
             "32 samples are drawn",
         ),
         Mistake(dag_file(own("zip(X.split(32), Y.split(32))")), "batch size", "32 samples"),
-        Mistake(dag_file(own("zip(X.split(32), Y.split(32))", "run.step()")), "batch size", "whatever the batch size"),
+        Mistake(dag_file(own("zip(X.split(32), Y.split(32))", "run.step()")), "batch size", "at any batch size"),
         Mistake(
             dag_file(own("FIXED", before="FIXED = DataLoader(TRAIN, batch_size=32)\n")), "batch size", "32 samples"
         ),
