@@ -116,7 +116,7 @@ def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) ->
     earlier, last = trial.decision.attempts[:-1], trial.decision.attempts[-1:]  # none where the decision was pruned
     same_size = any(b == attempt.batch_size for attempt in last)  # the last attempt has it, too, from another start
     if trial.state is State.FAILED and not trial.observation.out_of_memory:
-        strike = trial.planned in earlier and not same_size
+        strike = trial.planned.tried and trial.planned in earlier and not same_size
         failure = Failure(trial.number, b, trial.key.ti_id, trial.key.attempt, strike)
         changes["failures"] = _newest(belief.failures, failure, FAILURES_KEPT)
     of_size = trial.planned not in earlier or not same_size  # else of another start of a size that is known

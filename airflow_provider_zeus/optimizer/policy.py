@@ -76,7 +76,8 @@ def choose(
 ) -> Decision:
     """Decide the next recurrence: a bounded exploratory attempt and the incumbent after it, or the incumbent alone.
 
-    An attempt that runs alone and is not pinned has a stand-in, for the case that it does not fit into memory.
+    An incumbent from the earlier model is bounded, and the best pair of another start follows it. Where none is tried
+    or pinned there is a stand-in, for the case that the last attempt does not fit into memory.
 
     :param profiles: profile samples of this job on this device.
     :param device: device of the recurrence; default that of the newest trial.
@@ -199,11 +200,11 @@ def _decided(
         else:
             attempts = recommend(job, belief, device, profiles, held, runs_left, times)
     decision = Decision(attempts=attempts, seed=seed, policy=job.policy)
-    if len(attempts) == 1:
-        first, model = attempts[0].batch_size, UNKNOWN if device is None else device.model
-        barred = belief.barred(model, [b for b in job.batch_sizes if b < first])
-        stand_in = _smaller(job, first, belief.reached, barred)
-        decision = replace(decision, stand_in=stand_in and replace(stand_in, start=attempts[0].start))
+    if len(attempts) == 1 or not attempts[0].tried:
+        last, model = attempts[-1], UNKNOWN if device is None else device.model
+        barred = belief.barred(model, [b for b in job.batch_sizes if b < last.batch_size])
+        stand_in = _smaller(job, last.batch_size, belief.reached, barred)
+        decision = replace(decision, stand_in=stand_in and replace(stand_in, start=last.start))
     return _sized(decision, belief)
 
 

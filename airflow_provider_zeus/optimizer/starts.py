@@ -74,10 +74,15 @@ def start_run(trial: Trial) -> StartRun | None:
     )
 
 
-def is_cold(trial: Trial) -> bool:
-    """Whether its epochs are those of a cold start; a job without starts has no others."""
+def start_of(trial: Trial) -> Start | None:
+    """The start of its epochs: cold in a job without starts; None where its models started differently."""
     seen = trial.observation
-    return "start" not in seen.reasons if seen.start is None else seen.start == Start.COLD
+    return seen.start or (None if "start" in seen.reasons else Start.COLD)
+
+
+def is_cold(trial: Trial) -> bool:
+    """Whether its epochs are those of a cold start."""
+    return start_of(trial) is Start.COLD
 
 
 def served(trial: Trial, job: ZeusJob) -> Served | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_provider_zeus.model.trial import Observation, ProfileSample, State
+from airflow_provider_zeus.optimizer.starts import start_of
 from airflow_provider_zeus.reports.dataset import Dataset, RunId
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 
@@ -46,7 +47,7 @@ def pareto(
     groups: dict[tuple[int, float | None, bool, str | None], list[tuple[float, float]]] = {}
     for trial in runs:
         b, seen = trial.batch_size, trial.observation
-        start = seen.start if log.job.chooses_start else None
+        start = start_of(trial) if log.job.chooses_start else None
         hard = (hardness or {}).get(trial.recurrence, 1.0)
         unseen_w = [w for w in profiled.sums.get(b, ()) if (b, w) not in ran]
         for o in (seen, *(profiled.recosted(b, seen, w) for w in unseen_w)):

@@ -16,6 +16,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State, Trial
 from airflow_provider_zeus.optimizer.arms import epoch_costs, run_variance
 from airflow_provider_zeus.optimizer.posterior import posteriors
+from airflow_provider_zeus.optimizer.starts import start_of
 from airflow_provider_zeus.reports.dataset import Dataset
 from airflow_provider_zeus.reports.limit_profiles import RATE_SD, LimitProfiles, same_limit
 from airflow_provider_zeus.reports.next_run import NextDecision, settled
@@ -141,7 +142,7 @@ def _observed(log: Dataset, kept: PlannedAttempt, limit_w: float | None, weights
         t.observation
         for t in log.of_target().here()
         if t.batch_size == kept.batch_size
-        and kept.start in (None, t.observation.start)
+        and kept.start in (None, start_of(t))
         and t.state is State.CONVERGED
         and (limit_w is None or same_limit(t.observation.power_limit_w, limit_w))
     ]

@@ -117,7 +117,7 @@ class ZeusRun:
             sink = (lambda line: None) if ranks.rank else environment.Results(os.environ)
             return ScriptHandle(plan, sink, ranks)  # type: ignore[return-value]
         if (try_number or 1) > 1:
-            plan = plan.last_alone()
+            plan = plan.usual_alone()
         if ranks.rank:
             return cls.from_plan(plan, sink=environment.OtherRank(os.environ, plan.ti_id, ranks.rank), ranks=ranks)
         results = environment.Results(os.environ, plan.ti_id if ranks.several else "")
@@ -139,7 +139,7 @@ class ZeusRun:
 
     @property
     def attempt(self) -> int:
-        """Number of the present attempt, from 1; before one begins, of the plan's last attempt."""
+        """Number of the present attempt, from 1; before one begins, of the plan's usual attempt."""
         return self.progress.number
 
     @property
@@ -301,7 +301,7 @@ class ZeusRun:
         """Epoch numbers from 0, until the target is reached or ``max_epochs`` are done.
 
         The loop ends normally only in the attempt whose model is kept; one that is given up is left by ``AttemptOver``.
-        Outside of ``train()`` the plan's last attempt runs. Raises ReportError at the start of an epoch when the one
+        Outside of ``train()`` the plan's usual attempt runs. Raises ReportError at the start of an epoch when the one
         before reported nothing, and at the start of a loop after one that ended normally: one run trains one model.
         """
         self.progress.note_child()

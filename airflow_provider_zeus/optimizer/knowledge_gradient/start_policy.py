@@ -159,7 +159,8 @@ def _unless_it_misses(context: DecisionContext, found: Pairs, attempt: PlannedAt
     """
     predictions, starts = found.predictions, context.belief.starts
     others = [i for i, (_, start) in enumerate(found.pairs) if predictions.trusted[i] and start is not attempt.start]
-    if attempt.start is Start.COLD or not others or context.times is not None:
+    known_here = attempt.batch_size in context.epoch_costs  # another device's joules bound no run
+    if attempt.start is Start.COLD or not others or context.times is not None or not known_here:
         return (attempt,)
     index = min(others, key=lambda i: predictions.log_cost[i])
     b, start = found.pairs[index]

@@ -38,7 +38,7 @@ HALF_ROUND = "path://M0,5A5,5 0 0 1 10,5L10,10L0,10Z"  # between a circle and a 
 MARKS = {  # symbols of points, by what they say
     CROSS: "Cross: missed its target.",
     "triangle": "Triangle: failed, or kept no model.",
-    "diamond": "Diamond, such as {}: the size before the arrow was tried and given up; the cost is of both.",
+    "diamond": "Diamond, such as {}: the size before the arrow was given up; the cost is of both.",
     "rect": "Square: from the earlier model.",
     HALF_ROUND: "Half round: from the earlier model, shrunk.",
 }

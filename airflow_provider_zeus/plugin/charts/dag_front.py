@@ -69,7 +69,7 @@ def front_chart(
     }  # of each size and start: it is named
     named = sorted(lowest.values(), key=lambda p: p.eta_j)
     wide_px, high_px = 360.0, 220.0  # the smallest such chart without its margins
-    places = [(wide_px * time.share(p.tta_s), high_px * energy.share(p.eta_j), str(p.batch_size)) for p in named]
+    places = [(wide_px * time.share(p.tta_s), high_px * energy.share(p.eta_j), _name(p)) for p in named]
     rows = dict(zip(named, label_rows(places), strict=True))
     series: list[Option] = [
         line(FRONT, LINE, pareto) | {"silent": True},

@@ -286,7 +286,7 @@ def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = Fa
         return Verdict(kind="even", word="Nothing", text=text)
     out, power = Outcome.of_cost(cost), f" ({saving.full_power_w:,.0f} W)" if saving.full_power_w else ""
     of, sure = ("time", out.interval) if cost.unit == "s" else ("weighted cost", out.interval)
-    if of != "time" and out.share and out.kind != "even" and out.interval.startswith(SURE):
+    if of != "time" and out.share and out.kind != "even" and out.between != out.share:
         sure = f"{SURE}: {out.between}"  # its joules are no energy's
     what = f"It {out.verb} {out.share or out.amount} of {of}"
     if of == "time" and out.share:

@@ -146,7 +146,9 @@ class MeasuredLog:
             *saved_by_limit(self.limit, self.weights),
             Answer(
                 question=headline.NEXT,
-                about=f"as those {self.at[:-2]}" if len(self.alike) < len(seen) else f"{self.at}as the runs so far",
+                about=f"as those {self.at[:-2]}"
+                if self.at and len(self.alike) < len(seen)
+                else f"{self.at}as the runs so far",
                 figures=[*tiles(*taken(self.alike)), *use_tiles([t.observation for t in self.alike])],
             ),
         ]

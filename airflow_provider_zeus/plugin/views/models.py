@@ -81,7 +81,7 @@ class RunRow(BaseModel):
     cost: Figure
     unit: str  # of the cost: J, or s where time alone counts
     phase: str  # of the first attempt: why this run was what it was
-    explored: bool  # its first attempt was one at a batch size not yet proven, or might have been given up
+    explored: bool  # its first attempt was a try
     why: Short
     state: str  # of the last attempt
     state_text: str

@@ -116,10 +116,10 @@ class Plan(HostSettings):
         """Whether another attempt follows attempt ``index`` (from 0) where it misses."""
         return index + 1 < len(self.attempts)
 
-    def last_alone(self) -> Self:
-        """The plan of a retry under the same decision: only the last attempt, which ends with a model."""
-        first = self.first_attempt + len(self.attempts) - 1
-        return replace(self, attempts=self.attempts[-1:], first_attempt=first)
+    def usual_alone(self) -> Self:
+        """The plan of a retry under the same decision: only the usual attempt, which then ends with a model."""
+        at = self.usual
+        return replace(self, attempts=self.attempts[at : at + 1], first_attempt=self.first_attempt + at)
 
     def to_json(self) -> str:
         """One JSON document."""

@@ -18,7 +18,7 @@ from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.optimizer.belief import Belief, belief_tag
 from airflow_provider_zeus.optimizer.knowledge_gradient import start_policy
 from airflow_provider_zeus.optimizer.policy import choose, fallback, learn, prior
-from airflow_provider_zeus.optimizer.starts import Served, StartRun, cold_is_due, paused, serves_worse
+from airflow_provider_zeus.optimizer.starts import Served, StartRun, cold_is_due, paused, serves_worse, start_of
 from tests.strategies import V100, make_trial
 from tests.unit.optimizer.world import World, job_of
 
@@ -333,6 +333,30 @@ def test_a_start_that_failed_says_nothing_against_its_batch_size() -> None:
     failed = make_trial(len(log.log) + 1, job=log.job, batch_size=planned.attempts[0].batch_size, state=State.FAILED)
     failed = replace(failed, decision=planned, planned=planned.attempts[0])
     assert learn(log.belief, failed).struck == frozenset()
+
+
+def test_a_bounded_incumbent_is_an_incumbent() -> None:
+    """It has a stand-in, is no strike when it fails, and joules of another device bound nothing."""
+    log = Starts(spec(16, 32, default=32), lambda b, s, t: (20.0 if b == 16 else 6.0) if s == C else 1.0)
+    for _ in range(9):
+        log.run()
+    planned = log.decide()
+    assert [(a.batch_size, a.phase) for a in planned.attempts] == [(32, Phase.INCUMBENT)] * 2
+    assert planned.stand_in is not None
+    assert (planned.stand_in.batch_size, planned.stand_in.start) == (16, planned.attempts[-1].start)
+    smaller = replace(planned.attempts[-1], batch_size=16)
+    failed = make_trial(len(log.log) + 1, job=log.job, batch_size=32, state=State.FAILED)
+    failed = replace(failed, decision=replace(planned, attempts=(planned.attempts[0], smaller)))
+    assert learn(log.belief, replace(failed, planned=planned.attempts[0])).struck == frozenset()
+    elsewhere = choose(log.job, log.belief, device=replace(V100, model="A100"), lineage=log.lineage)
+    assert not any(attempt.bounded for attempt in elsewhere.attempts)
+
+
+def test_a_run_of_a_job_without_starts_was_cold() -> None:
+    trial = make_trial(1, job=spec(32), batch_size=32, state=State.CONVERGED)
+    assert start_of(trial) is C
+    mixed = replace(trial.observation, reasons={"start": "its models started differently"})
+    assert start_of(replace(trial, observation=mixed)) is None
 
 
 def test_a_single_long_run_of_a_start_does_not_change_its_mind() -> None:

@@ -63,6 +63,14 @@ def test_a_torch_model_takes_its_planned_start(kit: Kit, start: str) -> None:
     assert (seen.start, seen.reasons.get(WHY_COLD)) == (start, None)
 
 
+def test_a_retry_under_the_same_plan_trains_the_usual_start_alone(kit: Kit) -> None:
+    warm = replace(planned("warm"), bound_epochs=2.0, bound_cost=1.0)
+    alone = kit.plan(warm, planned("cold"), starts=ALL).usual_alone()
+    assert ([str(a.start) for a in alone.attempts], alone.first_attempt) == (["warm"], 1)
+    tried = kit.plan(explore(64), incumbent(256)).usual_alone()
+    assert ([a.batch_size for a in tried.attempts], tried.first_attempt) == ([256], 2)
+
+
 def test_a_loop_outside_of_train_runs_the_usual_start_to_its_end(kit: Kit) -> None:
     bounded = replace(planned("warm"), bound_epochs=1.0)
     run = kit.run(bounded, planned("cold"), previous=GOOD, starts=ALL)

@@ -71,7 +71,7 @@ def test_given_up_and_kept_differ_by_more_than_colour() -> None:
     points = dots(chart(*log))["32"]
     assert [p.get("label", {}).get("formatter") for p in points] == ["32", "64→32", None], "a diamond has its numbers"
     note = dag_charts.cost_chart(rows(*log), NAME).note
-    assert "Diamond, such as 64→32: the size before the arrow was tried and given up; the cost is of both." in note
+    assert "Diamond, such as 64→32: the size before the arrow was given up; the cost is of both." in note
 
 
 def test_a_run_that_missed_its_target_is_a_cross_and_the_caption_names_the_marks_that_are_there() -> None:
