@@ -135,7 +135,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
         ),
         Promise(
             "The incumbent or the default raises; Airflow's Skip and Fail; `strict=True`",
-            "the error is the author's",
+            "the error is the author's; where another start follows the incumbent, that one trains",
             (
                 f"{_FAILING}::test_an_error_of_the_incumbent_or_the_default_is_its_authors",
                 f"{_FAILING}::test_what_steers_the_task_leaves_the_run",
