@@ -65,7 +65,8 @@ def with_rates(belief: Belief, trials: Iterable[Trial]) -> Belief:
     """The belief with the rates of these trials in place of its own: they are the same trials, re-costed."""
     known = replace(belief, rates={})
     for trial in trials:
-        if trial.state.worked and trial.observation.bypassed is None and _same_version(trial, belief.job):
+        told = trial.state.teaches and trial.observation.bypassed is None  # as in learn()
+        if (told or trial.planned.phase is Phase.MEASURED) and _same_version(trial, belief.job):
             changes: dict[str, object] = {}
             _learn_rates(known, trial, changes)
             if "rates" in changes:

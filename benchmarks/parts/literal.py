@@ -163,7 +163,7 @@ class _Literal:
     def _learn(self, b: int, seen: _Seen) -> None:
         self._seen[b].append(seen)
         self._ended[seen.reached].append(seen.number)
-        slid = self.settled.window and any(len(numbers) > self._window for numbers in self._ended.values())
+        slid = self.settled.window and any(len(numbers) >= self._window for numbers in self._ended.values())
         for size in self._sizes if slid else (b,):
             self._fit(size)
 

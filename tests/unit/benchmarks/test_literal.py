@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.environment import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Traces
+from airflow_provider_zeus.simulation.traces import PowerMeasurement, Traces
 from benchmarks.parts.literal import TRIES, Parts, Settled, literal
 from tests.strategies import REPRODUCIBLE
 from tests.unit.simulation.tiny import scenarios, tiny
@@ -43,6 +43,16 @@ def test_all_switches_on_is_policy_zeus(scenario: Scenario, seed: int, beta: flo
     job = scenario.job(policy="zeus", beta=beta, window=window)
     ours = literal(scenario, 40, seed, settled=Settled.all(), beta=beta, window=window)
     assert_alike(ours, replay(scenario, job, 40, seed))
+
+
+def test_a_window_that_is_just_full_has_forgotten_an_older_miss(tmp_path: Path) -> None:
+    """16 misses, then 16 and 32 converge seven times in all: 16, whose epoch is cheaper, is the incumbent."""
+    points = {b: (PowerMeasurement(100.0, 2.0036 + (b - 8) / 5000, 50.0),) for b in (8, 16, 32)}
+    pair = replace(tiny(tmp_path).pair, default_batch_size=16, max_epochs=12, max_power_w=200.0, points=points)
+    scenario = Scenario(replace(pair, epochs={8: (math.inf,), 16: (1.0, math.inf, 6.0), 32: (1.0,)}), eta=0.0)
+    for seed in range(8):
+        ours = literal(scenario, 40, seed, settled=Settled.all(), window=7)
+        assert_alike(ours, replay(scenario, scenario.job(policy="zeus", window=7), 40, seed))
 
 
 @pytest.mark.parametrize("workload", ["bert_qa", "deepspeech2", "neumf"])

@@ -41,6 +41,13 @@ def test_a_run_that_reported_no_metric_teaches_what_it_cost_and_no_epochs() -> N
     assert [a.batch_size for a in w.decide().attempts] == [32], "nothing is tried after it"
 
 
+def test_rates_of_a_log_that_is_re_costed_are_those_of_the_runs_that_teach() -> None:
+    w = World(JOB_KG, {16: 20, 32: 10, 64: 8})
+    w.add(32)
+    w.add(64, State.DONE)  # ended with nothing known of its target
+    assert with_rates(w.belief, w.log).rates == w.belief.rates
+
+
 @pytest.mark.parametrize("policy", ["knowledge_gradient", "zeus"])
 def test_where_nothing_stops_a_training_no_attempt_has_a_bound(policy: str) -> None:
     w = World(job_of(16, 32, 64, default=32, policy=policy), {16: 20, 32: 10, 64: 8})
