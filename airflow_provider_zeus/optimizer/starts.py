@@ -77,12 +77,14 @@ def start_run(trial: Trial) -> StartRun | None:
 def start_of(trial: Trial) -> Start | None:
     """The start of its epochs: cold in a job without starts; None where its models started differently."""
     seen = trial.observation
-    return seen.start or (None if "start" in seen.reasons else Start.COLD)
+    if seen.start is not None:
+        return Start(seen.start)
+    return None if "start" in seen.reasons else Start.COLD
 
 
 def is_cold(trial: Trial) -> bool:
     """Whether its epochs are those of a cold start."""
-    return start_of(trial) is Start.COLD
+    return start_of(trial) == Start.COLD
 
 
 def served(trial: Trial, job: ZeusJob) -> Served | None:
