@@ -285,15 +285,15 @@ def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = Fa
         text = f"It trained batch size {default}, the default, at full power: there is nothing to compare."
         return Verdict(kind="even", word="Nothing", text=text)
     out, power = Outcome.of_cost(cost), f" ({saving.full_power_w:,.0f} W)" if saving.full_power_w else ""
-    of, sure = ("time", out.interval) if cost.unit == "s" else ("weighted cost", out.interval)
-    if of != "time" and out.share and out.kind != "even" and out.between != out.share:
-        sure = f"{SURE}: {out.between}"  # its joules are no energy's
-    what = f"It {out.verb} {out.share or out.amount} of {of}"
-    if of == "time" and out.share:
-        what += f" ({out.amount})"
+    of, compared_with = "time" if cost.unit == "s" else "weighted cost", f"against {against(default)}{power}"
     if out.kind == "even":
-        what = f"Whether it saved {of}"
-    text = f"{what} against {against(default)}{power}{' is open' if out.kind == 'even' else ''}; {sure}."
+        text = f"Whether it saved {of} {compared_with} is open; {out.interval}."
+    elif of == "time" or not out.share:
+        amount = f"{out.share} of {of} ({out.amount})" if out.share else f"{out.amount} of {of}"
+        text = f"It {out.verb} {amount} {compared_with}; {out.interval}."
+    else:  # as shares, since joules of the weighted cost are no energy's
+        sure = out.interval if out.between == out.share else f"{SURE}: {out.between}"
+        text = f"It {out.verb} {out.share} of {of} {compared_with}; {sure}."
     found = Verdict(kind=out.kind, word=out.word, text=text)
     if saving.kept and not saving.measured:
         old = ", nor for long before" * bool(outdated(saving))

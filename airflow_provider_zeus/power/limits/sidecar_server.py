@@ -147,10 +147,8 @@ class Log:
         """Write a line, after the number of those that were dropped before it."""
         poll = select.poll()
         poll.register(2, select.POLLOUT)  # true of a pipe that has room for PIPE_BUF
-        with (
-            cls.one_at_a_time,
-            contextlib.suppress(OSError),
-        ):  # the log is closed: limits must be given back all the same
+        # where the log is closed limits must be given back all the same
+        with cls.one_at_a_time, contextlib.suppress(OSError):
             if not poll.poll(0):
                 cls.dropped += 1
                 return
