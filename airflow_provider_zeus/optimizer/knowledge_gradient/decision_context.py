@@ -50,7 +50,7 @@ class DecisionContext(NamedTuple):
     converged: frozenset[int]  # feasible sizes that reached the target at least once
     in_reach: Sequence[bool]  # per size of all_sizes: whether it may be tried
     epoch_costs: Mapping[int, float]  # [J], measured on this device
-    epoch_costs_elsewhere: Mapping[int, float]  # [J], measured on another one, or the family's curve
+    epoch_costs_elsewhere: Mapping[int, float]  # [J], measured on another one
     epoch_cost_variance: Mapping[int, float]  # of ln EpochCost, by how much the runs on this device vary
     loads: Mapping[int, float]  # share of MAXPOWER that training drew on this device
     newest_runs: Mapping[int, int]  # trial number of the newest run of each batch size
@@ -86,9 +86,8 @@ class DecisionContext(NamedTuple):
         if times is not None and not weights.fastest:
             slowdowns = {b: max(times.slowdown(b), 1.0) for b in times.most_s}
             costs |= profiled_epoch_costs(belief, device, profiles, weights, slowdowns)
-        elsewhere, near, told = epoch_costs_elsewhere(belief, device, weights), converged, belief.family
+        near, told = converged, belief.family
         if told is not None:  # sizes that reached a relative's target are no step into the dark
-            elsewhere = elsewhere or dict(zip(told.cost_sizes, told.costs, strict=True))
             near = converged and converged.union(told.reached, told.tried)
         return cls(
             job=job,
@@ -99,7 +98,7 @@ class DecisionContext(NamedTuple):
             converged=converged,
             in_reach=in_reach(sizes, feasible, near),
             epoch_costs=costs,
-            epoch_costs_elsewhere=elsewhere,
+            epoch_costs_elsewhere=epoch_costs_elsewhere(belief, device, weights),
             epoch_cost_variance=epoch_cost_variance(belief, device, weights),
             loads=loads(belief, device),
             newest_runs=newest,
@@ -145,8 +144,11 @@ class DecisionContext(NamedTuple):
 
     def predictions(self) -> Predictions | None:
         """Predictions for all sizes; None where no EpochCost is known on any device."""
-        default = self.job.default_batch_size
-        costs = predicted(self.all_sizes, self.epoch_costs, self.epoch_costs_elsewhere, default, self.loads)
+        default, told, elsewhere = self.job.default_batch_size, self.belief.family, self.epoch_costs_elsewhere
+        relatives = dict(zip(told.cost_sizes, told.costs, strict=True)) if told else {}
+        if told and told.members == 1:  # whom nobody confirms: as far as another device
+            elsewhere, relatives = elsewhere or relatives, {}
+        costs = predicted(self.all_sizes, self.epoch_costs, elsewhere, default, self.loads, relatives)
         if costs is None:
             return None
         noise = np.array([self.epoch_cost_variance.get(b, 0.0) for b in self.all_sizes])

@@ -16,6 +16,7 @@ from airflow_provider_zeus.model.family import Family, Told
 from airflow_provider_zeus.model.trial import Decision
 from airflow_provider_zeus.model.wire import decode, encode
 from airflow_provider_zeus.optimizer.knowledge_gradient import family as core
+from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 from airflow_provider_zeus.optimizer.knowledge_gradient.family import heard
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import prior
 from airflow_provider_zeus.optimizer.policy import choose, heard_by, told_by
@@ -137,6 +138,21 @@ def test_epoch_costs_count_for_the_same_device_and_eta_alone() -> None:
     assert not hears(here, replace(told, eta=1.0)).cost_sizes
 
 
+def test_epochs_cost_what_relatives_say_who_are_two_on_the_same_device() -> None:
+    here, told = ran(runs=1), relative()
+
+    def doubt(*others: Told) -> float:
+        """Variance of ln EpochCost of 128, four times less than the default's size."""
+        among = here.belief.among(hears(here, *others))
+        predictions = DecisionContext.of(here.job, among, V100, ()).predictions()
+        assert predictions is not None
+        return float(predictions.epoch_cost_variance[SIZES.index(128)])
+
+    assert doubt(told, told) < 0.15**2
+    assert doubt(told) > 0.4**2, "nobody confirms a sole one"
+    assert doubt(*[replace(told, device="1 x A40 by nvml_counter")] * 2) > 0.15**2
+
+
 def test_a_size_that_two_relatives_try_is_worth_what_its_own_run_saves_and_brings_the_next_into_reach() -> None:
     here, new = ran(runs=1), tells(ran(runs=1))
     dearer = hears(here, new, new)
@@ -146,7 +162,7 @@ def test_a_size_that_two_relatives_try_is_worth_what_its_own_run_saves_and_bring
     assert two == more == replace(dearer, tried=(256,))
     assert here.decide(family=two).attempts[0].batch_size == 128, "two of them tell the others what 256 costs"
     first = here.decide(family=replace(dearer, tried=SIZES)).attempts[0]
-    assert first.batch_size == 128
+    assert first.batch_size == 16
     assert " next run" in first.why, "all of them are tried: it runs since it is believed cheaper itself"
     told = relative()
     cheaper = here.decide(family=replace(hears(here, told, told), tried=SIZES)).attempts[0]
