@@ -56,8 +56,11 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     if bypassed:
         return belief.changed(changes)
     _learn_rates(belief, trial, changes)
-    if trial.state.conclusive and same_target(trial, job) and trial.origin.run_type in job.learn_from:
-        _learn_epochs(belief, trial, changes)
+    if same_target(trial, job) and trial.origin.run_type in job.learn_from:
+        if (of_start := starts.start_run(trial)) is not None:
+            changes["starts"] = _newest(belief.starts, of_start, job.window)
+        if trial.state.conclusive:
+            _learn_epochs(belief, trial, changes)
     return belief.changed(changes)
 
 
@@ -157,8 +160,6 @@ def _learn_rates(belief: Belief, trial: Trial, changes: dict[str, object]) -> No
 
 def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
     n, b, epochs, window = trial.number, trial.batch_size, trial.observation.epochs, belief.job.window
-    if (of_start := starts.start_run(trial)) is not None:
-        changes["starts"] = _newest(belief.starts, of_start, window)
     if (told := starts.served(trial, belief.job)) is not None:
         changes["served"] = _newest(belief.served, told, window)
     reached = trial.state is State.CONVERGED

@@ -188,6 +188,7 @@ class ZeusRun:
                     batch_size=self.batch_size,
                     key=TrialKey(self.plan.ti_id, live.number),
                     observation=live.snapshot,
+                    start=Start(self.planned_start),
                 )
                 self.checkpoints.keep(newest)
 
@@ -195,10 +196,13 @@ class ZeusRun:
     def checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that an earlier try of this run named; None: there is none.
 
-        An attempt that tries another batch size trains from the start: it gets none.
+        An attempt that tries another batch size trains from the beginning: it gets none; nor does one with another
+        start (:attr:`planned_start`), whose model would be that of the start before it.
         """
         newest, live = self.checkpoints.newest, self.progress.present
-        return newest if newest is not None and (live.last or newest.batch_size == self.batch_size) else None
+        if newest is None or newest.start != self.planned_start:
+            return None
+        return newest if live.last or newest.batch_size == self.batch_size else None
 
     @property
     def previous(self) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import Observation, PlannedAttempt, Previous, ProfileSample, TrialKey, usual
 from airflow_provider_zeus.model.wire import AnyNumber, LongText, Name, Ordinal, Size, decode, encode, parse
 from airflow_provider_zeus.power.factory import HostSettings
@@ -171,6 +172,7 @@ class Checkpoint:
     batch_size: Size
     key: TrialKey
     observation: Observation
+    start: Start = Start.COLD  # that its attempt was to take
 
 
 @dataclass(frozen=True, slots=True)

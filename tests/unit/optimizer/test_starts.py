@@ -59,8 +59,8 @@ class Starts:
     def decide(self, **asked: Any) -> Decision:
         return choose(self.job, self.belief, device=V100, lineage=self.lineage, **asked)
 
-    def run(self, **changes: Any) -> Decision:
-        """One recurrence, as it is decided; ``changes`` of its observations."""
+    def run(self, raises: Start | None = None, **changes: Any) -> Decision:
+        """One recurrence, as it is decided; ``changes`` of its observations. Those from ``raises`` raise an error."""
         decision, lineage, before = self.decide(), self.lineage, self.left
         self.runs += 1
         for planned in decision.attempts:
@@ -73,6 +73,8 @@ class Starts:
             took = min(needs, bound)
             reached = needs <= bound and needs < (self.job.max_epochs or 1)
             state = State.CONVERGED if reached else State.GIVEN_UP if planned.bounded else State.EXHAUSTED
+            if start == raises:
+                reached, state = False, State.FAILED
             figures = World(self.job, {}).figures(b, took)
             if before is not None and self.served:
                 figures |= {"served": self.served[before.observation.start or C], "metric": 1.0}
@@ -377,3 +379,20 @@ def test_a_start_that_is_slow_now_and_then_is_used_at_what_it_costs_with_the_sta
     reached = {t.observation.start: t.number for t in reversed(log.log) if t.state is State.CONVERGED}
     tried = [t for t in log.log if t.planned.tried and t.number > reached[t.planned.start]]
     assert [t.planned.start for t in tried if t.planned.start != C] == [], "what has run is not tried once more"
+
+
+def test_a_start_that_raises_in_each_run_is_planned_less_and_less() -> None:
+    log = Starts(spec(32, starts=["cold", "warm"]), lambda b, s, t: 12.0)
+    planned = ["warm" in planned_starts(log.run(raises=W)) for _ in range(30)]
+    assert planned[:3] == [False, True, True], "after the first error it is tried once more"
+    pauses = "".join("w" if each else "." for each in planned[3:]).split("w")
+    assert [len(pause) for pause in pauses[:4]] == [1, 3, 7, 11]
+    assert "raised an error twice" in next(t.decision.attempts[0].why for t in log.log[5:] if t.planned.start == C)
+
+
+def test_a_start_that_raises_keeps_no_other_start_from_running() -> None:
+    log = Starts(spec(32), lambda b, s, t: 3.0 if s == S else 12.0)
+    planned = [planned_starts(log.run(raises=W)) for _ in range(24)]
+    assert sum("warm" in each for each in planned) <= 6
+    assert sum("shrunk" in each for each in planned[-8:]) >= 7, "but for a cold run that is due"
+    assert log.belief == Belief.from_json(log.job, log.belief.to_json())
