@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.trial import PlannedAttempt
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.meter import read
 from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck
-from airflow_provider_zeus.training.data_wait import DOMINATES, DataWait, remedy
+from airflow_provider_zeus.training.data_wait import DataWait, remedy
 from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
 from airflow_provider_zeus.training.metering import AttemptMeter
 from airflow_provider_zeus.training.profiling.sweep import Sweep
@@ -177,7 +177,7 @@ class AttemptSteps:
         """Add waits for batches; where they dominate, windows tell nothing about power limits."""
         self._data_wait.add(waited_s, looped_s, to_try)
         waste = self._data_wait.waste(self._meter.gpu_busy)
-        if waste is not None and waste > DOMINATES:
+        if waste is not None and waste > 0.5:
             why = f"{100 * waste:.0f} % of the training time is spent waiting for batches"
             self._sweep.profiler.know_waits(f"{why}: windows of it tell nothing about power limits")
 
