@@ -205,7 +205,7 @@ def _number(place: str, column: str, cell: str, *, optional: bool = False) -> fl
 
 
 def _date(place: str, cell: str) -> float:
-    """When the training began [s since the epoch], in UTC where the date names no time zone; 0 where it is not told."""
+    """When the training began [s since the epoch], in UTC where the date names no time zone; 0 without one."""
     if not cell:
         return 0.0
     try:

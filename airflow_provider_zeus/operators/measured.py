@@ -123,7 +123,7 @@ class StepsOfCommand:
             }
 
     def look(self) -> None:
-        """Read what the command has told since the last call."""
+        """Read what the command has reported since the last call."""
         with self._looking:
             for line in self._of_plan.known(self._follower.news() if self._follower else ()):
                 self._unsent.extend(line.profile)
@@ -139,7 +139,7 @@ class StepsOfCommand:
         return summed_with_marks(drain(self._unsent))
 
     def observed(self, seen: Observation) -> Observation:
-        """What was measured of the command, with what its steps told."""
+        """What was measured of the command, with what its steps reported."""
         names = ("samples", "step_kind", "excess_j", "excess_s", "power_limit_w", "limit_found_w")
         if not (told := [*self._told.values()]):
             return seen
@@ -151,7 +151,7 @@ class StepsOfCommand:
         return replace(seen, **found, reasons=reasons)
 
     def stop(self) -> None:
-        """Read what the command told last."""
+        """Read what the command reported last."""
         self.look()
         if self._tunes and not self._told:
             log.info("Zeus tuned no power limit: no ZeusRun.from_env() of this command reported optimizer steps.")

@@ -138,12 +138,12 @@ class PlanProgress:
         another process runs the next attempt.
         """
         raise_again(self.killed)
-        return self.live or self.begin(0 if self.plan.restarts else self.plan.usual, loop_only=True)
+        return self.live or self.begin(0 if self.plan.restarts else self.plan.index_alone, loop_only=True)
 
     @property
     def number(self) -> int:
         """Number of the present attempt, from 1; before one begins, of the plan's usual attempt."""
-        return self.live.number if self.live else self.plan.first_attempt + self.plan.usual
+        return self.live.number if self.live else self.plan.first_attempt + self.plan.index_alone
 
     def begin(self, index: int, *, loop_only: bool = False) -> LiveAttempt:
         """Begin attempt ``index`` (from 0) of the plan.

@@ -154,7 +154,7 @@ def in_words(default: int) -> str:
 
 
 class Told(NamedTuple):
-    """A saving of cost, energy, time, money or carbon to be told."""
+    """A saving of cost, energy, time, money or carbon, as it is shown."""
 
     name: str
     saved: Estimate
@@ -174,7 +174,7 @@ def saved_answer(
 
     :param cost: of energy and time together, in a page whose sentence has the intervals; None: the card shows them.
     :param weights: how that cost weighs them.
-    :param old: it is told against a default that has not run for long, which ``about`` says.
+    :param old: it is measured against a default that has not run for long, which ``about`` says.
     """
 
     def outcome(of: Told) -> Outcome | None:
@@ -249,7 +249,7 @@ def job_word(savings: Savings) -> tuple[str, str]:
 
 
 def outdated(found: Savings | RunSaving) -> int:
-    """How many of the runs are told against a default that has not run since the data changed, or for long."""
+    """How many of the runs are measured against a default that has not run since the data changed, or for long."""
     runs = found.runs if isinstance(found, RunSaving) else [step.run for step in found.steps]
     since = found.base.old_since
     return sum(since is not None and run.trials[-1].number >= since for run in runs)
