@@ -253,10 +253,10 @@ def test_a_refused_wish_is_told_in_words(visit: Visit) -> None:
 def test_the_table_sorts_by_any_column_and_says_so(visit: Visit) -> None:
     at = visit(DAG_PAGE)
     tab = unfolded(at.tab())
-    head = tab.locator("#runs").get_by_role("columnheader", name="Cost")
+    head = tab.locator("#runs").get_by_role("columnheader", name="Energy")
 
     def costs() -> list[float]:
-        cells = tab.locator("#rows td:nth-child(6)").evaluate_all("all => all.map(cell => cell.dataset.sort)")
+        cells = tab.locator("#rows td:nth-child(4)").evaluate_all("all => all.map(cell => cell.dataset.sort)")
         return [float(cell) for cell in cells]
 
     before = costs()
