@@ -22,7 +22,7 @@ from airflow_provider_zeus.operators.external_meter import ELSEWHERE
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.operators.supervise import READ_S as OUTPUT_S
 from airflow_provider_zeus.operators.supervise import ended
-from airflow_provider_zeus.patience import bounded, outlived
+from airflow_provider_zeus.patience import T, bounded, outlived
 from airflow_provider_zeus.power.device import Device, NoneDevice, default_state_dir
 from airflow_provider_zeus.power.simulated.gpu import PREFIX
 from airflow_provider_zeus.power.task_meter import TaskMeter
@@ -37,8 +37,6 @@ from airflow_provider_zeus.training.protocol.sender import ENDED_AT_S, ResultSen
 from airflow_provider_zeus.training.ranks import ALONE
 from airflow_provider_zeus.training.step_tuner import READ_S, StepTuner
 from airflow_provider_zeus.training.trackers import Trackers
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
