@@ -70,7 +70,7 @@ class Belief:
     audits: tuple[int, int] = (0, 0)  # how many audits there were, and the number of the newest
     failures: tuple[Failure, ...] = ()  # newest attempts that raised an error
     slice_size: tuple[int, float] | None = None  # (number, samples per epoch) of the newest trial that reported it
-    starts: tuple[StartRun, ...] = ()  # newest runs that told their start, or raised: as many as ``job.window``
+    starts: tuple[StartRun, ...] = ()  # newest runs that reported their start, or raised: as many as ``job.window``
     served: tuple[Served, ...] = ()  # how the newest models served, as many
     device: tuple[int, Where, float | None] | None = None  # number, device, MAXPOWER [W] of the newest trial
     family: Family | None = None  # what other jobs tell; of a decision alone, in no checkpoint

@@ -53,7 +53,7 @@ class StartRun(NamedTuple):
 class Served(NamedTuple):
     """How a model served: ln of its error on the next data over that of the model trained there; above 0: worse."""
 
-    number: int  # of the trial that told it
+    number: int  # of the trial that showed it
     start: Start  # of the model
     log_ratio: float
 

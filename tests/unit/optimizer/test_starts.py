@@ -13,7 +13,16 @@ import pytest
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
-from airflow_provider_zeus.model.trial import WHY_COLD, Decision, Lineage, Phase, PlannedAttempt, State, Trial
+from airflow_provider_zeus.model.trial import (
+    WHY_COLD,
+    Decision,
+    Lineage,
+    Phase,
+    PlannedAttempt,
+    State,
+    Trial,
+    incumbent_or_last,
+)
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.optimizer.belief import Belief, belief_tag
 from airflow_provider_zeus.optimizer.knowledge_gradient import start_policy
@@ -323,7 +332,7 @@ def test_a_run_from_the_earlier_model_that_would_miss_costs_what_another_start_d
     assert (last.start, last.bounded, first.bound_epochs) == (C, False, 6.0)
     assert "it is given up above" in first.why
     assert "costs least of the other starts" in last.why
-    assert next(d for d in reversed(decisions) if d.attempts[0].start == W).usual is first
+    assert incumbent_or_last(next(d for d in reversed(decisions) if d.attempts[0].start == W).attempts) is first
 
 
 def test_a_start_that_failed_says_nothing_against_its_batch_size() -> None:
