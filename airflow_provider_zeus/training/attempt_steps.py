@@ -176,7 +176,7 @@ class AttemptSteps:
     def _add_wait(self, waited_s: float, looped_s: float, to_try: str) -> None:
         """Add waits for batches; where they dominate, windows tell nothing about power limits."""
         self._data_wait.add(waited_s, looped_s, to_try)
-        waste = self._data_wait.waste(self._meter.gpu_busy)
+        waste = self._data_wait.waste(self._meter.steps_busy)
         if waste is not None and waste > DOMINATES:
             why = f"{100 * waste:.0f} % of the training time is spent waiting for batches"
             self._sweep.profiler.know_waits(f"{why}: windows of it tell nothing about power limits")
