@@ -179,6 +179,24 @@ def test_where_the_wait_dominates_no_limit_is_chosen(kit: Kit, share: float, lim
     assert ("windows of it tell nothing about power limits" in why) is (share > 0.5)
 
 
+def test_a_first_epoch_on_a_cold_disk_leaves_the_run_its_power_limit(kit: Kit) -> None:
+    """Its windows do not count in the profile, which begins anew, once, when the training no longer waits."""
+
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            for _ in range(10):
+                run.step()
+            run.progress.present.end_pass(9.0 if epoch == 0 else 0.0, 10.0)
+            run.report(acc=0.0)
+
+    kit.run(incumbent(1024), eta=1.0, max_epochs=60).train(train)
+    profile = kit.profile()
+    assert [sample.is_mark for sample in profile].count(True) == 1
+    assert {sample.limit_w for sample in profile if not sample.is_mark} == {250.0, 200.0, 150.0, 125.0, 100.0}
+    assert kit.last().power_limit_w < 250.0
+    assert UNCAPPED not in kit.last().reasons
+
+
 @pytest.mark.parametrize(
     ("busy", "wasted_s", "said"),
     [
