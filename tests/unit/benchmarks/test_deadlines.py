@@ -63,7 +63,7 @@ def test_a_slowdown_ends_at_the_cheapest_size_and_limit_within_it() -> None:
 def test_a_bounded_attempt_ends_at_its_bound() -> None:
     host = deadlines.Host(Scenario(PAIR, 1.0), 0)
     tried = PlannedAttempt(batch_size=64, phase="explore", why="", bound_epochs=3.0)  # type: ignore[arg-type]
-    run = host.train_from(tried, 0.0)
+    run = host.attempt(tried)
     assert (run.epochs, run.reached) == (3.0, False)
     assert set(host.profiles) == {64}
 
