@@ -298,7 +298,3 @@ def main(args: argparse.Namespace) -> None:
             if variant.constant:
                 print(table(row_of(variant, before, then), [])[0], flush=True)
     print(f"{took(args)}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -277,7 +277,3 @@ def main(args: argparse.Namespace) -> None:
     print(text, end="")
     what = f"{len(pairs)} pairs, {args.seeds} seeds, eta {ETA:g}, pace {args.pace:g}"
     print(f"{what}: {took(args)}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -181,7 +181,3 @@ def main(args: argparse.Namespace) -> None:
     rows = [[kind, *(f"{found[name][kind]:.3f}" for name in found)] for kind in KINDS]
     print("\n".join(table(["default", *found], rows)))
     write_json(args.report, found)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

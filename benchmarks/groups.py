@@ -258,7 +258,3 @@ def main(args: argparse.Namespace) -> None:
         cluster_queue.draw(over_draws([report]), args.out / "groups.png")
     print(markdown_of(report), end="")
     print(f"{len(groups):,} groups; {args.out / 'report.md'} after {took(args)}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

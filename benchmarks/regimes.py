@@ -222,7 +222,3 @@ def main(args: argparse.Namespace) -> None:
     print("\n".join(markdown(report)))
     print(f"{len(pairs)} pairs, {args.seeds} seeds, common random numbers; {took(args)}")
     write_json(args.report, report)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

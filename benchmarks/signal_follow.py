@@ -176,7 +176,3 @@ def main(args: argparse.Namespace) -> None:
     for rule, eta, (saved, slower, gained) in summary(rows):
         print(f"{rule:<10} eta {eta:g}: saved {saved:5.1f} %, time {slower:+5.1f} %, gained {gained:+.2f} points")
     print(f"{args.out / 'report.md'} after {took(args)}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -265,6 +265,15 @@ def picture(rows: Sequence[Row], path: Path) -> None:
     pyplot.close(figure)
 
 
+def _cases(path: Path) -> list[tuple[Case, Series]]:
+    """The cells of a file ``gb_2020.csv`` or ``price_de_2020.csv``; its name is the signal's."""
+    series = read_signal(path)
+    *words, year = path.stem.split("_")
+    goal = "price" if "price" in words else "carbon"
+    signal = f"{' '.join(w for w in words if w != 'price')} {goal} {year}"
+    return [(Case(signal, at, job, wait, int(year)), series) for at in STARTS_H for job in JOBS_H for wait in WAITS_H]
+
+
 @command("--signals --every --jobs --out --no-pictures", out=Path("signals-report"))
 def main(args: argparse.Namespace) -> int:
     """Run what the command line says; 1 where something is missed, 2 where it cannot be run."""
@@ -282,16 +291,3 @@ def main(args: argparse.Namespace) -> int:
         print(f"{'held  ' if ok else 'MISSED'} {asked}: {what}")
     print(f"{args.out / 'report.md'} after {took(args)}")
     return 0 if all(ok for ok, _, _ in found) else 1
-
-
-def _cases(path: Path) -> list[tuple[Case, Series]]:
-    """The cells of a file ``gb_2020.csv`` or ``price_de_2020.csv``; its name is the signal's."""
-    series = read_signal(path)
-    *words, year = path.stem.split("_")
-    goal = "price" if "price" in words else "carbon"
-    signal = f"{' '.join(w for w in words if w != 'price')} {goal} {year}"
-    return [(Case(signal, at, job, wait, int(year)), series) for at in STARTS_H for job in JOBS_H for wait in WAITS_H]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -341,7 +341,3 @@ def main(args: argparse.Namespace) -> None:
         print("\n".join(report(name, found[name])), flush=True)
     if args.report is not None:
         write_json(args.report, next(iter(found.values())) if len(found) == 1 else {"series": found})
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

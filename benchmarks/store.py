@@ -27,29 +27,6 @@ from benchmarks.cost.store_log import ask, fill, seen, tell
 JOB_ID = "bench.train"
 
 
-@command(
-    "",
-    option("--trials", type=int, default=10_000),
-    option("--url", help="database to run on; default a new SQLite file"),
-)
-def main(args: argparse.Namespace) -> None:
-    """Print the figures."""
-    with tempfile.TemporaryDirectory() as folder:
-        url = args.url or f"sqlite:///{Path(folder) / 'zeus.db'}"
-        fill(url, [JOB_ID], args.trials)
-        store = SqlStore(url)
-        (newest,) = store.trials(JOB_ID, last=1)
-        beside = store.adopt(replace(newest, key=TrialKey("ti-beside")), lease_s=86_400)
-        with _beating(url, beside.key) as waited_ms:
-            start = time.perf_counter()
-            tell(store, ask(store, JOB_ID, args.trials + 1).trial, args.trials + 1)
-            cold = (time.perf_counter() - start) * 1e3
-        store.close()
-    print(f"trials logged            {args.trials:>9,}")
-    print(f"first ask + tell         {cold:9.2f} ms  (the log was never folded before)")
-    print(f"  a heartbeat meanwhile  {waited_ms.value:9.2f} ms  (the longest)")
-
-
 @contextmanager
 def _beating(url: str, key: TrialKey) -> Iterator[Any]:
     """Another process reports to an open trial, ten times a second; the longest that it waited [ms]."""
@@ -77,5 +54,24 @@ def _beat(url: str, key: TrialKey, begun: Any, over: Any, longest_ms: Any) -> No
             longest_ms.value = max(longest_ms.value, (time.perf_counter() - start) * 1e3)
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+@command(
+    "",
+    option("--trials", type=int, default=10_000),
+    option("--url", help="database to run on; default a new SQLite file"),
+)
+def main(args: argparse.Namespace) -> None:
+    """Print the figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        url = args.url or f"sqlite:///{Path(folder) / 'zeus.db'}"
+        fill(url, [JOB_ID], args.trials)
+        store = SqlStore(url)
+        (newest,) = store.trials(JOB_ID, last=1)
+        beside = store.adopt(replace(newest, key=TrialKey("ti-beside")), lease_s=86_400)
+        with _beating(url, beside.key) as waited_ms:
+            start = time.perf_counter()
+            tell(store, ask(store, JOB_ID, args.trials + 1).trial, args.trials + 1)
+            cold = (time.perf_counter() - start) * 1e3
+        store.close()
+    print(f"trials logged            {args.trials:>9,}")
+    print(f"first ask + tell         {cold:9.2f} ms  (the log was never folded before)")
+    print(f"  a heartbeat meanwhile  {waited_ms.value:9.2f} ms  (the longest)")

@@ -198,20 +198,6 @@ def databases(backends: list[str]) -> Iterator[Callable[[str], Any]]:
             yield lambda backend: empty_database(admin) if backend == "postgresql" else file()
 
 
-@command("--backends --out", option("--processes", type=int, default=PROCESSES))
-def main(args: argparse.Namespace) -> int:
-    """Print the figures; 1 when anything was lost."""
-    results = []
-    with databases(args.backends) as empty:
-        for backend in args.backends:
-            for load in LOADS:
-                with empty(backend) as url:
-                    results.append({"backend": backend} | run(url, load, processes=args.processes))
-                print(_shown(results[-1]), flush=True)
-    write_json(args.out, results)
-    return 1 if any(one["errors"] for one in results) else 0
-
-
 def _shown(one: dict[str, Any]) -> str:
     lines = [f"{one['backend']}, {one['load']}: {one['trials']:,} trials from {one['processes']} processes"]
     if "ask" in one:
@@ -225,5 +211,15 @@ def _shown(one: dict[str, Any]) -> str:
     return "\n".join([*lines, f"  {verdict}"])
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+@command("--backends --out", option("--processes", type=int, default=PROCESSES))
+def main(args: argparse.Namespace) -> int:
+    """Print the figures; 1 when anything was lost."""
+    results = []
+    with databases(args.backends) as empty:
+        for backend in args.backends:
+            for load in LOADS:
+                with empty(backend) as url:
+                    results.append({"backend": backend} | run(url, load, processes=args.processes))
+                print(_shown(results[-1]), flush=True)
+    write_json(args.out, results)
+    return 1 if any(one["errors"] for one in results) else 0

@@ -126,24 +126,6 @@ def _read(store: SqlStore, url: str, job_id: str, trials: int) -> dict[str, Any]
     return {"pages_ms": times, "statements": len(plans), "scans": scans(plans)}
 
 
-@command("--backends --out", option("--shrink", type=int, default=1, help="divide the trials by this: a rehearsal"))
-def main(args: argparse.Namespace) -> int:
-    """Print the figures; 1 when a target is missed."""
-    results = []
-    with databases(args.backends) as empty:
-        for backend in args.backends:
-            for scale in SCALES:
-                with empty(backend) as small, empty(backend) as large:
-                    results.append({"backend": backend} | run(small, large, scale.shrunk(args.shrink)))
-                print(_shown(results[-1]), flush=True)
-            with empty(backend) as alone, empty(backend) as among:
-                found = siblings(alone, among, max(SIBLINGS // args.shrink, 2), OF_EACH)
-            results.append({"backend": backend, "scans": []} | found)
-            print(_of_family(results[-1]), flush=True)
-    write_json(args.out, results)
-    return 1 if any(one["ratio"] > _most(one) or one["scans"] for one in results) else 0
-
-
 def _most(one: dict[str, Any]) -> float:
     return MOST_OF_FAMILY if "siblings" in one else MOST
 
@@ -171,5 +153,19 @@ def _shown(one: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+@command("--backends --out", option("--shrink", type=int, default=1, help="divide the trials by this: a rehearsal"))
+def main(args: argparse.Namespace) -> int:
+    """Print the figures; 1 when a target is missed."""
+    results = []
+    with databases(args.backends) as empty:
+        for backend in args.backends:
+            for scale in SCALES:
+                with empty(backend) as small, empty(backend) as large:
+                    results.append({"backend": backend} | run(small, large, scale.shrunk(args.shrink)))
+                print(_shown(results[-1]), flush=True)
+            with empty(backend) as alone, empty(backend) as among:
+                found = siblings(alone, among, max(SIBLINGS // args.shrink, 2), OF_EACH)
+            results.append({"backend": backend, "scans": []} | found)
+            print(_of_family(results[-1]), flush=True)
+    write_json(args.out, results)
+    return 1 if any(one["ratio"] > _most(one) or one["scans"] for one in results) else 0

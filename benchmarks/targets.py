@@ -259,7 +259,3 @@ def main(args: argparse.Namespace) -> None:
         f"steps of {args.every}; {took(args)}"
     )
     write_json(args.report, {name: list(figure) for name, figure in found.items()})
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
