@@ -84,4 +84,3 @@ def test_it_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     late, slow = ([line.split(" | ")[1] for line in table.splitlines()[2:]] for table in tables.split("\n\n"))
     assert late == [who for who in deadlines.WHO if who != deadlines.SLOWDOWN]
     assert slow == ["without", "with it"]
-    assert deadlines.main(["--traces", str(tmp_path / "none"), "--out", str(out)]) == 2

@@ -101,11 +101,6 @@ def test_the_command_writes_page_and_pictures_and_prints_the_headlines(
     assert all((tmp_path / "docs" / name).stat().st_size > 3_000 for name in files)
 
 
-def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert reproduction.main(["--traces", str(tmp_path)]) == 2
-    assert "summary_power_<gpu>.csv" in capsys.readouterr().err
-
-
 # ---------------------------------------------------------------------- claims
 def claim(published: float | str, *ends: float, **more: object) -> Claim:
     return Claim("6.2", "energy", published, {UPSTREAM: Measured(*ends)}, why="a reason.", **more)  # type: ignore[arg-type]
