@@ -163,7 +163,6 @@ def _mean_and_worst(by_pair: Mapping[str, float]) -> dict[str, Any]:
 SPECIAL = {BELOW: _below, ALARMS: _alarms, FOUND: _found}
 
 
-SEEDS = 20
 Found = dict[str, dict[str, dict[str, Played]]]  # by regime, pair and policy
 
 
