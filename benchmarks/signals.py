@@ -24,7 +24,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.signals.series import PRICE, Series, Step, Unit
+from airflow_provider_zeus.signals.parse import Layout, parsed
+from airflow_provider_zeus.signals.series import PRICE, Series
 from airflow_provider_zeus.signals.start import WORTH, Start, plan_start
 from benchmarks.command import command, needs, on_all_cores, took
 from benchmarks.report import table, table_of, write_report
@@ -68,17 +69,11 @@ Row = dict[str, Any]
 
 def read_signal(path: Path) -> Series:
     """The series of a file. Raises JobSpecError: it has another form."""
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        column = next((c for c in reader.fieldnames or () if c in UNITS), None)
-        if column is None:
-            raise JobSpecError.of("signal", str(path), "no column of known values", f"name one of {', '.join(UNITS)}")
-        unit = Unit.parse(UNITS[column])
-        steps = []
-        for row in reader:
-            start_s = datetime.fromisoformat(row["time_utc"].replace("Z", "+00:00")).timestamp()
-            steps.append(Step(start_s, start_s + HOUR_S, float(row[column]) * unit.factor))
-    return Series.of(unit, steps, source=path.name)
+    text = path.read_text(encoding="utf-8")
+    column = next((c for c in text.partition("\n")[0].split(",") if c in UNITS), None)
+    if column is None:
+        raise JobSpecError.of("signal", str(path), "no column of known values", f"name one of {', '.join(UNITS)}")
+    return parsed(text, Layout(times="time_utc", values=column, unit=UNITS[column], step_s=HOUR_S), source=path.name)
 
 
 def play(task: tuple[Case, Series, int]) -> tuple[Case, dict[str, Played]]:
