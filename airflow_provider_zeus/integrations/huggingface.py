@@ -164,7 +164,7 @@ class ZeusTrainerCallback(TrainerCallback):
 
 
 def _calling_trainer() -> Trainer | None:
-    """The trainer that has called the callback: no callback is told its trainer."""
+    """The trainer that has called the callback: no callback gets its trainer."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if isinstance(caller := frame.f_locals.get("self"), Trainer):

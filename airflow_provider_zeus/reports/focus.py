@@ -20,8 +20,8 @@ from airflow_provider_zeus.printable import cell
 from airflow_provider_zeus.reports.dataset import runs_of, total
 from airflow_provider_zeus.reports.month_spent import DagAbout
 from airflow_provider_zeus.reports.months import MEASURED, kind_of
-from airflow_provider_zeus.signals.prices import S_PER_H, Prices
-from airflow_provider_zeus.units import J_PER_KWH, counted
+from airflow_provider_zeus.signals.prices import Prices
+from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, counted
 
 PROVIDER = "airflow-provider-zeus"
 NO_PRICE = "no price is set: set [zeus] price_per_kwh or price_per_gpu_hour, and currency"

@@ -41,8 +41,8 @@ from airflow_provider_zeus.reports.months import (
     money_saved,
     silent_text,
 )
-from airflow_provider_zeus.signals.prices import S_PER_H, Prices
-from airflow_provider_zeus.units import J_PER_KWH, counted, energy_text, grams_text, time_text
+from airflow_provider_zeus.signals.prices import Prices
+from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, counted, energy_text, grams_text, time_text
 
 DagJob = tuple[str, str]
 
@@ -133,7 +133,6 @@ def month_report(
 
 _ENDS = (("", "value"), ("low_", "low"), ("high_", "high"))
 _SPENT = ("runs", "energy_kwh", "time_h", "gpu_h", "money", "currency", "co2e_kg")
-GROUP_COLUMNS = ("month", "by", "name", "kind", "jobs", *_SPENT)  # of the CSV file of groups
 COLUMNS = (
     *("month", "dag_id", "job_id", "kind"),
     *_SPENT,
@@ -153,7 +152,7 @@ def as_csv(report: MonthReport) -> str:
 def groups_csv(report: MonthReport) -> str:
     """The CSV file of owners and tags."""
     records = ({"month": report.month, **group_record(group, report.prices)} for group in report.groups)
-    return _csv(GROUP_COLUMNS, records)
+    return _csv(("month", "by", "name", "kind", "jobs", *_SPENT), records)
 
 
 def _csv(columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:

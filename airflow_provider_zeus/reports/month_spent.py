@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.months import PeriodSum, Spent, by_kind
-from airflow_provider_zeus.signals.prices import S_PER_H, Prices
-from airflow_provider_zeus.units import J_PER_KWH, energy_text, grams_text, time_text
+from airflow_provider_zeus.signals.prices import Prices
+from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, energy_text, grams_text, time_text
 
 GROUPINGS = ("owner", "tag")
 NONE, GONE = "(none)", "(not known: Airflow has no such DAG now)"  # names of groups

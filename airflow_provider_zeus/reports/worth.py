@@ -1,6 +1,6 @@
 """What retrainings bought: the earlier model and the new one on the same new data, beside what the run cost. Pure.
 
-A statement about the past, where the earlier model's metric was told (``run.still_good()``, ``run.served()``). What
+A statement about the past, where the earlier model's metric was reported (``run.still_good()``, ``run.served()``). What
 fewer retrainings would have left is said only as far as runs that trained nothing show it.
 """
 

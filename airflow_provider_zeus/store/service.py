@@ -17,7 +17,7 @@ from airflow_provider_zeus.model.family import Family
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Lineage, Origin, Previous, State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, heard_by, told_by
-from airflow_provider_zeus.reports.budget_figures import USUAL, usual
+from airflow_provider_zeus.reports.budget_figures import USUAL, usual_run
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, Unreadable
 from airflow_provider_zeus.store.reported_figures import finite, resolved
@@ -150,7 +150,7 @@ def _budgets(log: JobLog, request: AskRequest, running: Sequence[Trial], device:
         return []
     source = device.energy_source if device else None
     measured = trials.measured(log.connection, log.job_id, source, MEASURED, log.newest)
-    takes = usual([*measured, *running], source)
+    takes = usual_run([*measured, *running], source)
     open_runs = [t.observation.spent for t in running if t.key.ti_id != request.ti_id]
     uses = []
     for allowance in request.allowances:

@@ -265,7 +265,7 @@ class LiveAttempt(AttemptSteps):
                 "`for epoch in run.epochs():`, not for each batch and not in a loop of your own."
             )
         self.names.update(metrics)
-        untold = not self._meter.samples and self.planned.bound_samples_per_epoch  # earlier runs told their steps
+        untold = not self._meter.samples and self.planned.bound_samples_per_epoch  # earlier runs reported their steps
         given = metrics.get(target.metric)
         if self.untrained or (untold and isinstance(given, float) and math.isnan(given)):
             return math.nan

@@ -10,19 +10,17 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
 
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED, truncated
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.patience import outlived
+from airflow_provider_zeus.patience import T, outlived
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled, raise_again, swallowing_except
 from airflow_provider_zeus.training.plan_progress import IN_CHILD, PlanProgress
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 def train(run: PlanProgress, fn: Callable[[], T]) -> T:

@@ -1,4 +1,4 @@
-"""The optimizer steps of an attempt and their samples: told by its author, or shown by a loader or by torch."""
+"""The optimizer steps of an attempt and their samples: reported by its author, or shown by a loader or by torch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AttemptSteps:
         self._torch: TorchSteps | None = None  # what torch shows, once the author has loaded it
         self._steps_before = 0  # of torch, when the present epoch began
         self._blind: str | None = None  # of an epoch with steps of torch, of whose samples nothing is known
-        self._held = 0  # samples of the newest step that torch showed, until another one shows that it was not told
+        self._held = 0  # samples of the newest step that torch showed, until another one shows that it was not reported
 
     def _refresh(self) -> None:
         """The sums are new."""
@@ -83,7 +83,7 @@ class AttemptSteps:
         self._count(samples)
 
     def torch_stepped(self, samples: int) -> None:
-        """Count an optimizer step of torch that the author has not told when the next one is made."""
+        """Count an optimizer step of torch that the author has not reported when the next one is made."""
         if not self._in_epoch:
             return
         held, self._held = self._held, samples

@@ -31,7 +31,7 @@ class AttemptMeter:
         self._total = Span()
         self.train = Span()  # the training steps alone, without validation, up to the last reading
         self._point: Span | None = None  # since the last power point; None before the first epoch
-        self._busy_s = self._busy_known_s = 0.0  # time in which the GPU worked, of the time in which it told
+        self._busy_s = self._busy_known_s = 0.0  # time in which the GPU worked, of the time in which it says so
         self._tick_s = 0.0  # when the sums are next taken
         self._epoch_start: Reading | None = None
         self._epoch_from = 0  # samples when the present epoch began

@@ -23,7 +23,6 @@ from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.attempt_dir import AttemptDir
 from airflow_provider_zeus.training.distributed_attempt import DistributedAttempt
 from airflow_provider_zeus.training.interrupts import TrainingKilled, raise_again
-from airflow_provider_zeus.training.protocol.environment import ATTEMPT_ROOT
 from airflow_provider_zeus.training.protocol.events import Kind
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.protocol.sender import ResultSender, Sink
@@ -138,12 +137,12 @@ class PlanProgress:
         another process runs the next attempt.
         """
         raise_again(self.killed)
-        return self.live or self.begin(0 if self.plan.restarts else self.plan.usual, loop_only=True)
+        return self.live or self.begin(0 if self.plan.restarts else self.plan.index_alone, loop_only=True)
 
     @property
     def number(self) -> int:
         """Number of the present attempt, from 1; before one begins, of the plan's usual attempt."""
-        return self.live.number if self.live else self.plan.first_attempt + self.plan.usual
+        return self.live.number if self.live else self.plan.first_attempt + self.plan.index_alone
 
     def begin(self, index: int, *, loop_only: bool = False) -> LiveAttempt:
         """Begin attempt ``index`` (from 0) of the plan.
@@ -295,7 +294,7 @@ class PlanProgress:
     def folder(self) -> Path:
         """The folder for the files of the present attempt; made at the first call. Raises JobSpecError."""
         if self._folder is None:
-            self._folder = AttemptDir(os.environ.get(ATTEMPT_ROOT) or self.plan.attempt_root)
+            self._folder = AttemptDir(os.environ.get("ZEUS_ATTEMPT_ROOT") or self.plan.attempt_root)
             self._keep_folder()  # after the loop the model is kept already
         return self._folder.path
 

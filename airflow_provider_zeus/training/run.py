@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import TrialKey
-from airflow_provider_zeus.patience import outlived
+from airflow_provider_zeus.patience import T, outlived
 from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.training import attempt_loop, starts
@@ -29,8 +29,6 @@ from airflow_provider_zeus.training.protocol.plan import Checkpoint, Checkpoints
 from airflow_provider_zeus.training.protocol.sender import Sink
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
 from airflow_provider_zeus.training.step_handle import ScriptHandle
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +115,7 @@ class ZeusRun:
             sink = (lambda line: None) if ranks.rank else environment.Results(os.environ)
             return ScriptHandle(plan, sink, ranks)  # type: ignore[return-value]
         if (try_number or 1) > 1:
-            plan = plan.usual_alone()
+            plan = plan.for_retry()
         if ranks.rank:
             return cls.from_plan(plan, sink=environment.OtherRank(os.environ, plan.ti_id, ranks.rank), ranks=ranks)
         results = environment.Results(os.environ, plan.ti_id if ranks.several else "")
@@ -130,7 +128,7 @@ class ZeusRun:
     def batch_size(self) -> int:
         """Batch size of the present attempt [samples], of all processes together; before it begins, the usual one's."""
         live = self.progress.live
-        return (live.planned if live else self.plan.attempts[self.plan.usual]).batch_size
+        return (live.planned if live else self.plan.attempts[self.plan.index_alone]).batch_size
 
     @property
     def local_batch_size(self) -> int:
@@ -188,6 +186,7 @@ class ZeusRun:
                     batch_size=self.batch_size,
                     key=TrialKey(self.plan.ti_id, live.number),
                     observation=live.snapshot,
+                    start=Start(self.planned_start),
                 )
                 self.checkpoints.keep(newest)
 
@@ -195,10 +194,13 @@ class ZeusRun:
     def checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that an earlier try of this run named; None: there is none.
 
-        An attempt that tries another batch size trains from the start: it gets none.
+        An attempt that tries another batch size trains from the beginning: it gets none; nor does one with another
+        start (:attr:`planned_start`), whose model would be that of the start before it.
         """
         newest, live = self.checkpoints.newest, self.progress.present
-        return newest if newest is not None and (live.last or newest.batch_size == self.batch_size) else None
+        if newest is None or newest.start != self.planned_start:
+            return None
+        return newest if live.last or newest.batch_size == self.batch_size else None
 
     @property
     def previous(self) -> Any:
@@ -219,7 +221,7 @@ class ZeusRun:
     def planned_start(self) -> str:
         """Where the present attempt is to start: ``"cold"``, ``"shrunk"`` or ``"warm"`` (``ZeusJob.starts``)."""
         live = self.progress.live
-        return ((live.planned if live else self.plan.attempts[self.plan.usual]).start or Start.COLD).value
+        return ((live.planned if live else self.plan.attempts[self.plan.index_alone]).start or Start.COLD).value
 
     def start(self, model: Any, state: Any = None) -> str:
         """Give the fresh model its planned start, and return the start that was taken::

@@ -133,7 +133,7 @@ def silence(dag_id: str, user: GetUserDep, request: Annotated[SilenceChange, Dep
 
 
 def alerts_in(user: BaseUser, dag_id: str, job_id: str, *, may_edit: bool) -> Alerts:
-    """The events of a job on the tab of a DAG. Who silenced a kind is told to those who may read all its DAGs."""
+    """The events of a job on the tab of a DAG. Who silenced a kind is shown to those who may read all its DAGs."""
     try:
         book = read_book(AirflowVariables(), job_id)
     except StoreError:

@@ -17,7 +17,6 @@ COLOURS = ("#3b82f6", "#b45309", "#0d9488", "#db2777", "#8b5cf6", "#15803d", "#d
 GREY = COLOURS[7]
 LINE = "#8a8f98"
 SHADE = "#8a8f9840"  # behind a line that must stay readable
-INTERVAL = SURE
 ROW_PX = 14  # height of a label
 
 Option = dict[str, Any]
@@ -129,13 +128,13 @@ def interval_band(
     known = [(i, low, high) for i, low, high in ends if low is not None and high is not None]
     if all(low == high for _, low, high in known):
         return []
-    hidden: Option = {"type": "line", "symbol": "none", "silent": True, "stack": INTERVAL, "stackStrategy": "all"}
+    hidden: Option = {"type": "line", "symbol": "none", "silent": True, "stack": SURE, "stackStrategy": "all"}
     hidden |= {"lineStyle": {"opacity": 0}, **({} if step is None else {"step": step})}
     below = {**hidden, "name": "", "data": [[i, number(low / size)] for i, low, _ in known]}
     width = [[i, number((high - low) / size)] for i, low, high in known]
     return [
         below,
-        {**hidden, "name": INTERVAL, "itemStyle": {"color": SHADE}, "areaStyle": {"color": SHADE}, "data": width},
+        {**hidden, "name": SURE, "itemStyle": {"color": SHADE}, "areaStyle": {"color": SHADE}, "data": width},
     ]
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import Phase
 from airflow_provider_zeus.optimizer.starts import Served, serves_worse
 from airflow_provider_zeus.plugin.charts.chart_parts import (
     COLOURS,
     GREY,
-    INTERVAL,
     Option,
     base,
     line,
@@ -94,7 +93,7 @@ def belief_chart(beliefs: Beliefs, name: str) -> Chart:
     wide = max(ends) > 20 * min(ends)  # then the axis is logarithmic
     option = base(
         grid={"left": 64, "right": 24, "top": 36, "bottom": 72},
-        legend={"bottom": 0, "data": [BELIEVED, INTERVAL, OBSERVED, *([FAMILY] if siblings else [])]},
+        legend={"bottom": 0, "data": [BELIEVED, SURE, OBSERVED, *([FAMILY] if siblings else [])]},
         xAxis={
             "type": "category",
             "name": "batch size",
@@ -109,7 +108,7 @@ def belief_chart(beliefs: Beliefs, name: str) -> Chart:
             # beside the belief
             scatter(OBSERVED, 7, {"color": GREY, "opacity": 0.7}, observed) | {"symbolOffset": [16, 0]},
             *([line(FAMILY, GREY, [[i, number(v / size)] for i, v in siblings], "dashed")] if siblings else []),
-            line(INTERVAL, GREY, whiskers) | {"silent": True, "symbol": "rect", "symbolSize": [14, 2]},
+            line(SURE, GREY, whiskers) | {"silent": True, "symbol": "rect", "symbolSize": [14, 2]},
             scatter(BELIEVED, 13, {"color": GREY, "opacity": 1}, believed, symbol="diamond"),
         ],
     )
@@ -160,7 +159,7 @@ def _table(title: str, beliefs: Beliefs) -> Table:
         for row in beliefs.lines
     ]
     columns = ["Batch size", "Standing", "Reached target", "Stopped", "Epochs", "Cost of an epoch", "Cost of a run"]
-    columns += [INTERVAL, "Observed mean"]
+    columns += [SURE, "Observed mean"]
     return Table(caption=title, columns=columns, numeric=[True, False, *[True] * 7], rows=rows)
 
 

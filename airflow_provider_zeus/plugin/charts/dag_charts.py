@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.plugin.charts.chart_parts import (
-    INTERVAL,
     LINE,
     ROW_PX,
     Option,
@@ -154,8 +153,8 @@ def over_runs(shown: Sequence[RunRow], axis: str, series: Sequence[Option], *, z
     """An ECharts option whose horizontal axis is the runs, oldest first. ``zero``: the vertical axis starts at 0."""
     large, marked = len(shown) > LARGE, any("markLine" in s for s in series)  # a mark's label is above the chart
     names = [s["name"] for s in series if s["name"]]
-    if INTERVAL in names:  # it is drawn before the line that it is of, and named after it
-        first = names.index(INTERVAL)
+    if SURE in names:  # it is drawn before the line that it is of, and named after it
+        first = names.index(SURE)
         names[first : first + 2] = reversed(names[first : first + 2])
     option = base(
         grid={"left": 64, "right": right, "top": 46 if marked else 30, "bottom": 92 if large else 64},
@@ -164,7 +163,7 @@ def over_runs(shown: Sequence[RunRow], axis: str, series: Sequence[Option], *, z
             "bottom": 0,
             "itemWidth": 18,
             "itemGap": 6,
-            "data": [{"name": name, "icon": "rect"} if name == INTERVAL else name for name in names],
+            "data": [{"name": name, "icon": "rect"} if name == SURE else name for name in names],
         },
         xAxis={"type": "category", "data": [label(row) for row in shown], "axisLabel": {"hideOverlap": True}},
         yAxis={

@@ -23,6 +23,7 @@ from airflow_provider_zeus.plugin.text.saved_text import (
 )
 from airflow_provider_zeus.plugin.views.models import Answer, Sentence, Source, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
+from airflow_provider_zeus.reports.baseline import OURS
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, RunTrials
 from airflow_provider_zeus.reports.next_run import Upcoming
 from airflow_provider_zeus.reports.run_figures import RunSaving
@@ -35,7 +36,6 @@ from airflow_provider_zeus.units import counted, energy_text, grams_text, time_t
 
 COST, NEXT = "Cost", "Next run"
 CONTROLS = "How do I pause exploration, pin a batch size or measure the default?"
-PART = "a figure of one of its attempts is not known"
 NO_RUN = "No run that counts here has ended yet; what each run cost is shown here then."
 
 
@@ -127,7 +127,7 @@ def of_job(
     gpus = savings.where[1] if savings.where else 1
     spent = factors.at_the_time([t.observation for step in savings.steps for t in step.run.trials])
     about = f"of {'' if all_of else 'the newest '}{counted(savings.runs, 'run')}"
-    cost = Answer(question=COST, about=about, note=f"not known: {PART}")
+    cost = Answer(question=COST, about=about, note=f"not known: {OURS}")
     if savings.time.spent is not None:
         cost.note = ""
         weighed = weighed_tile(savings.cost.spent, weights, savings.energy.spent, BOTH)
@@ -166,8 +166,8 @@ def spent_tiles(
     """
     no_energy = energy_j is None and source.kind == "no-source"
     both = [
-        ("Energy", None if no_energy else words.missing(PART) if energy_j is None else words.energy(energy_j)),
-        ("Time", words.missing(PART) if time_s is None else words.duration(time_s)),
+        ("Energy", None if no_energy else words.missing(OURS) if energy_j is None else words.energy(energy_j)),
+        ("Time", words.missing(OURS) if time_s is None else words.duration(time_s)),
     ]
     converted = [
         ("Money", factors.money(energy_j, time_s, gpus)),

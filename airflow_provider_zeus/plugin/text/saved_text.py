@@ -119,7 +119,7 @@ def against(default: int) -> str:
 
 
 class Told(NamedTuple):
-    """A saving of cost, energy, time, money or carbon to be told."""
+    """A saving of cost, energy, time, money or carbon, as it is shown."""
 
     name: str
     saved: Estimate
@@ -135,7 +135,7 @@ def saved_answer(about: str, told: Sequence[Told], cost: Saved | None = None, *,
 
     Its heading is the verdict on the cost, or on all figures where there is none.
 
-    :param old: it is told against a default that has not run for long, which ``about`` says.
+    :param old: it is measured against a default that has not run for long, which ``about`` says.
     """
 
     def outcome(of: Told) -> Outcome | None:
@@ -193,7 +193,7 @@ def job_word(savings: Savings) -> tuple[str, str]:
 
 
 def outdated(found: Savings | RunSaving) -> int:
-    """How many of the runs are told against a default that has not run since the data changed, or for long."""
+    """How many of the runs are measured against a default that has not run since the data changed, or for long."""
     runs = found.runs if isinstance(found, RunSaving) else [step.run for step in found.steps]
     since = found.base.old_since
     return sum(since is not None and run.trials[-1].number >= since for run in runs)

@@ -243,7 +243,7 @@ class AlertRow(BaseModel):
     run_id: str  # in which it was seen first
     when: str  # from when until when
     sent: Short  # to whom and when, or why not
-    not_sent: bool  # to nobody, though nobody silenced it
+    not_sent: bool  # no one received it, though no one silenced it
     silenced: bool
 
 

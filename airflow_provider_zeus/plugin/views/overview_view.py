@@ -153,7 +153,7 @@ def controls(
     """What may be changed of a job, and what each change does; None where the job cannot be read here.
 
     :param trials: its newest, oldest first.
-    :param named: whether it is told who changed them last.
+    :param named: whether it is shown who changed them last.
     :param audit_cost: what a run of the default is expected to cost; None: not known.
     """
     newest = trials[-1]

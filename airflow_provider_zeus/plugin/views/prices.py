@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_provider_zeus.plugin.views.models import Figure
-from airflow_provider_zeus.signals.prices import S_PER_H, Prices, of_airflow, read
+from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
 from airflow_provider_zeus.signals.tariff import Tariff
-from airflow_provider_zeus.units import J_PER_KWH, grams_text
+from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, grams_text
 
 log = logging.getLogger(__name__)
 

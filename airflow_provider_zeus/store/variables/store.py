@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 
 JOBS = "zeus-jobs"  # names of the jobs: a task on Airflow 3.2 cannot list Variables
 
-WRITTEN_S = 1.0  # longest time between a call's reading of a log and its writing
 
 T = TypeVar("T")
 
@@ -122,7 +121,7 @@ class VariableStore(Store):
         """
         told = super().tell(key, state, report, reason=reason)
         if self._overlap_possible and told.batch_size is None:
-            time.sleep(WRITTEN_S)
+            time.sleep(1.0)  # longer than from a call's reading of a log to its writing
             told = super().tell(key, state, report, reason=reason)
         return told
 

@@ -27,7 +27,6 @@ from airflow_provider_zeus.store.variables.document import KEPT_POINTS, DeviceSa
 
 KEPT_TRIALS = 500
 RETURNED = 2  # newest runs of a map index whose returned value is kept
-POINTED = 20  # newest trials that keep their power points and the metric of each epoch
 
 _J, _T, _P, _C = schema.job, schema.trial, schema.power, schema.checkpoint
 _COLUMNS = tuple(c.name for c in _T.c)
@@ -215,7 +214,8 @@ def dump(connection: sa.Connection, job_id: str, rows: Rows, forgotten: int) -> 
 
 def _forget(connection: sa.Connection, job_id: str, newest: int) -> int:
     """Delete what is too much for a Variable; return how many trials that are."""
-    old = (_T.c.job_id == job_id, _T.c.number <= newest - POINTED)
+    # the newest 20 keep their power points and the metric of each epoch
+    old = (_T.c.job_id == job_id, _T.c.number <= newest - 20)
     connection.execute(sa.delete(_P).where(_P.c.trial_id.in_(sa.select(_T.c.id).where(*old))))
     connection.execute(sa.update(_T).where(*old, _T.c.epoch_metrics.is_not(None)).values(epoch_metrics=sa.null()))
     connection.execute(_FORGET_RETURNED, {"job": job_id, "returned": RETURNED})

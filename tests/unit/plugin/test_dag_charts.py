@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.model.estimate import SURE
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
 from airflow_provider_zeus.optimizer.policy import heard_by, told_by
 from airflow_provider_zeus.plugin.api.reading import BeliefCache
-from airflow_provider_zeus.plugin.charts.chart_parts import INTERVAL, number
+from airflow_provider_zeus.plugin.charts.chart_parts import number
 from airflow_provider_zeus.plugin.charts.dag_belief import BELIEVED, FAMILY, OBSERVED, STANDINGS, belief_chart
 from airflow_provider_zeus.plugin.charts.dag_front import CHOSEN, FRONT, PROFILED, RAN, front_chart
 from airflow_provider_zeus.plugin.charts.dag_saved import EXPLORED, SUM, saved_chart
@@ -88,9 +89,9 @@ def test_attempts_given_up_are_what_exploration_cost() -> None:
 
 def test_the_interval_is_a_band_where_there_is_one() -> None:
     _, chart = saved(run(1, 32, 4.0), run(2, 64, 2.0))
-    assert INTERVAL in series(chart)
+    assert SURE in series(chart)
     _, chart = saved(run(1, 32, 4.0), run(2, 32, 8.0))
-    assert INTERVAL not in series(chart), "the default itself ran: nothing is estimated"
+    assert SURE not in series(chart), "the default itself ran: nothing is estimated"
 
 
 def test_a_sum_with_a_gap_is_not_drawn() -> None:
@@ -133,7 +134,7 @@ def test_belief_stands_beside_what_was_observed() -> None:
     drawn = series(chart)
     assert values(drawn[OBSERVED]) == [[i, number(kj / 3.6)] for i, kj in ((1, 4), (1, 5), (2, 2))]
     assert {x for x, _ in values(drawn[BELIEVED])} == {0, 1, 2}, "16 is believed by its neighbours"
-    whiskers = values(drawn[INTERVAL])
+    whiskers = values(drawn[SURE])
     assert len(whiskers) == 9
     assert whiskers[2] == [0, "-"]
     assert "(★): 64" in chart.text

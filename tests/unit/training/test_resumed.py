@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
 from airflow_provider_zeus.errors import ReportError
 from airflow_provider_zeus.model.cost import Rates
+from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import Observation, State, TrialKey
 from airflow_provider_zeus.training.protocol.plan import Checkpoint, Checkpoints
 from airflow_provider_zeus.training.run import ZeusRun
@@ -86,6 +88,29 @@ def test_only_an_attempt_of_its_size_or_the_last_one_gets_the_checkpoint_of_an_e
     run.checkpoints = Checkpoints(held)
     assert run.train(train) == 256
     assert seen == [(1024, False), (256, True)]
+
+
+def test_a_start_does_not_go_on_from_the_checkpoint_of_the_start_that_failed_before_it(kit: Kit) -> None:
+    """Neither in the try that follows, nor in its retry, which trains another start alone: both have one batch size."""
+    kept: list[Checkpoint] = []
+    seen: list[tuple[str, str | None]] = []
+
+    def train(run: ZeusRun) -> None:
+        seen.append((run.planned_start, run.checkpoint.path if run.checkpoint else None))
+        for epoch in run.epochs():
+            steps(run)
+            run.report(acc=0.95 if run.planned_start == "cold" else 0.1)
+            run.checkpointed(f"/{run.planned_start}", epochs=epoch + 1)
+            if run.planned_start == "warm":
+                raise ArithmeticError("the weights are not finite")
+
+    warm, cold = replace(incumbent(256), start=Start.WARM, bound_cost=1e9), replace(incumbent(256), start=Start.COLD)
+    for attempts in ((warm, cold), (warm, cold), (cold,)):
+        run = kit.run(*attempts, starts=["cold", "warm"], policy="knowledge_gradient")
+        run.checkpoints = Checkpoints(kept[0] if kept else None, kept.append)
+        run.train(train)
+    assert [held.start for held in kept] == ["warm", "cold", "warm", "cold", "cold"]
+    assert seen == [("warm", None), ("cold", None), ("warm", "/warm"), ("cold", None), ("cold", None)]
 
 
 def test_a_checkpoint_that_cannot_be_kept_fails_no_training(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
