@@ -254,9 +254,10 @@ def unbound(bench: Bench) -> bool:
     return search.unbound_w({limits_w[top]: seen}) is not None
 
 
-# The last: its part of the mean over all curves.
-CAP_FIGURES = ("walks_saved", "windows_before", "windows", "best_by_noise_before", "best_by_noise", "above_best_before")
-CAP_FIGURES += ("above_best", "above_best_where_it_stops")
+CAP_FIGURES = (
+    *("walks_saved", "windows_before", "windows", "best_by_noise_before", "best_by_noise"),
+    *("above_best_before", "above_best", "above_best_where_it_stops"),  # the last: its part of the mean over all curves
+)
 
 
 def cap_figures(curves: Sequence[Curve], seeds: int, cell: tuple[float, float]) -> dict[str, Any]:
