@@ -231,7 +231,12 @@ def write_page(scenarios: Mapping[str, Scenario], args: argparse.Namespace) -> N
     option(
         "--loads", type=float, nargs="+", default=[], help="of a cluster with a queue, under the default configuration"
     ),
-    option("--jobs", type=positive, default=1_200_000, help="submissions to draw (default: 1.2 million)"),
+    option(
+        "--jobs",
+        type=positive,
+        default=1_200_000,
+        help="runs to draw, which the trace calls jobs (default: 1.2 million)",
+    ),
     option("--seed", type=int, default=0, help="of the groups that are drawn, and of the luck of every run"),
     option("--policies", nargs="+", default=list(FIGURE_9), choices=NAMES, metavar="POLICY"),
     option("--page", type=Path, metavar="FILE", help="write docs/groups.md there, and its picture"),

@@ -8,7 +8,7 @@ in pages). "cpu": processor time, which a busy machine does not stretch. "first"
 folded this log before.
 
 Then, where a Chromium is found, the DAG's tab in it inside Airflow's own page, as a real api-server sends it: from the
-charts' data to all four of them drawn (budget: 1 s), and from the click to all drawn, as a multiple of Airflow's own
+charts' data to all of them drawn (budget: 1 s), and from the click to all drawn, as a multiple of Airflow's own
 tab of the same runs. Cold: nothing is in the browser's cache.
 
 ``--hostile`` measures something else instead: forty viewers who export without a pause; see

@@ -36,11 +36,11 @@ def page_of(reports: Sequence[Report], changed: Mapping[str, Sequence[Report]], 
         "gpu": args.gpu,
         "GPU": args.gpu.upper(),
         "jobs": str(args.jobs),
-        "jobs_said": f"{args.jobs:,}",
+        "runs_said": f"{args.jobs:,}",
         "draws": str(args.draws),
         "loads": " ".join(f"{load:g}" for load in args.loads),
         "in_groups_of_5": f"{100 * whole['in_groups_of_5'][0]:.0f}",
-        "by_workload": _jobs_said(reports),
+        "by_workload": _runs_said(reports),
         "beside": f"{100 * mean_ci([f['concurrent'] / f['submissions'] for f in default])[0]:.0f}",
         "wrong": f"Below its target ended {wrong[0]:,}, without a model {wrong[1]:,} of all runs of all policies",
         "load": _load(max(args.loads)),
@@ -60,8 +60,8 @@ def page_of(reports: Sequence[Report], changed: Mapping[str, Sequence[Report]], 
 _WRONG = ("runs_below_target", "runs_without_model")
 
 
-def _jobs_said(reports: Sequence[Report]) -> str:
-    """Mean number of jobs by workload, most first."""
+def _runs_said(reports: Sequence[Report]) -> str:
+    """Mean number of runs by workload, most first."""
     names = list(dict.fromkeys(w for r in reports for w in r["workloads"] if w != "all"))
     jobs = {
         w: sum(r["workloads"][w]["default"]["submissions"] for r in reports if w in r["workloads"]) / len(reports)
@@ -80,7 +80,7 @@ def workloads(reports: Sequence[Report]) -> list[str]:
         cells = [_figure(row[p][what]) for p in shown for what in ("energy", "time")]
         rows.append([name_of(workload), str(here), f"{jobs / len(reports):,.0f}", *cells])
     head = [f"{p.replace('_', ' ') if p == 'grid_search' else p}: {w}" for p in shown for w in ("energy", "time")]
-    return table(["workload", "draws with it", "jobs", *head], sorted(rows, key=lambda row: row[0] == "all"))
+    return table(["workload", "draws with it", "runs", *head], sorted(rows, key=lambda row: row[0] == "all"))
 
 
 def _figure(figure: Sequence[float]) -> str:
@@ -116,7 +116,7 @@ def queue_said(reports: Sequence[Report]) -> list[str]:
 
 
 def by_size(whole: Report) -> list[str]:
-    """Energy by the number of jobs in a group, at the first load."""
+    """Energy by the number of runs in a group, at the first load."""
     of = next(iter(whole["cluster"].values()))
     sizes = list(of["default"]["energy_by_size"])
     return table(
