@@ -232,4 +232,7 @@ class AttemptSteps:
             return None
         meter, steps = self._meter, self._torch.by_optimizer.values() if self._torch else ()
         used = self._check.why_not_used(meter.samples, meter.epochs_done, meter.samples_per_epoch, steps)
+        unsure = self._torch.unsure * self.planned.batch_size / self.local_batch_size if self._torch else 0.0
+        if used is None and not self.told and 2 * unsure > meter.samples:
+            used = self._check.too_many_steps(meter.samples, meter.epochs_done, steps)
         return used or self._blind

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.model.trial import TELL_STEPS, State
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.plugin.text import headline, run_notes, run_saved
@@ -17,18 +16,10 @@ from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.reports.dataset import BYPASSED, as_dataset
 from airflow_provider_zeus.reports.run_figures import Yardstick
 from airflow_provider_zeus.store.open import open_store
+from tests.integration.jobs import FOUR_SIZES as JOB
 from tests.unit.plugin.kit import charts
 
 RUNS = 14
-JOB = ZeusJob(
-    batch_sizes=[16, 32, 64, 128],
-    default_batch_size=32,
-    target="accuracy >= 0.9",
-    max_epochs=30,
-    device="simulated:v100/shufflenet",
-    profile_s=0.1,
-    profile_steps=2,
-)
 
 
 def scheduled(run: int) -> dict[str, Any]:

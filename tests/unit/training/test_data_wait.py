@@ -82,6 +82,32 @@ def test_the_share_is_found_and_no_alarm_below_a_tenth(kit: Kit, clock: Clock, s
     assert (DATA_WAIT in end.observation.reasons) == (share >= 0.1)
 
 
+@pytest.mark.parametrize("kept", [False, True], ids=["a fresh pass", "persistent workers"])
+def test_a_validation_between_the_epochs_is_neither_a_wait_nor_training(
+    kit: Kit, clock: Clock, monkeypatch: pytest.MonkeyPatch, *, kept: bool
+) -> None:
+    """Its passes are freed, so that CPython gives their address to the next pass of the training."""
+    seen: list[tuple[float, float]] = []
+    monkeypatch.setattr(DataWait, "add", lambda waits, waited_s, looped_s, to_try: seen.append((waited_s, looped_s)))
+    loader = DataLoader(Slow(None, 0.0), batch_size=2, num_workers=int(kept), persistent_workers=kept)
+    slow = DataLoader(Slow(clock, 1.0), batch_size=2)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            for _ in slow:
+                pass
+            for _ in loader:
+                clock.now_s += STEP_S
+                optimizer.step()
+            run.report(acc=float(epoch == 3))
+
+    kit.run(incumbent(2), batch_sizes=[2], default_batch_size=2, mode="measure").train(train)
+    spent = [each for each in seen if each != (0.0, 0.0)]
+    assert spent == [(0.0, pytest.approx(STEPS * STEP_S))] * 4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("own", [False, True], ids=["run.data_loader", "an own loader"])
 @pytest.mark.parametrize(("workers", "batch_s"), [(2, 0.05), (2, 0.4), (4, 0.4)])
