@@ -282,8 +282,8 @@ def _dearer(now: Sequence[float], then: Sequence[float]) -> str:
 )
 def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    chosen_traces(args)
-    cases = Cases(args.traces, args.series, tuple(args.max_epochs), args.mlperf, seeds=args.seeds, every=args.every)
+    folders = chosen_traces(args).folder, args.series, tuple(args.max_epochs), args.mlperf
+    cases = Cases(*folders, seeds=args.seeds, every=args.every)
     sizes = {group: len(jobs) for group, jobs in recurring(cases).items()}
     print(f"Change of the total cost [%]; {args.seeds} seeds; cases: {sizes}")
     for title, constants in TABLES.items():
@@ -298,7 +298,3 @@ def main(args: argparse.Namespace) -> None:
             if variant.constant:
                 print(table(row_of(variant, before, then), [])[0], flush=True)
     print(f"{took(args)}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -234,7 +234,3 @@ def main(args: argparse.Namespace) -> None:
     write_report(args.out, report, markdown_of(report))
     draw(shown, args.out / "drift.png")
     print(markdown_of(report), end="")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

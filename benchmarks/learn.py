@@ -11,6 +11,7 @@ belief as a checkpoint.
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import statistics
@@ -35,6 +36,7 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import choose, learn, prior
 from airflow_provider_zeus.optimizer.thompson import ROUNDS
+from benchmarks.command import command
 from benchmarks.cost.store_log import DEVICE, seen
 
 TRIALS = 10_000
@@ -129,7 +131,8 @@ def histories(job: ZeusJob, counts: Sequence[int]) -> Iterator[tuple[int, Belief
         yield count, belief
 
 
-def main() -> None:
+@command()
+def main(args: argparse.Namespace) -> None:
     """Print the figures; exit with 1 where ``learn`` or ``choose`` is slower than its aim."""
     job = job_with(8)
     log = log_of(job, TRIALS)
@@ -148,7 +151,3 @@ def main() -> None:
                 slow.append(f"choose takes {median / 1e3:.1f} ms, more than {CHOOSE_AIM_US / 1e3:.0f}")
     if slow:
         raise SystemExit("\n".join(slow))
-
-
-if __name__ == "__main__":
-    main()

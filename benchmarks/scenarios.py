@@ -159,7 +159,3 @@ def main(args: argparse.Namespace) -> None:
     write_report(args.out, report, "\n".join(lines) + "\n")
     print("\n".join(lines[lines.index("") :]))
     print(f"{args.out / 'report.md'} after {took(args)}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

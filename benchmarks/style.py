@@ -21,10 +21,11 @@ import io
 import statistics
 import tokenize
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.command import command, option
 from benchmarks.cost.entered import Entered, entered
 from benchmarks.report import table
 
@@ -194,22 +195,19 @@ def rooms(package: Path) -> dict[str, Style]:
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+@command(
+    "",
+    option("--package", type=Path, nargs="+", default=[], help="folders of packages to measure"),
+    option("--rooms", action="store_true", help="this package, room by room"),
+)
+def main(args: argparse.Namespace) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--package", type=Path, nargs="+", default=[], help="folders of packages to measure")
-    parser.add_argument("--rooms", action="store_true", help="this package, room by room")
-    options = parser.parse_args(arguments)
-    if options.rooms:
+    if args.rooms:
         print(shown(rooms(HERE)))
-    elif options.package:
-        print(shown({str(folder): style_of(folder) for folder in options.package}))
+    elif args.package:
+        print(shown({str(folder): style_of(folder) for folder in args.package}))
     else:
         print(shown({"this package": style_of(HERE), **RECORDED}))
         print()
         for what, now in entered().items():
             print(f"{what}: {now} entered; as it was: {ENTERED_BEFORE[what]}")
-
-
-if __name__ == "__main__":
-    main()

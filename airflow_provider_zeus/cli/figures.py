@@ -3,16 +3,6 @@
 from __future__ import annotations
 
 from airflow_provider_zeus import units
-from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.reports.export_rows import cost_of
-
-
-def cost_text(trial: Trial) -> str:
-    """Cost of a trial as text."""
-    cost, unit = cost_of(trial)
-    if cost is None or unit is None:
-        return "-"
-    return units.cost_text(cost, unit)
 
 
 def energy_text(energy_j: float | None) -> str:

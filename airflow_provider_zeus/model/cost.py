@@ -11,7 +11,6 @@ from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAt
 from airflow_provider_zeus.units import cost_text
 
 HALF_WIDTH = 0.02  # half of the 95 % confidence interval of J and s per sample at a profiled limit: aimed at [relative]
-BOTH = "energy + time"  # what a weighted cost is of, wherever it stands beside an energy
 
 Rate = tuple[float, float]  # (J, s) per sample
 
@@ -64,6 +63,11 @@ class Weights(NamedTuple):
     def one_alone(self) -> str:
         """What alone a cost is of, "energy" or "time"; empty where it weighs both."""
         return "time" if self.time_alone else "energy" if self.eta == 1 else ""
+
+    @property
+    def split(self) -> str:
+        """How a cost weighs energy against time, in words."""
+        return "half and half" if self.eta == 0.5 else f"{100 * self.eta:g} to {100 - 100 * self.eta:g}"
 
     def hurried(self) -> Weights:
         """The weights where time alone decides."""

@@ -27,7 +27,9 @@ DOUBT = Z * math.sqrt(2.0) * HALF_WIDTH / 1.96  # of the ratio of two limits: wh
 
 def same_limit(one_w: float | None, other_w: float | None) -> bool:
     """Whether two power limits [W] are one: both unknown, or as near as drivers round."""
-    return one_w is other_w is None or (None not in (one_w, other_w) and abs((one_w or 0) - (other_w or 0)) <= SAME_W)
+    if one_w is None or other_w is None:
+        return one_w is other_w
+    return abs(one_w - other_w) <= SAME_W
 
 
 @dataclass(frozen=True, slots=True)

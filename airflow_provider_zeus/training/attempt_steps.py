@@ -174,12 +174,14 @@ class AttemptSteps:
                 self._add_wait(*self._torch.take_waits(), self._torch.remedy)
 
     def _add_wait(self, waited_s: float, looped_s: float, to_try: str) -> None:
-        """Add waits for batches; where they dominate, windows tell nothing about power limits."""
+        """Add waits for batches; as long as they dominate, windows tell nothing about power limits."""
         self._data_wait.add(waited_s, looped_s, to_try)
-        waste = self._data_wait.waste(self._meter.gpu_busy)
+        waste = self._data_wait.waste(self._meter.steps_busy)
+        why = ""
         if waste is not None and waste > 0.5:
             why = f"{100 * waste:.0f} % of the training time is spent waiting for batches"
-            self._sweep.profiler.know_waits(f"{why}: windows of it tell nothing about power limits")
+            why += ": windows of it tell nothing about power limits"
+        self._sweep.profiler.know_waits(why)
 
     def _start_training(self, *, first_step_done: bool) -> None:
         raise_again(self.interrupt)
@@ -232,4 +234,7 @@ class AttemptSteps:
             return None
         meter, steps = self._meter, self._torch.by_optimizer.values() if self._torch else ()
         used = self._check.why_not_used(meter.samples, meter.epochs_done, meter.samples_per_epoch, steps)
+        unsure = self._torch.unsure * self.planned.batch_size / self.local_batch_size if self._torch else 0.0
+        if used is None and not self.told and 2 * unsure > meter.samples:
+            used = self._check.too_many_steps(meter.samples, meter.epochs_done, steps)
         return used or self._blind

@@ -256,9 +256,11 @@ class PlanProgress:
         assert live is not None
         with suppress(Exception):  # which is logged already
             if not live.ended:
-                end: dict[str, Any] = {"state": state, "reason": "its end could not be measured: see the task's log"}
-                end |= {"attempt": live.number, "batch_size": live.planned.batch_size, "observation": live.snapshot}
-                self._sender.send("end", **end)
+                why = "its end could not be measured: see the task's log"
+                size, seen = live.planned.batch_size, live.snapshot
+                self._sender.send(
+                    "end", state=state, reason=why, attempt=live.number, batch_size=size, observation=seen
+                )
                 live.ended = True
             if kept:
                 self._sender.send("final", attempt=live.number)
@@ -267,8 +269,8 @@ class PlanProgress:
     def never_ran(self, index: int, reason: str) -> None:
         """Write that attempt ``index`` (from 0) of the plan does not run."""
         number, size = self.plan.first_attempt + index, self.plan.in_order[index].batch_size
-        end: dict[str, Any] = {"state": State.FAILED, "reason": reason, "observation": Observation()}
-        self._send("end", attempt=number, batch_size=size, **end)
+        nothing = Observation()
+        self._send("end", attempt=number, batch_size=size, state=State.FAILED, reason=reason, observation=nothing)
 
     def finish(self, *, kept: bool) -> None:
         """Write that the process is done with this plan. ``kept``: the present attempt's model is kept."""

@@ -17,8 +17,7 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import chosen_traces
 from benchmarks.drift_slices import EACH
-from benchmarks.group_shape import draw_groups
-from benchmarks.groups import ALL, run_groups, scenarios_of
+from benchmarks.groups import ALL, drawn, run_groups, scenarios_of
 from benchmarks.groups import report_of as groups_report
 from benchmarks.quality import sweeps
 from benchmarks.quality.scenario_sets import reaching
@@ -129,11 +128,9 @@ def clusters(traces: Traces, gpu: str, submissions: int, draws: int = DRAWS) -> 
     Each draw is another trace; the intervals are those over the draws. Cost is Eq. 2 with eta 0.5.
     """
     scenarios = scenarios_of(traces, gpu)
-    datasets = sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s)
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
     for seed in range(draws):
-        groups = list(draw_groups(submissions, datasets, seed))
-        report = groups_report(run_groups(groups, scenarios, GROUP_POLICIES, seed, 1))
+        report = groups_report(run_groups(drawn(scenarios, submissions, seed), scenarios, GROUP_POLICIES, seed, 1))
         for workload, row in report["workloads"].items():
             for policy, figures in row.items():
                 kept = found.setdefault(workload, {}).setdefault(policy, {"energy": [], "time": [], "cost": []})

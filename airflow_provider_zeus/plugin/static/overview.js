@@ -84,10 +84,9 @@ function jobRow(job) {
   return row;
 }
 
-/** What the newest run drew and took; its cost, in the job's own unit, on hover. */
-function lastParts({ last_energy: energy, last_time: time, last_cost: cost, source }) {
+/** What the newest run drew and took. */
+function lastParts({ last_energy: energy, last_time: time, source }) {
   const parts = (energy.value === null && time.value !== null ? [time] : [energy, time]).map((each) => figure("div", each));
-  for (const part of parts) part.title = `${part.title} Cost: ${cost.exact}`;
   return [...parts, ...sourceBadges(source)];
 }
 

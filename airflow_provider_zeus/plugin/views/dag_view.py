@@ -103,7 +103,7 @@ class JobLog:
     def sentence(self) -> Sentence:
         """What the runs cost and saved and what comes next."""
         known = self.known
-        return headline.sentence(known.saving, known.next_run, known.source, all_of=not self.more)
+        return headline.sentence(known.saving, known.next_run, known.source, known.weights, all_of=not self.more)
 
     @property
     def state(self) -> str:
@@ -122,7 +122,7 @@ class JobLog:
         """What the runs saved, of each kind."""
         known = self.known
         runs = [step.run for step in known.saving.steps]
-        return headline.told_of(known.saving, runs, known.weights, known.source, self.factors)
+        return headline.told_of(known.saving, runs, known.source, self.factors)
 
     @property
     def shift(self) -> str:
@@ -161,20 +161,22 @@ class JobLog:
     @property
     def cost(self) -> Chart:
         """The chart of what each run cost."""
-        name = words.cost_name(self.known.weights)
-        return dag_charts.cost_chart(self.rows, name, lines(self.known, self.rows), self.known.marks)
+        known = self.known
+        return dag_charts.cost_chart(
+            self.rows, known.weights, lines(known, self.rows), known.marks, known.saving.default_now
+        )
 
     @property
     def saved(self) -> Chart:
         """The chart of the sum saved."""
-        return saved_chart(self.known.saving, self.rows, words.cost_name(self.known.weights))
+        return saved_chart(self.known.saving, self.rows, self.known.weights)
 
     @property
     def belief(self) -> Chart:
         """The chart of what is believed of each batch size."""
         log, known = self.known.log, self.known
         table = belief_table(log, profiles=known.profiles, hardness=known.hardness, decided=known.decided)
-        return belief_chart(table, words.cost_name(known.weights))
+        return belief_chart(table, known.weights)
 
     @property
     def front(self) -> Chart | None:

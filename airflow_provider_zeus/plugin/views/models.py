@@ -114,7 +114,6 @@ class Detail(BaseModel):
     energy: Figure
     time: Figure
     cost: Figure
-    weighted: bool  # whether the cost is another figure than energy or time
     excess: Figure | None  # what profiling took beyond training; None: nothing was profiled, or nothing tells it
     busy: Figure | None  # share of the time in which the GPU worked; None: no device that tells it
     device: Short
@@ -192,7 +191,6 @@ class JobRow(BaseModel):
     running: bool
     last_energy: Figure  # of the newest run that has ended
     last_time: Figure
-    last_cost: Figure  # in the job's own unit
     tags: list[Short]  # of the DAG
     owners: list[Short]
     source: Source

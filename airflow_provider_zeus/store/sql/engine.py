@@ -179,9 +179,9 @@ def clock(connection: sa.Connection) -> float:
 
 def file_of(url: sa.URL) -> Path | None:
     """The file of an SQLite database; None for one in memory and for other databases."""
-    database = url.database
-    is_file = url.get_backend_name() == "sqlite" and database and database != ":memory:"
-    return Path(database) if is_file and database else None
+    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
+        return None
+    return Path(url.database)
 
 
 def explained(error: Exception, url: sa.URL, *, unsure: bool = False) -> StoreError:

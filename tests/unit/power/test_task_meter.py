@@ -215,6 +215,9 @@ def test_the_processors_energy_is_shared_by_processor_time() -> None:
     counters.joules = 200.0  # nobody computed as far as the kernel counts: it counts later
     assert share.energy_j() == pytest.approx(85.0)
     assert share.info.energy_source == "rapl_share"
+    for seen_s in (1.0, 3.0):  # a child that ended while it was read is missing once, and comes back
+        counters.joules, task[0], host[0] = counters.joules + 40.0, seen_s, host[0] + 4.0
+        assert share.energy_j() == pytest.approx(85.0)
     counters.joules = None
     assert share.energy_j() is None
     assert share.missing["energy_j"]
