@@ -6,9 +6,9 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
 
 from airflow_provider_zeus.model.trial import ProfileSample, summed_with_marks
+from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.limits.sidecar_server import same_w
@@ -22,7 +22,6 @@ from airflow_provider_zeus.training.profiling.measurement_windows import (
 from airflow_provider_zeus.training.profiling.profiler import Conditions, MissedSaving, Profiler
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 _MAX_FAILURES = 3  # pieces without energy after which profiling stops and the limit found is set
 
