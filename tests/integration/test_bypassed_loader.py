@@ -13,7 +13,7 @@ from airflow_provider_zeus.model.trial import TELL_STEPS, State
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.plugin.text import headline, run_notes, run_saved
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
-from airflow_provider_zeus.reports.dataset import BYPASSED, as_dataset
+from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.run_figures import Yardstick
 from airflow_provider_zeus.store.open import open_store
 from tests.integration.jobs import FOUR_SIZES as JOB
@@ -59,7 +59,7 @@ def test_fourteen_runs_teach_nothing_save_nothing_and_say_so(
         store.close()
     assert [(t.batch_size, t.state) for t in log] == [(32, State.CONVERGED)] * RUNS
     data = as_dataset(log, JOB)
-    assert (data.trials, data.left_out) == ((), {BYPASSED: RUNS})
+    assert (data.trials, data.left_out) == ((), {"not seen to use the chosen batch size": RUNS})
     known = JobAnalysis.of(log, data, [])
     page = charts(log, known)
     assert (page.headline, page.sentence.text) == ([], headline.NO_RUN)
