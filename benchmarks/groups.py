@@ -36,8 +36,6 @@ NAMES = tuple(dict.fromkeys([*FIGURE_9, *POLICIES]))
 ALL = "all"  # workloads together
 CHUNK = 2_000  # submissions per task, or one group
 
-Work = tuple[str, Sequence[Group]]  # policy, groups
-
 
 def player_of(policy: str, scenario: Scenario, seed: int) -> Player:
     """The policy of that name."""
@@ -99,7 +97,7 @@ def _chunks(groups: Sequence[Group]) -> list[list[Group]]:
     return chunks
 
 
-def _play(scenarios: Mapping[str, Scenario], seed: int, work: Work) -> dict[str, Ledger]:
+def _play(scenarios: Mapping[str, Scenario], seed: int, work: tuple[str, Sequence[Group]]) -> dict[str, Ledger]:
     policy, groups = work
     found: dict[str, Ledger] = {}
     for group in groups:

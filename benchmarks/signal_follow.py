@@ -34,11 +34,6 @@ Spent = tuple[float, float]  # (the signal's sum over the energy: grams, or mone
 Row = dict[str, Any]
 
 
-def rates_of(pair: Pair) -> dict[float, Rate]:
-    """Power limit [W] -> (J, s) of an epoch of the default batch size."""
-    return {p.limit_w: (p.energy_j, p.time_s) for p in pair.points[pair.default_batch_size]}
-
-
 def train(
     series: Series, begin_s: float, work: float, limit_at: Callable[[float], float], rates: Mapping[float, Rate]
 ) -> Spent:
@@ -70,7 +65,7 @@ def frontier(single: Iterable[Spent], time_s: float) -> float:
 def play(task: tuple[str, Series, Pair, float, int]) -> list[Row]:
     """A row for each eta and rule of one signal and pair."""
     signal, series, pair, hours, every = task
-    rates = rates_of(pair)
+    rates: dict[float, Rate] = {p.limit_w: (p.energy_j, p.time_s) for p in pair.points[pair.default_batch_size]}
     top_w = max(rates)
     work = hours * S_PER_H / rates[top_w][1]
     longest_s = work * max(time_s for _, time_s in rates.values())

@@ -90,7 +90,7 @@ def style_of(package: Path, top: Path | None = None) -> Style:
     lines = [len(text.splitlines()) for text in texts.values()]
     code = sum(len(_code_lines(text, trees[name])) for name, text in texts.items())
     nodes = [node for tree in trees.values() for node in ast.walk(tree)]
-    lengths = sorted(map(_length, filter(_is_function, nodes)))
+    lengths = sorted(_length(node) for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     constants = sum(
         isinstance(node, ast.Assign) and _is_constant(node) for tree in trees.values() for node in tree.body
     )
@@ -160,10 +160,6 @@ def _code_lines(text: str, tree: ast.Module) -> set[int]:
 def _is_constant(node: ast.Assign) -> bool:
     names = (name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name))
     return any(name == name.upper() for name in names)
-
-
-def _is_function(node: ast.AST) -> bool:
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 def _length(node: ast.AST) -> int:

@@ -31,7 +31,9 @@ def page_of(reports: Sequence[Report], changed: Mapping[str, Sequence[Report]], 
     whole = over_draws(reports)
     together = [r["workloads"].get("all") or next(iter(r["workloads"].values())) for r in reports]
     default = [of["default"] for of in together]
-    wrong = [sum(f[n] for of in together for f in of.values()) for n in _WRONG]
+    below, lost = (
+        sum(f[f"runs_{n}"] for of in together for f in of.values()) for n in ("below_target", "without_model")
+    )
     words = {
         "gpu": args.gpu,
         "GPU": args.gpu.upper(),
@@ -42,7 +44,7 @@ def page_of(reports: Sequence[Report], changed: Mapping[str, Sequence[Report]], 
         "in_groups_of_5": f"{100 * whole['in_groups_of_5'][0]:.0f}",
         "by_workload": _runs_said(reports),
         "beside": f"{100 * mean_ci([f['concurrent'] / f['submissions'] for f in default])[0]:.0f}",
-        "wrong": f"Below its target ended {wrong[0]:,}, without a model {wrong[1]:,} of all runs of all policies",
+        "wrong": f"Below its target ended {below:,}, without a model {lost:,} of all runs of all policies",
         "load": _load(max(args.loads)),
     }
     lines = {
@@ -55,9 +57,6 @@ def page_of(reports: Sequence[Report], changed: Mapping[str, Sequence[Report]], 
         "changed_said": changes_said(changed),
     }
     return fill_in("groups", words, lines)
-
-
-_WRONG = ("runs_below_target", "runs_without_model")
 
 
 def _runs_said(reports: Sequence[Report]) -> str:

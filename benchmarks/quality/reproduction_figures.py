@@ -106,13 +106,11 @@ def grid_orders(scenario: Scenario, upstream: Sequence[float], seeds: int) -> di
     sizes = list(pair.batch_sizes)
     outwards = [default, *(b for b in reversed(sizes) if b < default), *(b for b in sizes if b > default)]
     sure = [b for b in sizes if reaching(pair, b) == 1]
-    lists = dict(zip(SEARCHED, (sizes, outwards, sure), strict=True))
-    return {name: ratio_of(_grid(scenario, some, seeds), upstream).to_json() for name, some in lists.items()}
-
-
-def _grid(scenario: Scenario, sizes: Sequence[int], seeds: int) -> list[float]:
-    times = scenario.pair.recurrences
-    return [grid_search(scenario, times, seed, sizes).expected_regret()[-1] for seed in range(seeds)]
+    found = {}
+    for name, some in zip(SEARCHED, (sizes, outwards, sure), strict=True):
+        logs = [grid_search(scenario, pair.recurrences, seed, some) for seed in range(seeds)]
+        found[name] = ratio_of([log.expected_regret()[-1] for log in logs], upstream).to_json()
+    return found
 
 
 def first_size(scenario: Scenario) -> tuple[int, float, float]:
