@@ -64,21 +64,20 @@ if TYPE_CHECKING:
 
     ServerVariable = Variable  # beside airflow.sdk.Variable
 
-_CLI = "airflow.cli.cli_config"
-_SECURITY = "airflow.api_fastapi.core_api.security"
 _DECORATOR = "airflow.sdk.bases.decorator"
 
 INTERNALS = {
     # Names of the command line. Public way: none yet; providers' own commands are made of these.
     **dict.fromkeys(
-        ("ARG_YES", "ActionCommand", "Arg", "CLICommand", "GroupCommand", "lazy_load_command", "positive_int"), _CLI
+        ("ARG_YES", "ActionCommand", "Arg", "CLICommand", "GroupCommand", "lazy_load_command", "positive_int"),
+        "airflow.cli.cli_config",
     ),
     "AirflowConsole": "airflow.cli.simple_table",  # public way: rich.console.Console, once its width is no concern
     "SimpleTable": "airflow.cli.simple_table",  # public way: rich.table.Table
     "action_cli": "airflow.utils.cli",  # public way: none yet for a line in the audit log
     "providers_configuration_loaded": "airflow.utils.providers_configuration_loader",  # public way: airflow.sdk.conf
     # Authorization. Public way: none yet for a plugin's FastAPI app.
-    **dict.fromkeys(("GetUserDep", "requires_access_dag"), _SECURITY),
+    **dict.fromkeys(("GetUserDep", "requires_access_dag"), "airflow.api_fastapi.core_api.security"),
     "BaseUser": "airflow.api_fastapi.auth.managers.models.base_user",
     "DagAccessEntity": "airflow.api_fastapi.auth.managers.models.resource_details",
     "get_auth_manager": "airflow.api_fastapi.app",

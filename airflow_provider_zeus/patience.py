@@ -13,8 +13,6 @@ from typing import TypeVar
 
 from airflow_provider_zeus.errors import StoreError
 
-_FIRST_S, _MOST_S = 0.1, 2.0  # pause after the first failure, and the longest one
-
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
@@ -98,7 +96,7 @@ def retried(
 
 def pauses(chance: Callable[[], float]) -> Iterator[float]:
     """Seconds between two tries: twice as long each time, up to a limit, with random jitter between processes."""
-    longest_s = _FIRST_S
+    longest_s = 0.1
     while True:
         yield longest_s * (1 + chance()) / 2
-        longest_s = min(2 * longest_s, _MOST_S)
+        longest_s = min(2 * longest_s, 2.0)

@@ -149,7 +149,9 @@ def _page_says() -> str:
         log = as_dataset(trials, job_today(trials, store.settings(JOB_ID)))
         profiles = [] if log.where is None else store.profile(JOB_ID, log.where, log.job.job_version)
         known = JobAnalysis.of(trials, log, profiles)
-        return f"{job_word(known.saving)[0]}. {sentence(known.saving, known.next_run, known.source).text}"
+        return (
+            f"{job_word(known.saving)[0]}. {sentence(known.saving, known.next_run, known.source, known.weights).text}"
+        )
     finally:
         store.close()
 

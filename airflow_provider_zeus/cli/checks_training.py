@@ -68,7 +68,7 @@ def training(outcome: Outcome, *, made_up: str = "", timeout_s: float) -> Findin
 
 
 def steps(outcome: Outcome) -> Finding:
-    """Whether steps are told, or seen in torch."""
+    """Whether steps are reported, or seen in torch."""
     seen = outcome.seen
     if seen is None:
         return undecided("steps", "no attempt began")
@@ -213,7 +213,7 @@ def data(outcome: Outcome) -> Iterator[Finding]:
     if seen is None:
         return
     if seen.unlearned:
-        what = f"{seen.unlearned} steps of run.data_loader() were told in a pass in which torch made no optimizer step"
+        what = f"in {seen.unlearned} counted steps of run.data_loader() torch made no optimizer step"
         remedy = "give it the training data alone, and the validation data to a DataLoader of their own"
         yield error("validation", f"{what}: validation counts as training", remedy)
     if seen.dropping is not None and seen.dropping[1] <= planned:  # smaller: gradients are accumulated

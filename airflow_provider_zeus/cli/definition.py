@@ -14,7 +14,6 @@ from airflow_provider_zeus.airflow_compat import (
     positive_int,
 )
 
-_CONN_ID = Arg(("--conn-id",), help="Connection of the trial log (default: zeus_default)", default="zeus_default")
 _JOB = Arg(("job",), help="name of a job in the log, as 'airflow zeus jobs list' shows it", metavar="JOB")
 _OUTPUT = Arg(
     ("-o", "--output"),
@@ -30,89 +29,37 @@ def _command(
 ) -> ActionCommand:
     """``of_log``: whether it reads or writes the trial log of a Connection."""
     func = lazy_load_command(f"airflow_provider_zeus.cli.{path}")
-    args = (*args, _CONN_ID) if of_log else args
+    if of_log:
+        what = "Connection of the trial log (default: zeus_default)"
+        args = (*args, Arg(("--conn-id",), help=what, default="zeus_default"))
     return ActionCommand(name=name, help=help_, func=func, args=args, description=description)
-
-
-def _simulate() -> ActionCommand:
-    number = positive_int(allow_zero=False)
-    return _command(
-        "simulate",
-        "Replay measured trainings through a policy, without training anything",
-        "simulate.simulate",
-        Arg(("--traces",), help="folder of summary_train.csv and power traces", required=True, metavar="DIR"),
-        Arg(("--workload",), help="only this workload (default: all in the folder)", metavar="W"),
-        Arg(("--gpu",), help="only this GPU (default: all in the folder)", metavar="G"),
-        Arg(
-            ("--policy",),
-            help="policies, default and grid_search (default: all policies)",
-            nargs="+",
-            metavar="P",
-        ),
-        Arg(
-            ("--default-batch-size",),
-            help="yours (default: the paper's, or the largest that always reaches its target)",
-            type=number,
-            metavar="B",
-        ),
-        Arg(("--eta",), help="weight of energy against time, 0 to 1 (default: 0.5)", type=float, default=0.5),
-        Arg(("--recurrences",), help="runs of each job (default: the paper's number)", type=number, metavar="N"),
-        Arg(("--seeds",), help="replays of each job (default: 5)", type=number, default=5, metavar="N"),
-        Arg(("--verbose",), help="also a line per recurrence", action="store_true"),
-        _OUTPUT,
-        description="Replay measured trainings through policies and report their costs. Reads no trial log.",
-        of_log=False,
-    )
-
-
-def _check() -> ActionCommand:
-    return _command(
-        "check",
-        "Try two steps of each Zeus task of a DAG, and name mistakes",
-        "check.check_dag",
-        Arg(("dag_id",), help="the DAG", metavar="DAG_ID"),
-        Arg(("--file",), help="the file that defines it (default: it is looked for)", metavar="PATH"),
-        Arg(("--task",), help="only this task (default: all)", metavar="TASK_ID"),
-        Arg(("--timeout",), help="seconds for each task (default: 60)", type=float, default=60.0, metavar="S"),
-        Arg(("--gpu",), help="let the trainings use this host's GPUs; no limit is set", action="store_true"),
-        Arg(("--to-report",), help="end each at its first report: nothing after the loop runs", action="store_true"),
-        Arg(("--json",), help="print a list of {check, status, finding, remedy}", action="store_true"),
-        description="Import a DAG and run two steps of each of its Zeus tasks on the CPU: no trial is opened, no power "
-        "limit set, no XCom pushed. What a training saves is really saved. Exit status 1 where something is surely "
-        "wrong.",
-        of_log=False,
-    )
-
-
-def _demo() -> ActionCommand:
-    number = positive_int(allow_zero=False)
-    return _command(
-        "demo",
-        "Run an example ten times in the Airflow that runs here, without torch or a GPU",
-        "demo.demo",
-        Arg(("--runs",), help="how many (default: 10)", type=number, default=10, metavar="N"),
-        Arg(
-            ("--wait",),
-            help="seconds to wait for Airflow and its DAG (default: 300)",
-            type=positive_int(allow_zero=True),
-            default=300,
-            metavar="S",
-        ),
-        description="Trigger runs of the example zeus_demo in the Airflow of this host ('airflow standalone'), follow "
-        "them, and name the page that shows them. Runs that are there already are not triggered again.",
-        of_log=False,
-    )
 
 
 def get_zeus_cli_commands() -> list[CLICommand]:
     """The commands, which Airflow finds by the key ``cli`` of the provider info."""
-    return [GroupCommand(name="zeus", help="Energy-aware retraining: jobs, trials, health", subcommands=_commands())]
+    commands = (*_first_steps(), *_of_a_job(), *_of_files(), _simulate(), *_upkeep())
+    return [GroupCommand(name="zeus", help="Energy-aware retraining: jobs, trials, health", subcommands=commands)]
 
 
-def _commands() -> tuple[CLICommand, ...]:
-    upgrade = _command("upgrade", "Create or migrate the tables of the trial log", "upkeep.upgrade")
+def _first_steps() -> tuple[CLICommand, ...]:
+    number = positive_int(allow_zero=False)
     return (
-        _demo(),
+        _command(
+            "demo",
+            "Run an example ten times in the Airflow that runs here, without torch or a GPU",
+            "demo.demo",
+            Arg(("--runs",), help="how many (default: 10)", type=number, default=10, metavar="N"),
+            Arg(
+                ("--wait",),
+                help="seconds to wait for Airflow and its DAG (default: 300)",
+                type=positive_int(allow_zero=True),
+                default=300,
+                metavar="S",
+            ),
+            description="Trigger runs of the example zeus_demo in the Airflow of this host ('airflow standalone'), "
+            "follow them, and name the page that shows them. Runs that are there already are not triggered again.",
+            of_log=False,
+        ),
         _command(
             "doctor",
             "Check this host and name remedies",
@@ -122,7 +69,29 @@ def _commands() -> tuple[CLICommand, ...]:
             description="Check what Zeus finds on this host. Changes nothing without --restore. Exit status 1 where a "
             "check is an error.",
         ),
-        _check(),
+        _command(
+            "check",
+            "Try two steps of each Zeus task of a DAG, and name mistakes",
+            "check.check_dag",
+            Arg(("dag_id",), help="the DAG", metavar="DAG_ID"),
+            Arg(("--file",), help="the file that defines it (default: it is looked for)", metavar="PATH"),
+            Arg(("--task",), help="only this task (default: all)", metavar="TASK_ID"),
+            Arg(("--timeout",), help="seconds for each task (default: 60)", type=float, default=60.0, metavar="S"),
+            Arg(("--gpu",), help="let the trainings use this host's GPUs; no limit is set", action="store_true"),
+            Arg(
+                ("--to-report",), help="end each at its first report: nothing after the loop runs", action="store_true"
+            ),
+            Arg(("--json",), help="print a list of {check, status, finding, remedy}", action="store_true"),
+            description="Import a DAG and run two steps of each of its Zeus tasks on the CPU: no trial is opened, no "
+            "power limit set, no XCom pushed. What a training saves is really saved. Exit status 1 where something is "
+            "surely wrong.",
+            of_log=False,
+        ),
+    )
+
+
+def _of_a_job() -> tuple[CLICommand, ...]:
+    return (
         GroupCommand(name="jobs", help="Jobs in the log and their live settings", subcommands=_jobs()),
         _command(
             "trials",
@@ -153,6 +122,40 @@ def _commands() -> tuple[CLICommand, ...]:
             description="Say how much better the newest models were than those before them, on the same new data, and "
             "what their runs cost: where the earlier model's metric was given to run.still_good() or run.served().",
         ),
+    )
+
+
+def _jobs() -> tuple[CLICommand, ...]:
+    batch_size = Arg(("batch_size",), help="one of the job's batch_sizes", type=int, metavar="BATCH_SIZE")
+    return (
+        _command("list", "List jobs with their newest trial", "jobs.list_jobs", _OUTPUT),
+        _command("pin", "Train with one batch size from the next run on", "jobs.pin", _JOB, batch_size),
+        _command("unpin", "Let Zeus choose the batch size again", "jobs.unpin", _JOB),
+        _command("pause", "Pause exploration from the next run on", "jobs.pause", _JOB),
+        _command("resume", "Resume exploration", "jobs.resume", _JOB),
+        _command(
+            "reset",
+            "Restart what a job learns; its log is kept",
+            "jobs.reset",
+            _JOB,
+            ARG_YES,
+            description="Restart what a job learns: its trials stay in the log and teach nothing any longer.",
+        ),
+        _command(
+            "rename",
+            "Give the history of a job to another name",
+            "jobs.rename",
+            Arg(("old",), help="the name in the log", metavar="OLD"),
+            Arg(("new",), help="the new name, such as DAG_ID.TASK_ID", metavar="NEW"),
+            Arg(("--merge",), help="where NEW has trials: they follow those of OLD", action="store_true"),
+            description="Give the trials of a job, all that they measured and its live settings to another name, for "
+            "example after its DAG or task was renamed. It can be run again safely.",
+        ),
+    )
+
+
+def _of_files() -> tuple[CLICommand, ...]:
+    return (
         _command(
             "export",
             "Write every field of every trial as CSV or JSON",
@@ -198,7 +201,43 @@ def _commands() -> tuple[CLICommand, ...]:
             "month, by kind of source, and what each job saved, beside the month before. --format focus writes the "
             "runs as charges of FinOps FOCUS 1.4.",
         ),
-        _simulate(),
+    )
+
+
+def _simulate() -> ActionCommand:
+    number = positive_int(allow_zero=False)
+    return _command(
+        "simulate",
+        "Replay measured trainings through a policy, without training anything",
+        "simulate.simulate",
+        Arg(("--traces",), help="folder of summary_train.csv and power traces", required=True, metavar="DIR"),
+        Arg(("--workload",), help="only this workload (default: all in the folder)", metavar="W"),
+        Arg(("--gpu",), help="only this GPU (default: all in the folder)", metavar="G"),
+        Arg(
+            ("--policy",),
+            help="policies, default and grid_search (default: all policies)",
+            nargs="+",
+            metavar="P",
+        ),
+        Arg(
+            ("--default-batch-size",),
+            help="yours (default: the paper's, or the largest that always reaches its target)",
+            type=number,
+            metavar="B",
+        ),
+        Arg(("--eta",), help="weight of energy against time, 0 to 1 (default: 0.5)", type=float, default=0.5),
+        Arg(("--recurrences",), help="runs of each job (default: the paper's number)", type=number, metavar="N"),
+        Arg(("--seeds",), help="replays of each job (default: 5)", type=number, default=5, metavar="N"),
+        Arg(("--verbose",), help="also a line per recurrence", action="store_true"),
+        _OUTPUT,
+        description="Replay measured trainings through policies and report their costs. Reads no trial log.",
+        of_log=False,
+    )
+
+
+def _upkeep() -> tuple[CLICommand, ...]:
+    upgrade = _command("upgrade", "Create or migrate the tables of the trial log", "upkeep.upgrade")
+    return (
         _command(
             "close",
             "Close a trial whose process is gone",
@@ -234,34 +273,5 @@ def _commands() -> tuple[CLICommand, ...]:
             "uninstall.uninstall",
             Arg(("--dry-run",), help="needed: it removes nothing itself", action="store_true"),
             description="List what the provider has left where, and how to remove it. It removes nothing itself.",
-        ),
-    )
-
-
-def _jobs() -> tuple[CLICommand, ...]:
-    batch_size = Arg(("batch_size",), help="one of the job's batch_sizes", type=int, metavar="BATCH_SIZE")
-    return (
-        _command("list", "List jobs with their newest trial", "jobs.list_jobs", _OUTPUT),
-        _command("pin", "Train with one batch size from the next run on", "jobs.pin", _JOB, batch_size),
-        _command("unpin", "Let Zeus choose the batch size again", "jobs.unpin", _JOB),
-        _command("pause", "Pause exploration from the next run on", "jobs.pause", _JOB),
-        _command("resume", "Resume exploration", "jobs.resume", _JOB),
-        _command(
-            "reset",
-            "Restart what a job learns; its log is kept",
-            "jobs.reset",
-            _JOB,
-            ARG_YES,
-            description="Restart what a job learns: its trials stay in the log and teach nothing any longer.",
-        ),
-        _command(
-            "rename",
-            "Give the history of a job to another name",
-            "jobs.rename",
-            Arg(("old",), help="the name in the log", metavar="OLD"),
-            Arg(("new",), help="the new name, such as DAG_ID.TASK_ID", metavar="NEW"),
-            Arg(("--merge",), help="where NEW has trials: they follow those of OLD", action="store_true"),
-            description="Give the trials of a job, all that they measured and its live settings to another name, for "
-            "example after its DAG or task was renamed. It can be run again safely.",
         ),
     )

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from airflow_provider_zeus import units
-from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.reports.export_rows import cost_of
-
-_NONE = "-"
-
-
-def cost_text(trial: Trial) -> str:
-    """Cost of a trial as text."""
-    cost, unit = cost_of(trial)
-    if cost is None or unit is None:
-        return _NONE
-    return units.cost_text(cost, unit)
 
 
 def energy_text(energy_j: float | None) -> str:
     """Energy [J] for people."""
-    return _NONE if energy_j is None else units.energy_text(energy_j)
+    return "-" if energy_j is None else units.energy_text(energy_j)
 
 
 def time_text(time_s: float | None) -> str:
     """Time [s] for people."""
-    return _NONE if time_s is None else units.time_text(time_s)
+    return "-" if time_s is None else units.time_text(time_s)
 
 
 def number_text(value: float | None, unit: str = "") -> str:
     """A number as text, with at most one decimal."""
-    return _NONE if value is None else f"{value:.1f}".removesuffix(".0") + unit
+    return "-" if value is None else f"{value:.1f}".removesuffix(".0") + unit

@@ -121,7 +121,6 @@ def _dry(store: Store, histories: Sequence[History]) -> list[Trial]:
 # They teach how many epochs a batch size needs. Their energy and time are shown as the file tells them: how they were
 # measured is not known, so they are never added to or compared with what Zeus measured.
 RUN_TYPE = "manual"  # a person started them, as far as can be told
-_REACHED = {"": True, "true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 def trials_of(lines: Iterable[Entry], like: Trial, about: str) -> list[tuple[str, Read]]:
@@ -158,9 +157,10 @@ def _trial(place: str, cells: Mapping[str, str], like: Trial, ti_id: str, about:
     batch_size = min(int(size), MOST_NUMBER)
     epochs, time_s = (_number(place, name, cells[name]) for name in ("epochs", "time_s"))
     energy_j, limit_w = (_number(place, name, cells[name], optional=True) for name in ("energy_j", "power_limit_w"))
-    if cells["reached"].lower() not in _REACHED:
+    known = {"": True, "true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if cells["reached"].lower() not in known:
         refuse(place, "reached", cells["reached"], "neither true nor false", "Say whether it reached its target")
-    reached = _REACHED[cells["reached"].lower()]
+    reached = known[cells["reached"].lower()]
     began_at, device = _date(place, cells["date"]), cells["device"]
     if truncated(device, MOST_TEXT // 4) != device:
         refuse(place, "device", device, f"longer than {MOST_TEXT // 4} characters", "Shorten it")
@@ -205,7 +205,7 @@ def _number(place: str, column: str, cell: str, *, optional: bool = False) -> fl
 
 
 def _date(place: str, cell: str) -> float:
-    """When the training began [s since the epoch], in UTC where the date names no time zone; 0 where it is not told."""
+    """When the training began [s since the epoch], in UTC where the date names no time zone; 0 without one."""
     if not cell:
         return 0.0
     try:

@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_provider_zeus.cli.figures import cost_text
+from airflow_provider_zeus.cli.figures import energy_text, time_text
 from airflow_provider_zeus.cli.shell import (
     command,
     confirmed,
@@ -60,7 +60,8 @@ def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[
         "recurrences": str(_recurrences(log)),
         "last state": last.state.text if last else "-",
         "batch size": "-" if last is None or last.batch_size is None else str(last.batch_size),
-        "cost": cost_text(last) if last else "-",
+        "energy": energy_text(last.observation.energy_j) if last else "-",
+        "time": time_text(last.observation.time_s) if last else "-",
         "source": (last.observation.energy_source or "none") if last else "-",
         "settings": ", ".join(f"{name}={json.dumps(value)}" for name, value in settings.items()) or "-",
     }

@@ -26,12 +26,12 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.model.wire import MOST_NUMBER, decode
 from airflow_provider_zeus.printable import text_of
+from airflow_provider_zeus.reports.export_rows import PLANNED_COSTS
 from airflow_provider_zeus.store.base import History, Profile, Report
 from airflow_provider_zeus.store.reported_figures import finite, merged
 from airflow_provider_zeus.store.rows import DAMAGE, is_known, points_from_lists, trial_from_dict
 
 AGAIN = "Correct it, or write the file again with 'airflow zeus export'"
-_BOUNDS = ("bound_cost", "max_epoch_cost")
 
 Read = tuple[Trial, Sequence[PowerPoint]]
 
@@ -109,8 +109,8 @@ def of_csv(place: str, cells: Mapping[str, str]) -> Read:
 
 def _planned(place: str, cells: Mapping[str, str], decision: Any) -> dict[str, Any]:
     """The attempt as the decision has it, with exact texts and bounds; of a pruned trial as the cells have it."""
-    planned = _typed(place, PlannedAttempt, cells, "planned_", _BOUNDS)
-    for name in _BOUNDS:
+    planned = _typed(place, PlannedAttempt, cells, "planned_", PLANNED_COSTS)
+    for name in PLANNED_COSTS:
         known = [_read(place, f"planned_{name}_{u}", cells[f"planned_{name}_{u}"], float) for u in ("j", "s")]
         planned[name] = next((value for value in known if value is not None), None)
     exact = decision if isinstance(decision, dict) else {}

@@ -26,9 +26,7 @@ OPTIONAL = ("date", "reached", "power_limit_w", "device")
 Entry = tuple[str, Mapping[str, Any]]  # where it stands in the file, its values
 
 _AGAIN = "Write it again with 'airflow zeus export --format json'"
-_DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 _SPACE = re.compile(r"[ \t\r\n]*")
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 def refuse(place: str, column: str, value: object, problem: str, remedy: str) -> NoReturn:
@@ -62,7 +60,7 @@ def document_of(text: str, path: str) -> tuple[Iterator[Entry], Iterator[Entry]]
 
 def _entries(text: str, path: str, wanted: str) -> Iterator[Entry]:
     written, listed = None, False
-    for name, place, value in _parts(text, path):
+    for name, place, value in _Document(text, path).parts():
         written = value if name == "format" else written
         if name in ("trials", "profiles") and written != FORMAT:
             break
@@ -81,59 +79,78 @@ def _entries(text: str, path: str, wanted: str) -> Iterator[Entry]:
         raise JobSpecError.of(wanted, None, "no list", _AGAIN)
 
 
-def _parts(text: str, path: str) -> Iterator[tuple[str, str | None, Any]]:
-    """The members of a JSON object, and one by one those of its two lists, each of which begins with an empty one.
+class _Document:
+    """The text of a JSON object, decoded member by member: a whole document takes 25 times its size."""
 
-    Each is decoded by itself, and no longer one than an entry may be: a whole document takes 25 times its size.
-    Yields the name, the place of an entry of a list, and the value.
-    """
+    def __init__(self, text: str, path: str) -> None:
+        self._text, self._path, self._at = text, path, 0
+        self._decode = json.JSONDecoder(parse_constant=refuse_constant).raw_decode
 
-    def space(at: int) -> int:
-        found = _SPACE.match(text, at)
-        return found.end() if found else at
+    def parts(self) -> Iterator[tuple[str, str | None, Any]]:
+        """The members, and one by one those of the two lists, each of which begins with an empty one.
 
-    def past(sign: str, at: int) -> int:
-        if text[at : at + 1] != sign:
-            raise JobSpecError.of("FILE", path, f"no JSON (no {sign!r} at character {at + 1})", _AGAIN)
-        return space(at + 1)
+        Yields the name, the place of an entry of a list, and the value.
+        """
+        self._skip_space()
+        if not self._is_at("{"):  # a list
+            return
+        self._past("{")
+        while not self._is_at("}"):
+            name = self._value("names")
+            self._past(":")
+            if name in ("trials", "profiles") and self._is_at("["):
+                yield name, None, []
+                yield from self._entries(name)
+            else:
+                yield str(name), None, self._value(str(name)[:80])
+            if not self._is_at("}"):
+                self._past(",")
+        self._past("}")
+        if self._at != len(self._text):
+            raise JobSpecError.of("FILE", self._path, "no JSON (it goes on after its end)", _AGAIN)
 
-    def value(at: int, place: str) -> tuple[Any, int]:
+    def _entries(self, name: str) -> Iterator[tuple[str, str, Any]]:
+        count = 0
+        self._past("[")
+        while not self._is_at("]"):
+            if count >= MOST_TRIALS:
+                raise JobSpecError.of(name, "...", f"more than {MOST_TRIALS:,}", "Export one job at a time")
+            place = f"{name}[{count}]"
+            yield name, place, self._value(place)
+            count += 1
+            if not self._is_at("]"):
+                self._past(",")
+        self._past("]")
+
+    def _is_at(self, sign: str) -> bool:
+        return self._text[self._at : self._at + 1] == sign
+
+    def _past(self, sign: str) -> None:
+        if not self._is_at(sign):
+            raise JobSpecError.of("FILE", self._path, f"no JSON (no {sign!r} at character {self._at + 1})", _AGAIN)
+        self._at += 1
+        self._skip_space()
+
+    def _skip_space(self) -> None:
+        found = _SPACE.match(self._text, self._at)
+        self._at = found.end() if found else self._at
+
+    def _value(self, place: str) -> Any:
+        """The next value, which is no longer than an entry may be."""
         problem: Exception = ValueError("it ends too early")
         for most in (4096, 32 * 1024, MOST_LINE):  # mostly it is short
             try:
-                found, length = _DECODER.raw_decode(text[at : at + most])
-                if length < most:  # a number may have been cut
-                    return found, space(at + length)
+                found, length = self._decode(self._text[self._at : self._at + most])
             except (ValueError, RecursionError) as error:
                 problem = error
-        if at + MOST_LINE < len(text):
+                continue
+            if length < most:  # a number may have been cut
+                self._at += length
+                self._skip_space()
+                return found
+        if self._at + MOST_LINE < len(self._text):
             refuse(place, "entry", "...", f"no JSON, or longer than {MOST_LINE:,} characters ({problem})", _AGAIN)
-        raise JobSpecError.of("FILE", path, f"no JSON ({problem})", _AGAIN)
-
-    at = space(0)
-    if text[at : at + 1] != "{":  # a list
-        return
-    at = past("{", at)
-    while text[at : at + 1] != "}":
-        name, at = value(at, "names")
-        at = past(":", at)
-        if name in ("trials", "profiles") and text[at : at + 1] == "[":
-            yield name, None, []
-            at, count = past("[", at), 0
-            while text[at : at + 1] != "]":
-                if count >= MOST_TRIALS:
-                    raise JobSpecError.of(name, "...", f"more than {MOST_TRIALS:,}", "Export one job at a time")
-                place = f"{name}[{count}]"
-                entry, at = value(at, place)
-                yield name, place, entry
-                at, count = at if text[at : at + 1] == "]" else past(",", at), count + 1
-            at = past("]", at)
-        else:
-            found, at = value(at, str(name)[:80])
-            yield str(name), None, found
-        at = at if text[at : at + 1] == "}" else past(",", at)
-    if past("}", at) != len(text):
-        raise JobSpecError.of("FILE", path, "no JSON (it goes on after its end)", _AGAIN)
+        raise JobSpecError.of("FILE", self._path, f"no JSON ({problem})", _AGAIN)
 
 
 def table_of(text: str, path: str) -> tuple[bool, Iterator[Entry]]:
@@ -142,7 +159,7 @@ def table_of(text: str, path: str) -> tuple[bool, Iterator[Entry]]:
 
     def lines() -> Iterator[str]:
         nonlocal taken
-        for count, found in enumerate(_LINE.finditer(text), 1):
+        for count, found in enumerate(re.finditer(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text), 1):
             taken += found.end() - found.start()
             if taken > MOST_LINE:
                 refuse(f"line {count}", "line", "...", f"longer than {MOST_LINE:,} characters", "Shorten it")

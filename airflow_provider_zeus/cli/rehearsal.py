@@ -190,7 +190,7 @@ def _be_child(folder: Path, plan: Plan, call: Callable[[ZeusRun], Any], *, gpu: 
         if not gpu:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         nowhere = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):  # nobody reads the output, and it may be endless
+        for descriptor in (0, 1, 2):  # no one reads the output, and it may be endless
             os.dup2(nowhere, descriptor)
         sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
         if (torch := sys.modules.get("torch")) is not None:

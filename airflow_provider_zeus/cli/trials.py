@@ -7,7 +7,7 @@ from argparse import Namespace
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_zeus.cli.figures import cost_text, energy_text, number_text, time_text
+from airflow_provider_zeus.cli.figures import energy_text, number_text, time_text
 from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, os_user, print_data, say, show
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import UNSEEN, State, Trial, newest_here
@@ -57,7 +57,6 @@ def _cells(trial: Trial, *, why: bool, mapped: bool) -> dict[str, str]:
         "epochs": number_text(seen.epochs),
         "energy": energy_text(seen.energy_j),
         "time": time_text(seen.time_s),
-        "cost": cost_text(trial),
         "limit": number_text(seen.power_limit_w, " W"),
         "source": seen.energy_source or "none",
     }

@@ -30,7 +30,7 @@ def upgrade(args: Namespace) -> None:
 
 
 def upgrade_tables(conn_id: str = DEFAULT_CONN_ID) -> str:
-    """Bring the database of a Connection (by default the embedded file) to this version's schema.
+    """Bring the database of a Connection (by default ``zeus.db``) to this version's schema.
 
     Returns a sentence that says what was done. Raises StoreError.
     """

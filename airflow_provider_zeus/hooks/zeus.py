@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 class ZeusHook(BaseHook):
     """Opens the trial log, for tasks that read it or write their own reports.
 
-    :param zeus_conn_id: Connection of the trial log; where ``zeus_default`` is not defined, the embedded file of this
+    :param zeus_conn_id: Connection of the trial log; where ``zeus_default`` is not defined, ``zeus.db`` of this
         host.
     """
 

@@ -90,6 +90,7 @@ class ZeusTrainerCallback(TrainerCallback):
             samples=samples_per_pass(loader) if args.world_size == 1 else None,
             trained=trained,
         )
+        control.should_training_stop = control.should_training_stop or self._driven.over  # its checkpoint is complete
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any) -> None:
         """Begin an epoch. Where no evaluation of the epoch before had the metric, its last value counts again."""
@@ -164,7 +165,7 @@ class ZeusTrainerCallback(TrainerCallback):
 
 
 def _calling_trainer() -> Trainer | None:
-    """The trainer that has called the callback: no callback is told its trainer."""
+    """The trainer that has called the callback: no callback gets its trainer."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if isinstance(caller := frame.f_locals.get("self"), Trainer):

@@ -11,7 +11,6 @@ from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAt
 from airflow_provider_zeus.units import cost_text
 
 HALF_WIDTH = 0.02  # half of the 95 % confidence interval of J and s per sample at a profiled limit: aimed at [relative]
-BOTH = "energy + time"  # what a weighted cost is of, wherever it stands beside an energy
 
 Rate = tuple[float, float]  # (J, s) per sample
 
@@ -65,6 +64,11 @@ class Weights(NamedTuple):
         """What alone a cost is of, "energy" or "time"; empty where it weighs both."""
         return "time" if self.time_alone else "energy" if self.eta == 1 else ""
 
+    @property
+    def split(self) -> str:
+        """How a cost weighs energy against time, in words."""
+        return "half and half" if self.eta == 0.5 else f"{100 * self.eta:g} to {100 - 100 * self.eta:g}"
+
     def hurried(self) -> Weights:
         """The weights where time alone decides."""
         return self if self.time_alone else self._replace(eta=0.0, objective="time", slowdown=None)
@@ -97,8 +101,9 @@ class Weights(NamedTuple):
         return min(allowed, key=lambda limit_w: (self.value(*allowed[limit_w]), limit_w), default=None)
 
     def text(self, cost: float) -> str:
-        """A cost as text, as the pages write it."""
-        return cost_text(cost, self.unit)
+        """A cost as text: "2.74 weighed Wh" where it is of energy and time, which would be taken for energy."""
+        amount, _, unit = cost_text(cost, self.unit).rpartition(" ")
+        return f"{amount} {'' if self.one_alone else 'weighed '}{unit}"
 
 
 def hurried(weights: Weights, planned: PlannedAttempt) -> Weights:

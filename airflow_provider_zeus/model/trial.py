@@ -287,8 +287,8 @@ class Observation:
     gpu_energy_j: tuple[wire.Joules, ...] | None = None  # of several GPUs, each one's part of ``energy_j``
     limit_found_w: wire.Watts | None = None
     learning_rate: wire.AnyNumber | None = None
-    start: Start | None = None  # that was taken; None: nothing was planned or told of it, or the models' starts differ
-    served: wire.AnyNumber | None = None  # the earlier model's metric on this run's data, as still_good or served told
+    start: Start | None = None  # that was taken; None: nothing was planned or reported, or the models' starts differ
+    served: wire.AnyNumber | None = None  # the earlier model's metric on this run's data, by still_good or served
     start_id: wire.StartId | None = None  # start of the plan that observed it: two starts are two observations
     step_kind: wire.Ordinal | None = None  # of a run without a batch size: which kind of step its profile is of
     gpu_busy: wire.Share | None = None  # share of the time in which the GPU worked, 0 to 1; the mean of several GPUs
@@ -414,7 +414,7 @@ class PlannedAttempt:
         return self.phase.exploring or (self.bounded and self.phase is not Phase.INCUMBENT)
 
 
-def usual(attempts: Sequence[PlannedAttempt]) -> PlannedAttempt:
+def incumbent_or_last(attempts: Sequence[PlannedAttempt]) -> PlannedAttempt:
     """The attempt that leaves the model where nothing is tried and none is given up: the incumbent, else the last."""
     return next((attempt for attempt in attempts if attempt.phase is Phase.INCUMBENT), attempts[-1])
 
@@ -432,12 +432,7 @@ class Decision:
     policy: str
     stand_in: PlannedAttempt | None = None
     settings: Mapping[str, Any] | None = field(default=None, compare=False)  # live ones; None: not read for it
-    family: Family | None = None  # what sibling jobs told; None: there are none, or their policy asks for nothing
-
-    @property
-    def usual(self) -> PlannedAttempt:
-        """The incumbent; without one the last attempt."""
-        return usual(self.attempts)
+    family: Family | None = None  # what sibling jobs reported; None: there are none, or their policy asks for nothing
 
     @property
     def in_order(self) -> tuple[PlannedAttempt, ...]:

@@ -31,13 +31,12 @@ from typing import (
     get_type_hints,
 )
 
+from airflow_provider_zeus.patience import T
+
 E = TypeVar("E", bound=StrEnum)
-T = TypeVar("T")
 Reader = Callable[[Any], Any]
 
 log = logging.getLogger(__name__)
-
-_LEAST, _MOST = 1e-9, 1e15  # of a measured value in any unit: products of such values are finite and not 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +44,13 @@ class Figure:
     """Which numbers a field can have.
 
     A number beyond ``readable`` is refused where it is read. The other bounds are those of what can be measured: a
-    training that reports another number gets None with a reason, since no decision could be computed with it.
+    training that reports another number gets None with a reason, since no decision could be computed with it. Products
+    of such numbers are finite and not 0, in any unit.
     """
 
-    low: float = -_MOST
-    high: float = _MOST
-    least: float = _LEAST  # of a number that is not 0, without its sign
+    low: float = -1e15
+    high: float = 1e15
+    least: float = 1e-9  # of a number that is not 0, without its sign
     rounded: bool = False  # a difference of measured values, so rounding may leave a tiny rest
     part_of: str = ""  # field of the sum that it is a part of
     readable: float = 2.0**64  # sums of such numbers are finite

@@ -19,12 +19,12 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.trial import ProfileSample, Trial, newest_device
-from airflow_provider_zeus.patience import bounded
+from airflow_provider_zeus.patience import T, bounded
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports import alerts
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
@@ -148,8 +148,6 @@ def event_of(record: Record, job_id: str) -> dict[str, Any]:
 
 # Limits of reading the log, of asking it which task sends an event, of one notifier.
 READ_S, CLAIM_S, SEND_S = 6.0, 2.0, 5.0
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 

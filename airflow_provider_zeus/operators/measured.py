@@ -22,7 +22,7 @@ from airflow_provider_zeus.operators.external_meter import ELSEWHERE
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.operators.supervise import READ_S as OUTPUT_S
 from airflow_provider_zeus.operators.supervise import ended
-from airflow_provider_zeus.patience import bounded, outlived
+from airflow_provider_zeus.patience import T, bounded, outlived
 from airflow_provider_zeus.power.device import Device, NoneDevice, default_state_dir
 from airflow_provider_zeus.power.simulated.gpu import PREFIX
 from airflow_provider_zeus.power.task_meter import TaskMeter
@@ -37,8 +37,6 @@ from airflow_provider_zeus.training.protocol.sender import ENDED_AT_S, ResultSen
 from airflow_provider_zeus.training.ranks import ALONE
 from airflow_provider_zeus.training.step_tuner import READ_S, StepTuner
 from airflow_provider_zeus.training.trackers import Trackers
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +121,7 @@ class StepsOfCommand:
             }
 
     def look(self) -> None:
-        """Read what the command has told since the last call."""
+        """Read what the command has reported since the last call."""
         with self._looking:
             for line in self._of_plan.known(self._follower.news() if self._follower else ()):
                 self._unsent.extend(line.profile)
@@ -139,7 +137,7 @@ class StepsOfCommand:
         return summed_with_marks(drain(self._unsent))
 
     def observed(self, seen: Observation) -> Observation:
-        """What was measured of the command, with what its steps told."""
+        """What was measured of the command, with what its steps reported."""
         names = ("samples", "step_kind", "excess_j", "excess_s", "power_limit_w", "limit_found_w")
         if not (told := [*self._told.values()]):
             return seen
@@ -151,7 +149,7 @@ class StepsOfCommand:
         return replace(seen, **found, reasons=reasons)
 
     def stop(self) -> None:
-        """Read what the command told last."""
+        """Read what the command reported last."""
         self.look()
         if self._tunes and not self._told:
             log.info("Zeus tuned no power limit: no ZeusRun.from_env() of this command reported optimizer steps.")

@@ -35,7 +35,7 @@ def job_part(name: str | None, values: Mapping[str, Any]) -> str | None:
     """The part that the mapped argument ``name`` adds to the job id (``job_id_by``); None without a name.
 
     It is a plain name (:func:`~airflow_provider_zeus.printable.plain_name`), so that the id is also the name of a
-    Variable, and two values are never one job.
+    Variable, and two texts are never one job; a number is the same as its text.
 
     :param values: the arguments of this map index, rendered.
 

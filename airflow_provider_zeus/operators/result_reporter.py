@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import StoreError
@@ -17,7 +17,7 @@ from airflow_provider_zeus.model.cost import observed_cost, weights_of
 from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import Observation, State, Trial
 from airflow_provider_zeus.operators.result_writer import ResultWriter, StoreThread, planned_of
-from airflow_provider_zeus.patience import outlived, pauses
+from airflow_provider_zeus.patience import T, outlived, pauses
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.signals.hours import HourPrices
@@ -34,7 +34,6 @@ RUN_S = 30.0  # a run waits for its store this long in all: question, beginnings
 PRICED_S = 6.0  # limit of reading the prices of its hours at the end of an attempt
 STOPPED_S = 1.0  # in all, once the task is being stopped: Airflow kills it 5 s after its signal
 
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 

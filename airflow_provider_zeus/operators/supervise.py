@@ -269,7 +269,7 @@ class CommandStart:
         state, reason, seen = outcome_of(self.plan.job, last_line, measured)
         if self._meter is None:  # its output is in the job's file
             state, reason, seen = State.NO_METRIC, why, measured
-        if self._result is not None:  # else it could not have told that it opened a ZeusRun
+        if self._result is not None:  # else it could not have said that it opened a ZeusRun
             seen = seen_to_use(seen, planned, command, cwd)
         if UNSEEN in seen.reasons:
             log.warning("Zeus: %s. Read it from there, or train under ZeusRun.from_env().", seen.reasons[UNSEEN])

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEY = "zeus_checkpoint"
-STORE_S = 5.0  # how long to wait for the log to take the figures of a try that died
 
 
 def checkpoints_of(context: Mapping[str, Any], opened: Callable[[], Store]) -> Checkpoints:
@@ -39,7 +38,8 @@ def checkpoints_of(context: Mapping[str, Any], opened: Callable[[], Store]) -> C
     if newest is not None:
         log.info("Zeus: an earlier try left a checkpoint of %d epochs: run.checkpoint.", newest.epochs)
         with outlived("write what the earlier try took"):
-            bounded(lambda: _count_once(opened(), context["ti"], newest), STORE_S)
+            most_s = 5.0
+            bounded(lambda: _count_once(opened(), context["ti"], newest), most_s)
 
     def keep(checkpoint: Checkpoint) -> None:
         seen = replace(checkpoint.observation, epoch_metrics=None)  # short: the rest is figures

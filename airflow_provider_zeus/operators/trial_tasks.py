@@ -209,7 +209,7 @@ def _why_no_result(training: Training, folder: str | None, value: Any) -> tuple[
             log.warning("Zeus: task %s left no result: %s. Its trial counts as failed.", training.trains, reason)
             return reason, False
         key, text = training.result_key, value if isinstance(value, str) else ""
-        is_there = f'"{key}"' in text or (isinstance(value, Mapping) and key in value)  # told before, or spoilt
+        is_there = f'"{key}"' in text or (isinstance(value, Mapping) and key in value)  # written before, or damaged
         ended_well = states == {"success"} and not is_there and not (folder and os.path.lexists(folder))
         if ended_well:
             counts = "whether it reached its target is not known: no metric was reported"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
-VERSION = "14"  # of learn(); checkpoints of another version are not read
+VERSION = "15"  # of learn(); checkpoints of another version are not read
 RECURRENCES_KEPT = 64  # newest recurrences that are told apart: later tries of them are no further ones
 RATES_KEPT = 16  # newest trials whose rates are averaged, per batch size and device
 STRUCK_FOR = 10  # recurrences for which a struck size is not tried
@@ -70,7 +70,7 @@ class Belief:
     audits: tuple[int, int] = (0, 0)  # how many audits there were, and the number of the newest
     failures: tuple[Failure, ...] = ()  # newest attempts that raised an error
     slice_size: tuple[int, float] | None = None  # (number, samples per epoch) of the newest trial that reported it
-    starts: tuple[StartRun, ...] = ()  # newest runs that told their start: as many as ``job.window``
+    starts: tuple[StartRun, ...] = ()  # newest runs that reported their start, or raised: as many as ``job.window``
     served: tuple[Served, ...] = ()  # how the newest models served, as many
     device: tuple[int, Where, float | None] | None = None  # number, device, MAXPOWER [W] of the newest trial
     family: Family | None = None  # what other jobs tell; of a decision alone, in no checkpoint

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TypeVar
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Rates
@@ -16,8 +15,7 @@ from airflow_provider_zeus.optimizer import starts
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, RECURRENCES_KEPT, UNKNOWN, Belief, Failure, Run
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.optimizer.slices import most_epochs, short, slice_name
-
-V = TypeVar("V")
+from airflow_provider_zeus.patience import T
 
 _MOST_TARGET = 100  # characters of an earlier target in a sentence
 FAILURES_KEPT = 32  # more than ten recurrences have, unless many fail at once
@@ -56,8 +54,11 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     if bypassed:
         return belief.changed(changes)
     _learn_rates(belief, trial, changes)
-    if trial.state.conclusive and same_target(trial, job) and trial.origin.run_type in job.learn_from:
-        _learn_epochs(belief, trial, changes)
+    if same_target(trial, job) and trial.origin.run_type in job.learn_from:
+        if (of_start := starts.start_run(trial)) is not None:
+            changes["starts"] = _newest(belief.starts, of_start, job.window)
+        if trial.state.conclusive:
+            _learn_epochs(belief, trial, changes)
     return belief.changed(changes)
 
 
@@ -115,13 +116,13 @@ def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) ->
     """
     b, model, strike = trial.batch_size, trial.observation.device_model or UNKNOWN, False
     earlier, last = trial.decision.attempts[:-1], trial.decision.attempts[-1:]  # none where the decision was pruned
-    same_size = any(b == attempt.batch_size for attempt in last)  # the last attempt has it, too, from another start
+    followed = trial.planned in earlier
+    of_start = followed and b == last[0].batch_size  # another start of its size follows: the size is not the cause
     if trial.state is State.FAILED and not trial.observation.out_of_memory:
-        strike = trial.planned.tried and trial.planned in earlier and not same_size
+        strike = trial.planned.tried and followed and not of_start
         failure = Failure(trial.number, b, trial.key.ti_id, trial.key.attempt, strike)
         changes["failures"] = _newest(belief.failures, failure, FAILURES_KEPT)
-    of_size = trial.planned not in earlier or not same_size  # else of another start of a size that is known
-    unproven = trial.planned.phase.exploring and b != belief.job.default_batch_size and of_size
+    unproven = trial.planned.phase.exploring and b != belief.job.default_batch_size and not of_start
     death = trial.state is State.ABANDONED or (trial.state is State.FAILED and unproven and not strike)
     if trial.planned.phase is Phase.AUDIT:
         changes["audits"] = (belief.audits[0] + 1, max(belief.audits[1], trial.number))
@@ -157,8 +158,6 @@ def _learn_rates(belief: Belief, trial: Trial, changes: dict[str, object]) -> No
 
 def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
     n, b, epochs, window = trial.number, trial.batch_size, trial.observation.epochs, belief.job.window
-    if (of_start := starts.start_run(trial)) is not None:
-        changes["starts"] = _newest(belief.starts, of_start, window)
     if (told := starts.served(trial, belief.job)) is not None:
         changes["served"] = _newest(belief.served, told, window)
     reached = trial.state is State.CONVERGED
@@ -201,7 +200,7 @@ def _with_run(
     return {**fields, "slices": slices}
 
 
-def _newest(entries: tuple[V, ...], entry: V, keep: int) -> tuple[V, ...]:
+def _newest(entries: tuple[T, ...], entry: T, keep: int) -> tuple[T, ...]:
     """``entries`` (ordered by trial number, their first item) with ``entry``; the ``keep`` newest of them."""
     if not entries or entries[-1][0] <= entry[0]:  # type: ignore[index]
         return (*entries, entry)[-keep:]

@@ -81,6 +81,7 @@ class Why(Enum):
     # of a job that chooses its start
     NO_MODEL = "It starts cold: there is no earlier model that it could start from."
     NOT_TAKEN = "It starts cold: newer runs could not take the start that was planned, as their rows say."
+    KEEPS_RAISING = "Runs from a {starts} start raised an error twice in a row or more, and are not planned for now."
     SERVES_WORSE = "Models of a {starts} start have served worse than those of cold ones, and are not used for now."
     NEXT_BEST = "which costs least of the other starts"
     NO_PAIR_SURELY_CHEAPER = "since no other pair of batch size and start is surely cheaper"

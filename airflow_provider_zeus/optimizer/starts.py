@@ -24,7 +24,10 @@ LONGEST_PAUSE = 12  # runs that start cold after starts that could not be taken
 
 
 class StartRun(NamedTuple):
-    """One run that taught Epochs. ``epochs``: a lower bound where it did not reach its target."""
+    """One run that taught Epochs, or raised an error from a planned start other than cold.
+
+    ``epochs``: a lower bound where it did not reach its target.
+    """
 
     number: int  # of its trial
     batch_size: int
@@ -33,7 +36,7 @@ class StartRun(NamedTuple):
     most: float | None  # see optimizer.slices.SliceRun
     slice: str
     planned: Start
-    taken: Start
+    taken: Start | None  # None: it raised an error
     able: bool  # whether nothing kept it from the planned start
     age: int  # of the earlier model [runs]; 0: there was none
 
@@ -50,7 +53,7 @@ class StartRun(NamedTuple):
 class Served(NamedTuple):
     """How a model served: ln of its error on the next data over that of the model trained there; above 0: worse."""
 
-    number: int  # of the trial that told it
+    number: int  # of the trial that showed it
     start: Start  # of the model
     log_ratio: float
 
@@ -58,18 +61,19 @@ class Served(NamedTuple):
 def start_run(trial: Trial) -> StartRun | None:
     """What a trial teaches about its start; None where it tells none, or went on from a checkpoint."""
     seen, planned = trial.observation, trial.planned.start
-    if seen.start is None or not seen.epochs:
+    raised = trial.state is State.FAILED and not seen.out_of_memory
+    if planned in (None, Start.COLD) if raised else not trial.state.conclusive or seen.start is None or not seen.epochs:
         return None
     return StartRun(
         trial.number,
         trial.batch_size,
-        seen.epochs,
+        seen.epochs or 0.0,
         trial.state is State.CONVERGED,
         most_epochs(trial),
         slice_name(trial),
         planned or Start.COLD,
-        seen.start,
-        WHY_COLD not in seen.reasons,
+        None if raised else seen.start,
+        raised or WHY_COLD not in seen.reasons,
         trial.lineage.from_age or 0,
     )
 
@@ -107,9 +111,11 @@ def possible(
     if paused(runs):
         return [], Why.NOT_TAKEN.of()
     starts = [Start(start) for start in job.starts if start != Start.COLD]
+    raising = [start for start in starts if keeps_raising(runs, start)]
     bad = [start for start in starts if serves_worse(known, start, job.start_tolerance)]
-    left = [start for start in starts if start not in bad]
-    return left, Why.SERVES_WORSE.of(starts=" and ".join(bad)) if bad else ""
+    left = [start for start in starts if start not in (*raising, *bad)]
+    whys = ((Why.KEEPS_RAISING, raising), (Why.SERVES_WORSE, bad))
+    return left, " ".join(why.of(starts=" and ".join(named)) for why, named in whys if named)
 
 
 def paused(runs: Sequence[StartRun]) -> bool:
@@ -125,6 +131,17 @@ def paused(runs: Sequence[StartRun]) -> bool:
             break
         failed += 1
     return len(runs) - 1 - at < min(1 << failed - 1, LONGEST_PAUSE)
+
+
+def keeps_raising(runs: Sequence[StartRun], start: Start) -> bool:
+    """Whether the two newest runs from a start raised an error, or more: then it pauses as one that cannot be taken."""
+    at = [i for i, run in enumerate(runs) if run.planned == start]
+    raised = 0
+    for i in reversed(at):
+        if runs[i].taken is not None:
+            break
+        raised += 1
+    return raised > 1 and len(runs) - 1 - at[-1] < min(1 << raised - 1, LONGEST_PAUSE)
 
 
 def serves_worse(known: Sequence[Served], start: Start, tolerance: float) -> bool:

@@ -195,7 +195,7 @@ class RaplShareDevice(Device):
         """Estimate [J] since this device was opened."""
         (before_j, before_s, before_host_s), now = (
             self._before,
-            (self._counters.energy_j(), self._task_s(), self._host_s()),
+            (self._counters.energy_j(), max(self._before[1], self._task_s()), self._host_s()),  # as EstimateDevice's
         )
         if None in (before_j, before_host_s, now[0], now[2]):
             why = self._counters.missing.get("energy_j", "the processor time of the host cannot be read")
@@ -203,7 +203,7 @@ class RaplShareDevice(Device):
             return None
         host_s = now[2] - before_host_s  # type: ignore[operator]
         if host_s > 0:  # the kernel counts in hundredths of a second
-            share = min(max(now[1] - before_s, 0.0) / host_s, 1.0)
+            share = min((now[1] - before_s) / host_s, 1.0)
             self._energy_j += share * (now[0] - before_j)  # type: ignore[operator]
             self._before = now
         return self._energy_j

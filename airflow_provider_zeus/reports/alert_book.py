@@ -83,7 +83,7 @@ class AlertBook:
         """The book after a look at the job: new events are open, those that no longer hold have ended.
 
         An event that is open stays the same one; its sentence becomes the newest. With another origin it is another
-        event: that of one DAG is never told as that of another.
+        event: that of one DAG is never reported as that of another.
 
         :param dag_id, run_id: of the run that looked, for events that no trial showed: other DAGs do not end these.
         :param kinds: that were looked at; events of other kinds stay as they are.

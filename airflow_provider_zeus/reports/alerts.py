@@ -213,7 +213,10 @@ def _lost(log: Dataset, dag_id: str, profiles: Sequence[ProfileSample], prices: 
         paid = base.compare(runs, Weights(per_j / (per_j + per_s), 1.0), "").times(per_j + per_s)
         return _loss(first, paid.saved.plus(by_start), prices.currency, lambda v: f"{v:,.2f} {prices.currency}")
     weights = Weights.of(log.job, log.device)
-    return _loss(first, base.compare(runs, weights, weights.unit).saved, weights.unit, costs_as(weights.unit))
+    found, amount = base.compare(runs, weights, weights.unit), costs_as(weights.unit)
+    if (whole := found.baseline.value) and not weights.one_alone:  # energy and time together have no unit of a bill
+        amount = lambda v: f"{100 * v / whole:.0f} %"  # noqa: E731
+    return _loss(first, found.saved, weights.unit, amount)
 
 
 def _loss(first: Trial, saved: Estimate, unit: str, amount: Callable[[float], str]) -> Event | None:

@@ -25,7 +25,7 @@ from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estim
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 
-OLD = "judged by an old run of"  # the doubt of a saving, wherever it is told; it is not green there
+OLD = "judged by an old run of"  # the doubt of a saving, wherever it is shown; it is not green there
 OURS = "a figure of one of its attempts is not known"
 ROUNDING = 1e-6  # relative difference up to which two costs are the same
 THEIRS = "the size of its slice or its energy is not known"
@@ -167,8 +167,8 @@ class Baseline:
 
     @property
     def old_since(self) -> int | None:
-        """Number of the first trial told against an old default: it has not run since the data changed, or within the
-        window. None: it is not old.
+        """Number of the first trial measured against an old default: it has not run since the data changed, or within
+        the window. None: it is not old.
         """
         since = max(self.belief.era, self.belief.window_start())
         return since if self.belief.newest_runs.get(self.batch_size, 0) < since else None

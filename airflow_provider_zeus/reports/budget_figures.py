@@ -64,7 +64,7 @@ def budget_figures(trials: Sequence[Trial], allowance: Allowance, now_s: float) 
     here = [t for t in measured if t.observation.energy_source == source]
     inside = [t for t in here if allowance.begin_s <= t.opened_at < allowance.end_s]
     open_runs = [t.observation.spent for t in trials if t.state is State.RUNNING]
-    takes = usual(trials, source)
+    takes = usual_run(trials, source)
     found = use(allowance, _sum(inside), open_runs, takes)
     if found is None:
         return "nothing measures energy there"
@@ -104,7 +104,7 @@ def _sum(trials: Sequence[Trial]) -> Spent:
     return sum(energies) if energies else None, sum(t.observation.spent[1] for t in trials)
 
 
-def usual(trials: Iterable[Trial], source: str | None) -> Spent:
+def usual_run(trials: Iterable[Trial], source: str | None) -> Spent:
     """What a run takes: the mean of the newest that have ended, all their attempts. None and 0 where none has.
 
     Runs without training (not needed, no data) are no measure of one that trains.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.cost import BOTH, observed_cost, weights_of
+from airflow_provider_zeus.model.cost import weights_of
 from airflow_provider_zeus.model.estimate import SURE
 from airflow_provider_zeus.model.trial import DATA_WAIT, Observation, Phase, State, Trial
 from airflow_provider_zeus.printable import visible
@@ -24,7 +24,7 @@ def closing(
 ) -> str:
     """The line of a run, such as ``reached its target after 6 epochs at batch size 64, 3.78 Wh, ...``.
 
-    Energy, time and cost are those of all attempts together; the metric is that of the last one.
+    Energy and time are those of all attempts together; the metric is that of the last one.
 
     :param ended: trials of the run in order, at least one: what is kept comes last.
     :param saved: cost saved against the default [J or s]; None: not known.
@@ -40,9 +40,9 @@ def closing(
         _sum((o.energy_j for o in seen), energy_text) if len({o.energy_source for o in seen}) == 1 else "",
         _sum((o.time_s for o in seen), time_text),
         _host(seen),
-        _why_no_energy(last) or _cost(ended),
+        _why_no_energy(last),
         "figures are simulated" if any(o.energy_source == "simulated" for o in seen) else "",
-        _saving(saved),
+        _saving(saved, _of(ended)),
         limit.text if limit else "",
         _waited(last.observation, prices),
     ]
@@ -106,22 +106,16 @@ def _why_no_energy(trial: Trial) -> str:
     )
 
 
-def _cost(ended: Sequence[Trial]) -> str:
-    """What the run cost; empty where energy or time alone counts, and where energy is of different sources."""
+def _of(ended: Sequence[Trial]) -> str:
+    """What the cost of a run is of, where a share of it is told."""
     try:
-        weights = [weights_of(t.job, t.observation) for t in ended]
+        alone = {weights_of(t.job, t.observation).one_alone for t in ended}
     except JobSpecError:
         return ""
-    sources = {t.observation.energy_source for t, w in zip(ended, weights, strict=True) if w.eta > 0}
-    if all(w.one_alone for w in weights) or any(w.time_alone for w in weights) or len(sources) > 1:
-        return ""
-    return _sum(
-        (observed_cost(t.observation, w) for t, w in zip(ended, weights, strict=True)),
-        lambda cost_j: f"weighted cost ({BOTH}) {energy_text(cost_j, total(t.observation.energy_j for t in ended))}",
-    )
+    return f" of {alone.pop()}" if len(alone) == 1 and "" not in alone else " of energy and time together"
 
 
-def _saving(saved: Saved | None) -> str:
+def _saving(saved: Saved | None, of: str) -> str:
     """The share of the baseline with its 90 % interval; empty where it is not known or nothing compares."""
     if saved is None or not saved.saved.value:
         return ""
@@ -133,8 +127,8 @@ def _saving(saved: Saved | None) -> str:
     value, low, high = shares
     verb = "saved" if value > 0 else "lost"
     if low == high:
-        return f"{verb} {abs(value):.0f} % (measured)"
+        return f"{verb} {abs(value):.0f} %{of} (measured)"
     if low < 0 < high:
-        return f"not clear yet what it saved: about {value:.0f} % ({SURE}: {low:.0f} to {high:.0f} %)"
+        return f"not clear yet what it saved: about {value:.0f} %{of} ({SURE}: {low:.0f} to {high:.0f} %)"
     least, most = sorted((abs(low), abs(high)))
-    return f"{verb} about {abs(value):.0f} % ({SURE}: {least:.0f} to {most:.0f} %)"
+    return f"{verb} about {abs(value):.0f} %{of} ({SURE}: {least:.0f} to {most:.0f} %)"

@@ -19,7 +19,7 @@ from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.printable import cell
 
 FORMAT = 1  # of the JSON document; airflow zeus import reads it
-_COSTS = ("bound_cost", "max_epoch_cost")  # of a planned attempt: in joules, or in seconds where time alone is weighed
+PLANNED_COSTS = ("bound_cost", "max_epoch_cost")  # in joules, or in seconds where time alone is weighed
 
 Row = tuple[dict[str, Any], Trial]
 
@@ -40,7 +40,7 @@ def row(trial: Trial, device: DeviceInfo | None) -> dict[str, Any]:
     weights = weights_of(trial, device)
     unit = None if weights is None else weights.unit.lower()
     planned = asdict(trial.planned)
-    costs = {"cost": cost_of(trial)[0]} | {f"planned_{name}": planned.pop(name) for name in _COSTS}
+    costs = {"cost": cost_of(trial)[0]} | {f"planned_{name}": planned.pop(name) for name in PLANNED_COSTS}
     seen = trial.observation.to_dict()
     return {
         "job_id": trial.job_id,
@@ -152,9 +152,9 @@ COLUMNS = (
     *(f.name for f in fields(Lineage)),
     "state",
     "reason",
-    *(f"{name}_{u}" for name in ("cost", *(f"planned_{n}" for n in _COSTS)) for u in ("j", "s")),
+    *(f"{name}_{u}" for name in ("cost", *(f"planned_{n}" for n in PLANNED_COSTS)) for u in ("j", "s")),
     *(f.name for f in fields(Observation) if f.name not in ("reasons", "returned")),
-    *(f"planned_{f.name}" for f in fields(PlannedAttempt) if f.name not in _COSTS),
+    *(f"planned_{f.name}" for f in fields(PlannedAttempt) if f.name not in PLANNED_COSTS),
     "asked_after_seq",
     "told_seq",
     "opened_at_utc",

@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.model.cost import HALF_WIDTH, Weights, best_limit
 from airflow_provider_zeus.model.estimate import SURE, Estimate, Z
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample
 from airflow_provider_zeus.units import energy_text
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 
 SAME_W = 0.5  # limits that differ by at most this [W] are the same
 RATE_SD = 0.01  # relative sd of the J and s of a sample at one limit: the profiler aims at a 95 % interval of 2 %
@@ -21,7 +27,9 @@ DOUBT = Z * math.sqrt(2.0) * HALF_WIDTH / 1.96  # of the ratio of two limits: wh
 
 def same_limit(one_w: float | None, other_w: float | None) -> bool:
     """Whether two power limits [W] are one: both unknown, or as near as drivers round."""
-    return one_w is other_w is None or (None not in (one_w, other_w) and abs((one_w or 0) - (other_w or 0)) <= SAME_W)
+    if one_w is None or other_w is None:
+        return one_w is other_w
+    return abs(one_w - other_w) <= SAME_W
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +107,20 @@ class LimitSaving:
         for unit, saved in (("j", self.energy_j), ("s", self.time_s)):
             found |= {f"saved_{unit}": saved.value, f"saved_low_{unit}": saved.low, f"saved_high_{unit}": saved.high}
         return found
+
+    def draws(self, rng: Generator, count: int) -> tuple[Vector, Vector]:
+        """``count`` draws of energy [J] and time [s], whose mean and interval are those of the two estimates.
+
+        Quantiles of a normal distribution in random order, one for both: the error is that of one profile.
+        """
+        import numpy as np
+
+        normal = np.array([NormalDist().inv_cdf((i + 0.5) / count) for i in range(count)])
+        off = rng.permutation(normal / normal[round(0.95 * (count - 1))])
+        energy, time = (
+            (e.value or 0.0) + ((e.high or 0.0) - (e.low or 0.0)) / 2 * off for e in (self.energy_j, self.time_s)
+        )
+        return energy, time
 
     @property
     def text(self) -> str:

@@ -19,7 +19,6 @@ from airflow_provider_zeus.printable import cell, visible
 from airflow_provider_zeus.reports.baseline import OLD
 from airflow_provider_zeus.reports.month_spent import (
     GROUPINGS,
-    MISSING,
     SPENT,
     DagAbout,
     GroupSum,
@@ -41,8 +40,8 @@ from airflow_provider_zeus.reports.months import (
     money_saved,
     silent_text,
 )
-from airflow_provider_zeus.signals.prices import S_PER_H, Prices
-from airflow_provider_zeus.units import J_PER_KWH, counted, energy_text, grams_text, time_text
+from airflow_provider_zeus.signals.prices import Prices
+from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, UNKNOWN, counted, energy_text, grams_text, time_text
 
 DagJob = tuple[str, str]
 
@@ -133,7 +132,6 @@ def month_report(
 
 _ENDS = (("", "value"), ("low_", "low"), ("high_", "high"))
 _SPENT = ("runs", "energy_kwh", "time_h", "gpu_h", "money", "currency", "co2e_kg")
-GROUP_COLUMNS = ("month", "by", "name", "kind", "jobs", *_SPENT)  # of the CSV file of groups
 COLUMNS = (
     *("month", "dag_id", "job_id", "kind"),
     *_SPENT,
@@ -153,7 +151,7 @@ def as_csv(report: MonthReport) -> str:
 def groups_csv(report: MonthReport) -> str:
     """The CSV file of owners and tags."""
     records = ({"month": report.month, **group_record(group, report.prices)} for group in report.groups)
-    return _csv(GROUP_COLUMNS, records)
+    return _csv(("month", "by", "name", "kind", "jobs", *_SPENT), records)
 
 
 def _csv(columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:
@@ -245,7 +243,7 @@ def _lines(kind: str, report: MonthReport) -> list[str]:
 
 
 def _spent(spent: Spent, prices: Prices) -> str:
-    parts = [text for text in spent_cells(spent, prices)[1:] if text != MISSING]
+    parts = [text for text in spent_cells(spent, prices)[1:] if text != UNKNOWN]
     return f"{', '.join(parts)}, in {counted(spent.runs, 'run')} of {counted(spent.jobs, 'job')}"
 
 
@@ -258,7 +256,7 @@ def _cells(row: MonthRow, prices: Prices) -> list[str]:
         *spent_cells(row.spent, prices),
         _amount(saved["energy"], energy_text),
         _amount(saved["time"], time_text),
-        MISSING if saved["money"].value is None else _amount(saved["money"], lambda v: price_text(v, currency)),
+        UNKNOWN if saved["money"].value is None else _amount(saved["money"], lambda v: price_text(v, currency)),
     ]
 
 

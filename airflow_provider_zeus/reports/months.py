@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Self
 
 from airflow_provider_zeus.model.cost import Weights
@@ -158,7 +157,7 @@ class SavedDraws:
     gpu_time: Vector
     runs: int
     spent: tuple[float | None, float, float]  # by these runs: energy [J], time [s], time of all their devices [s]
-    old: bool = False  # some of them are told against an old default
+    old: bool = False  # some of them are measured against an old default
     started: tuple[Vector | None, Vector] | None = None  # of the energy and the time, by starts from earlier models
 
 
@@ -213,13 +212,8 @@ def _by_limit(log: Dataset, profile: Sequence[ProfileSample], begin_s: float, en
         tuned = log.job.mode != "measure"
         alone = f"its runs are measured as they are: {next_rung(log.job)}"
         return "no profile shows what its power limit saved" if tuned else alone
-    draws, (_, count, source) = np.random.default_rng(own_rng(log).getrandbits(64)), where
-    # quantiles of a normal distribution in random order: their mean and interval are those of the job's own page
-    normal = np.array([NormalDist().inv_cdf((i + 0.5) / DRAWS) for i in range(DRAWS)])
-    off = draws.permutation(normal / normal[round(0.95 * (DRAWS - 1))])
-    energy, time = (
-        (e.value or 0.0) + ((e.high or 0.0) - (e.low or 0.0)) / 2 * off for e in (found.energy_j, found.time_s)
-    )
+    _, count, source = where
+    energy, time = found.draws(np.random.default_rng(own_rng(log).getrandbits(64)), DRAWS)
     spent_j, spent_s = total(o.energy_j for o in seen), sum(o.time_s or 0.0 for o in seen)
     return SavedDraws(kind_of(source), energy, time, time * count, found.runs, (spent_j, spent_s, spent_s * count))
 
@@ -236,7 +230,7 @@ class SavedSum:
     spent: tuple[float | None, float, float]  # by these runs: energy [J], time [s], time of all their devices [s]
     draws: tuple[Vector | None, Vector]  # energy [J], time of all devices [s]
     started: tuple[Estimate, Estimate] | None  # of energy and time, by starts from earlier models; None: no job has any
-    old: int  # jobs of them that are told against an old default
+    old: int  # jobs of them that are measured against an old default
 
     def priced(self, per_j: float, per_s: float) -> Estimate:
         """In money: a price of a joule, and of a second of one device."""

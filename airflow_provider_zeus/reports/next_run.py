@@ -15,7 +15,15 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.family import Family
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
-from airflow_provider_zeus.model.trial import Lineage, Phase, PlannedAttempt, ProfileSample, State, Trial, usual
+from airflow_provider_zeus.model.trial import (
+    Lineage,
+    Phase,
+    PlannedAttempt,
+    ProfileSample,
+    State,
+    Trial,
+    incumbent_or_last,
+)
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
 from airflow_provider_zeus.reports.baseline import Baseline, fixed
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset
@@ -34,7 +42,7 @@ class NextDecision:
     settings: Mapping[str, Any] = field(default_factory=dict)  # live
     room_s: float | None = None  # from the newest run's begin to its deadline: the next one is decided with as much
     lineage: Lineage | None = None  # the earlier model, as far as the log shows it
-    family: Family | None = None  # what relatives told the newest decision
+    family: Family | None = None  # what relatives reported to the newest decision
 
     @classmethod
     def of(
@@ -61,10 +69,10 @@ class NextDecision:
             "seed": decision_seed(trials[0].job_id if trials else "", number, job.seed),
             "finish_by_s": room_s,
             "lineage": _lineage(job, trials),
-            "family": max(trials, key=lambda t: t.number).decision.family if trials else None,  # as it was told last
+            "family": max(trials, key=lambda t: t.number).decision.family if trials else None,  # the newest
         }
         decision = choose(job, belief, settings=live, **asked)
-        last = decision.usual
+        last = incumbent_or_last(decision.attempts)
         ends = settled(job, belief, live, **asked) if last.phase is Phase.AUDIT else last
         known = {"lineage": asked["lineage"], "family": asked["family"]}
         return cls(attempts=decision.attempts, settled=ends, settings=live, room_s=room_s, **known)
@@ -85,7 +93,7 @@ def settled(job: ZeusJob, belief: Belief, settings: Mapping[str, Any], **asked: 
     :param asked: further arguments of ``choose``.
     """
     live = {name: value for name, value in settings.items() if name != AUDIT}
-    return choose(replace(job, audit=0.0), belief, settings=live, **asked).usual
+    return incumbent_or_last(choose(replace(job, audit=0.0), belief, settings=live, **asked).attempts)
 
 
 def _lineage(job: ZeusJob, trials: Sequence[Trial]) -> Lineage | None:
@@ -142,7 +150,7 @@ def upcoming(
     :param decided: of this log.
     """
     planned = decided.attempts
-    kept = planned[0] if planned[0].phase is Phase.AUDIT else usual(planned)
+    kept = planned[0] if planned[0].phase is Phase.AUDIT else incumbent_or_last(planned)
     b = kept.batch_size
     expected = partial(Upcoming, attempts=planned, batch_size=b, room_s=decided.room_s)
     weights = Weights.of(log.job, log.device)

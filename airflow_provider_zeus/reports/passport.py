@@ -13,8 +13,6 @@ from airflow_provider_zeus.reports.months import kind_of
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import J_PER_KWH
 
-G_PER_T = 1e6
-
 
 def passport(trials: Sequence[Trial], prices: Prices) -> dict[str, Any] | None:
     """The document about the newest model that a job kept; None: there is none.
@@ -79,7 +77,7 @@ def _consumptions(trial: Trial, run: Sequence[Trial], prices: Prices) -> Iterato
             "properties": [_property(name, value) for name, value in told.items() if value],
         }
         if grams is not None:
-            entry["co2CostEquivalent"] = {"value": grams / G_PER_T, "unit": "tCO2eq"}
+            entry["co2CostEquivalent"] = {"value": grams / 1e6, "unit": "tCO2eq"}
         yield entry
 
 

@@ -64,7 +64,7 @@ class Yardstick:
     def of(cls, log: Dataset, where: Where, *, profiles: Sequence[ProfileSample] = ()) -> Yardstick:
         """``log``: the job's runs, those to be compared among them; ``profiles``: of the device ``where``.
 
-        Its draws have one seed, so whatever tells the saving of a run tells the same one.
+        Its draws have one seed, so every page and message shows the same saving of a run.
         """
         base = Baseline.of(replace(log, where=where).of_target(), LimitProfiles.of(profiles))
         return cls(log.job, where, base)

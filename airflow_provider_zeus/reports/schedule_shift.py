@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.signals.series import Series
-from airflow_provider_zeus.signals.tariff import HOUR_S, Tariff
-from airflow_provider_zeus.units import J_PER_KWH
+from airflow_provider_zeus.signals.tariff import Tariff
+from airflow_provider_zeus.units import J_PER_KWH, S_PER_H
 
 HOURS = 24  # shifts that are compared: within a day
 
@@ -47,8 +47,8 @@ def schedule_shift(trials: Iterable[Trial], by: Tariff | Series, pue: float = 1.
     """
     starts_s, costs = list[float](), [0.0] * HOURS
     for start_s, duration_s, energy_j in _runs(trials)[-200:]:
-        at = by.series(start_s, start_s + (HOURS - 1) * HOUR_S + duration_s) if isinstance(by, Tariff) else by
-        means = [at.mean(start_s + h * HOUR_S, start_s + h * HOUR_S + duration_s) for h in range(HOURS)]
+        at = by.series(start_s, start_s + (HOURS - 1) * S_PER_H + duration_s) if isinstance(by, Tariff) else by
+        means = [at.mean(start_s + h * S_PER_H, start_s + h * S_PER_H + duration_s) for h in range(HOURS)]
         known = [mean for mean in means if mean is not None]
         if len(known) == HOURS:
             starts_s.append(start_s)
@@ -77,6 +77,6 @@ def _runs(trials: Iterable[Trial]) -> Sequence[tuple[float, float, float]]:
         energies = [t.observation.energy_j for t in run]
         known_s, known_j = ([v for v in values if v is not None] for values in (times, energies))
         duration_s = math.fsum(known_s)
-        if len(known_s) == len(known_j) == len(run) and 0 < duration_s <= 7 * 24 * HOUR_S:  # else it has no hour
+        if len(known_s) == len(known_j) == len(run) and 0 < duration_s <= 7 * 24 * S_PER_H:  # else it has no hour
             found.append((min(t.opened_at for t in run), duration_s, math.fsum(known_j)))
     return found

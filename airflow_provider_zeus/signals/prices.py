@@ -11,11 +11,9 @@ from typing import Any, Self
 
 from airflow_provider_zeus.model.budget import Allowance, Budget, Kind
 from airflow_provider_zeus.model.trial import Observation
-from airflow_provider_zeus.units import J_PER_KWH, counted
+from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, counted
 
 log = logging.getLogger(__name__)
-
-S_PER_H = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -191,7 +191,7 @@ def kept_series(
     """
     if keeper is None:
         return ask()
-    held, begun_s = None, clock()
+    begun_s = clock()
     try:
         text, is_mine = keeper.signal(name)
         while text is None and not is_mine and clock() < begun_s + others_s:
@@ -200,14 +200,20 @@ def kept_series(
     except StoreError as error:
         log.debug("Zeus keeps no series: %s", error)
         return ask()
+    held = None
     try:
         held = None if text is None else Series.from_json(text)
     except ValueError as error:
         log.warning("Zeus: a series in the trial log is %s, and is asked for again.", error)
-    if not is_mine:
-        if held is None:
-            raise TimeoutError
-        return held
+    if is_mine:
+        return _renewed(keeper, name, ask, held, clock() - KEPT_S)
+    if held is None:
+        raise TimeoutError
+    return held
+
+
+def _renewed(keeper: Keeper, name: str, ask: Callable[[], Series], held: Series | None, since_s: float) -> Series:
+    """What the service answers, after what is held, kept from ``since_s`` on; what is held where it gives nothing."""
 
     def keep(series: str | None) -> None:
         try:
@@ -215,7 +221,6 @@ def kept_series(
         except StoreError as error:
             log.debug("Zeus keeps no series: %s", error)
 
-    since_s = clock() - KEPT_S
     try:
         found = ask()
     except Exception as error:

@@ -91,13 +91,17 @@ class Series:
             step = self.at(start_s)
             return None if step is None else step.value
         total, covered_s = 0.0, 0.0
-        for step in self.steps[max(bisect_right(self.steps, (start_s, math.inf)) - 1, 0) :]:
+        for step in self._since(start_s):
             if step.start_s >= end_s:
                 break
             overlap_s = min(step.end_s, end_s) - max(step.start_s, start_s)
             if overlap_s > 0:
                 total, covered_s = total + overlap_s * step.value, covered_s + overlap_s
         return total / covered_s if covered_s >= covered * (end_s - start_s) * (1 - 1e-9) else None
+
+    def _since(self, start_s: float) -> tuple[Step, ...]:
+        """The step that holds at a time, or the last one before it, and all after it."""
+        return self.steps[max(bisect_right(self.steps, (start_s, math.inf)) - 1, 0) :]
 
     def at(self, time_s: float) -> Step | None:
         """The step that holds at a time; None in a gap."""
@@ -117,7 +121,7 @@ class Series:
     def gaps(self, step: Step) -> list[Step]:
         """The parts of a step that this series does not cover."""
         found, at_s = [], step.start_s
-        for own in self.steps[max(bisect_right(self.steps, (step.start_s, math.inf)) - 1, 0) :]:
+        for own in self._since(step.start_s):
             if own.start_s >= step.end_s:
                 break
             if own.end_s > at_s:

@@ -110,13 +110,13 @@ def forecast(published: Series, past: Series, *, now_s: float, until_s: float) -
     means = [
         Step(at_s, at_s + step_s, value, estimated=True)
         for i in range(count)
-        if (value := usual(past, at_s := begin_s + i * step_s, at_s + step_s, now_s)) is not None
+        if (value := usual_value(past, at_s := begin_s + i * step_s, at_s + step_s, now_s)) is not None
     ]
     ahead = [step for step in published.steps if step.end_s > begin_s and step.start_s < until_s]
     return Series.of(published.unit, means).merged(Series.of(published.unit, ahead))
 
 
-def usual(past: Series, start_s: float, end_s: float, now_s: float) -> float | None:
+def usual_value(past: Series, start_s: float, end_s: float, now_s: float) -> float | None:
     """Mean of the last seven days at the same time of day (UTC), of what was over by now; None: of fewer than three."""
     first = max(math.ceil((end_s - now_s) / DAY_S), 1)
     values = [past.mean(start_s - n * DAY_S, end_s - n * DAY_S) for n in range(first, first + 7)]

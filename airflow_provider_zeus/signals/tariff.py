@@ -18,9 +18,7 @@ from zoneinfo import ZoneInfo
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.series import Series, Step, Unit, is_number
-
-HOUR_S = 3600.0
-TARIFF = "tariff"  # source of its series
+from airflow_provider_zeus.units import S_PER_H
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +80,10 @@ class Tariff:
         """
         steps, at_s = [], start_s - _into_hour_s(start_s, self.zone)
         while at_s < end_s:
-            until_s = at_s + HOUR_S - _into_hour_s(at_s, self.zone)
+            until_s = at_s + S_PER_H - _into_hour_s(at_s, self.zone)
             steps.append(Step(at_s, until_s, self.at(at_s)))
             at_s = until_s
-        return Series.of(self.unit, steps, source=TARIFF, zone=str(self.zone))
+        return Series.of(self.unit, steps, source="tariff", zone=str(self.zone))
 
 
 def _into_hour_s(time_s: float, zone: ZoneInfo) -> float:

@@ -31,7 +31,7 @@ def open_store(
     overlap_possible: bool | None = None,
     now: Callable[[], float] | None = None,
 ) -> Store:
-    """Open the trial log that Connection ``conn_id`` names; without ``zeus_default``, the embedded file of this host.
+    """Open the trial log that Connection ``conn_id`` names; without ``zeus_default``, ``zeus.db`` of this host.
 
     A PostgreSQL database is migrated by ``airflow zeus db upgrade`` only.
 
@@ -120,7 +120,7 @@ def find_connection(conn_id: str) -> Any:
 
 
 def embedded_path() -> Path:
-    """Path of the embedded file: ``$AIRFLOW_HOME/zeus.db``."""
+    """Path of the trial log of this host: ``$AIRFLOW_HOME/zeus.db``."""
     return airflow_home() / "zeus.db"
 
 

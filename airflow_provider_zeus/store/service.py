@@ -17,7 +17,7 @@ from airflow_provider_zeus.model.family import Family
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Lineage, Origin, Previous, State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, heard_by, told_by
-from airflow_provider_zeus.reports.budget_figures import USUAL, usual
+from airflow_provider_zeus.reports.budget_figures import USUAL, usual_run
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, Unreadable
 from airflow_provider_zeus.store.reported_figures import finite, resolved
@@ -25,8 +25,6 @@ from airflow_provider_zeus.store.sql import checkpoints, families, measurements,
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
-
-MEASURED = 8 * USUAL  # newest trials that are read for what a run takes: its attempts, and those of its retries
 
 
 @dataclass(slots=True)
@@ -149,8 +147,9 @@ def _budgets(log: JobLog, request: AskRequest, running: Sequence[Trial], device:
     if not request.allowances:
         return []
     source = device.energy_source if device else None
-    measured = trials.measured(log.connection, log.job_id, source, MEASURED, log.newest)
-    takes = usual([*measured, *running], source)
+    most = 8 * USUAL  # trials: attempts of these runs, and those of their retries
+    measured = trials.measured(log.connection, log.job_id, source, most, log.newest)
+    takes = usual_run([*measured, *running], source)
     open_runs = [t.observation.spent for t in running if t.key.ti_id != request.ti_id]
     uses = []
     for allowance in request.allowances:

@@ -10,19 +10,17 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
 
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED, truncated
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.patience import outlived
+from airflow_provider_zeus.patience import T, outlived
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled, raise_again, swallowing_except
 from airflow_provider_zeus.training.plan_progress import IN_CHILD, PlanProgress
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 def train(run: PlanProgress, fn: Callable[[], T]) -> T:
@@ -125,7 +123,9 @@ def _end_returned(run: PlanProgress, live: LiveAttempt, value: object) -> bool:
         drop_frames(live.interrupt)
         return False
     live.leave()
-    if not live.epochs_done and not live.no_data and not live.not_needed:  # neither quality nor epochs are known
+    if not (
+        live.epochs_done or live.no_data or live.not_needed or live.complete
+    ):  # neither quality nor epochs are known
         others = f"; it reported {', '.join(sorted(live.names))}" if live.names else ""
         remedy = "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
         if not {"transformers.trainer", "lightning.pytorch", "pytorch_lightning"}.isdisjoint(sys.modules):
@@ -188,7 +188,7 @@ def _keep(run: PlanProgress, live: LiveAttempt, value: object) -> None:
     if state in (State.CONVERGED, State.NOT_NEEDED):
         return
     log.warning("Zeus: the model of batch size %d is kept, but %s.", live.planned.batch_size, reason)
-    if run.job.require_target and not live.reached and not live.no_data:
+    if run.job.require_target and not live.reached and not live.no_data and state is not State.NO_METRIC:
         raise BelowTargetError.of(live.planned.batch_size, reason, run.job.target)
 
 

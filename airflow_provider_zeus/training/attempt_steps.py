@@ -1,4 +1,4 @@
-"""The optimizer steps of an attempt and their samples: told by its author, or shown by a loader or by torch."""
+"""The optimizer steps of an attempt and their samples: reported by its author, or shown by a loader or by torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.trial import PlannedAttempt
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.meter import read
 from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck
-from airflow_provider_zeus.training.data_wait import DOMINATES, DataWait, remedy
+from airflow_provider_zeus.training.data_wait import DataWait, remedy
 from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
 from airflow_provider_zeus.training.metering import AttemptMeter
 from airflow_provider_zeus.training.profiling.sweep import Sweep
@@ -47,7 +47,7 @@ class AttemptSteps:
         self._torch: TorchSteps | None = None  # what torch shows, once the author has loaded it
         self._steps_before = 0  # of torch, when the present epoch began
         self._blind: str | None = None  # of an epoch with steps of torch, of whose samples nothing is known
-        self._held = 0  # samples of the newest step that torch showed, until another one shows that it was not told
+        self._held = 0  # samples of the newest step that torch showed, until another one shows that it was not reported
 
     def _refresh(self) -> None:
         """The sums are new."""
@@ -83,7 +83,7 @@ class AttemptSteps:
         self._count(samples)
 
     def torch_stepped(self, samples: int) -> None:
-        """Count an optimizer step of torch that the author has not told when the next one is made."""
+        """Count an optimizer step of torch that the author has not reported when the next one is made."""
         if not self._in_epoch:
             return
         held, self._held = self._held, samples
@@ -174,12 +174,14 @@ class AttemptSteps:
                 self._add_wait(*self._torch.take_waits(), self._torch.remedy)
 
     def _add_wait(self, waited_s: float, looped_s: float, to_try: str) -> None:
-        """Add waits for batches; where they dominate, windows tell nothing about power limits."""
+        """Add waits for batches; as long as they dominate, windows tell nothing about power limits."""
         self._data_wait.add(waited_s, looped_s, to_try)
-        waste = self._data_wait.waste(self._meter.gpu_busy)
-        if waste is not None and waste > DOMINATES:
+        waste = self._data_wait.waste(self._meter.steps_busy)
+        why = ""
+        if waste is not None and waste > 0.5:
             why = f"{100 * waste:.0f} % of the training time is spent waiting for batches"
-            self._sweep.profiler.know_waits(f"{why}: windows of it tell nothing about power limits")
+            why += ": windows of it tell nothing about power limits"
+        self._sweep.profiler.know_waits(why)
 
     def _start_training(self, *, first_step_done: bool) -> None:
         raise_again(self.interrupt)
@@ -232,4 +234,7 @@ class AttemptSteps:
             return None
         meter, steps = self._meter, self._torch.by_optimizer.values() if self._torch else ()
         used = self._check.why_not_used(meter.samples, meter.epochs_done, meter.samples_per_epoch, steps)
+        unsure = self._torch.unsure * self.planned.batch_size / self.local_batch_size if self._torch else 0.0
+        if used is None and not self.told and 2 * unsure > meter.samples:
+            used = self._check.too_many_steps(meter.samples, meter.epochs_done, steps)
         return used or self._blind

@@ -23,7 +23,6 @@ from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.attempt_dir import AttemptDir
 from airflow_provider_zeus.training.distributed_attempt import DistributedAttempt
 from airflow_provider_zeus.training.interrupts import TrainingKilled, raise_again
-from airflow_provider_zeus.training.protocol.environment import ATTEMPT_ROOT
 from airflow_provider_zeus.training.protocol.events import Kind
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.protocol.sender import ResultSender, Sink
@@ -138,12 +137,12 @@ class PlanProgress:
         another process runs the next attempt.
         """
         raise_again(self.killed)
-        return self.live or self.begin(0 if self.plan.restarts else self.plan.usual, loop_only=True)
+        return self.live or self.begin(0 if self.plan.restarts else self.plan.index_alone, loop_only=True)
 
     @property
     def number(self) -> int:
         """Number of the present attempt, from 1; before one begins, of the plan's usual attempt."""
-        return self.live.number if self.live else self.plan.first_attempt + self.plan.usual
+        return self.live.number if self.live else self.plan.first_attempt + self.plan.index_alone
 
     def begin(self, index: int, *, loop_only: bool = False) -> LiveAttempt:
         """Begin attempt ``index`` (from 0) of the plan.
@@ -257,9 +256,11 @@ class PlanProgress:
         assert live is not None
         with suppress(Exception):  # which is logged already
             if not live.ended:
-                end: dict[str, Any] = {"state": state, "reason": "its end could not be measured: see the task's log"}
-                end |= {"attempt": live.number, "batch_size": live.planned.batch_size, "observation": live.snapshot}
-                self._sender.send("end", **end)
+                why = "its end could not be measured: see the task's log"
+                size, seen = live.planned.batch_size, live.snapshot
+                self._sender.send(
+                    "end", state=state, reason=why, attempt=live.number, batch_size=size, observation=seen
+                )
                 live.ended = True
             if kept:
                 self._sender.send("final", attempt=live.number)
@@ -268,8 +269,8 @@ class PlanProgress:
     def never_ran(self, index: int, reason: str) -> None:
         """Write that attempt ``index`` (from 0) of the plan does not run."""
         number, size = self.plan.first_attempt + index, self.plan.in_order[index].batch_size
-        end: dict[str, Any] = {"state": State.FAILED, "reason": reason, "observation": Observation()}
-        self._send("end", attempt=number, batch_size=size, **end)
+        nothing = Observation()
+        self._send("end", attempt=number, batch_size=size, state=State.FAILED, reason=reason, observation=nothing)
 
     def finish(self, *, kept: bool) -> None:
         """Write that the process is done with this plan. ``kept``: the present attempt's model is kept."""
@@ -295,7 +296,7 @@ class PlanProgress:
     def folder(self) -> Path:
         """The folder for the files of the present attempt; made at the first call. Raises JobSpecError."""
         if self._folder is None:
-            self._folder = AttemptDir(os.environ.get(ATTEMPT_ROOT) or self.plan.attempt_root)
+            self._folder = AttemptDir(os.environ.get("ZEUS_ATTEMPT_ROOT") or self.plan.attempt_root)
             self._keep_folder()  # after the loop the model is kept already
         return self._folder.path
 

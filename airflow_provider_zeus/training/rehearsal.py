@@ -92,7 +92,7 @@ class RehearsedAttempt(LiveAttempt):
         self._end_told_pass()
 
     def step(self, samples: int) -> None:
-        """Count a step that was told."""
+        """Count a step that was reported."""
         super().step(samples)
         if len(self._told_sizes) < _MOST_TOLD:
             self._told_sizes.append(samples)
@@ -104,7 +104,7 @@ class RehearsedAttempt(LiveAttempt):
         self._stepped()
 
     def torch_stepped(self, samples: int) -> None:
-        """Count a step of torch that was not told."""
+        """Count a step of torch that was not reported."""
         super().torch_stepped(samples)
         if len(self._shown_sizes) < _MOST_TOLD:
             self._shown_sizes.append(samples)

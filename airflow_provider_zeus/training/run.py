@@ -10,14 +10,15 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import TrialKey
-from airflow_provider_zeus.patience import outlived
+from airflow_provider_zeus.patience import T, outlived
 from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.training import attempt_loop, starts
@@ -29,8 +30,6 @@ from airflow_provider_zeus.training.protocol.plan import Checkpoint, Checkpoints
 from airflow_provider_zeus.training.protocol.sender import Sink
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
 from airflow_provider_zeus.training.step_handle import ScriptHandle
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +54,7 @@ class ZeusRun:
     ) -> None:
         self.plan, self.device, self.ranks = plan, device, ranks
         self._in_train = False
+        self._retried = (try_number or 1) > 1
         self.job = plan.job
         self._target = self.job.parsed_target
         self._error_before = getattr(sys, "last_value", None)  # the interpreter sets it when an error ends a script
@@ -117,9 +117,10 @@ class ZeusRun:
             sink = (lambda line: None) if ranks.rank else environment.Results(os.environ)
             return ScriptHandle(plan, sink, ranks)  # type: ignore[return-value]
         if (try_number or 1) > 1:
-            plan = plan.usual_alone()
+            plan = plan.for_retry()
         if ranks.rank:
-            return cls.from_plan(plan, sink=environment.OtherRank(os.environ, plan.ti_id, ranks.rank), ranks=ranks)
+            other = environment.OtherRank(os.environ, plan.ti_id, ranks.rank)
+            return cls.from_plan(plan, sink=other, try_number=try_number, ranks=ranks)
         results = environment.Results(os.environ, plan.ti_id if ranks.several else "")
         run = cls.from_plan(plan, sink=results, try_number=try_number, ranks=ranks)
         run._hand_over = results.hand_over
@@ -130,7 +131,7 @@ class ZeusRun:
     def batch_size(self) -> int:
         """Batch size of the present attempt [samples], of all processes together; before it begins, the usual one's."""
         live = self.progress.live
-        return (live.planned if live else self.plan.attempts[self.plan.usual]).batch_size
+        return (live.planned if live else self.plan.attempts[self.plan.index_alone]).batch_size
 
     @property
     def local_batch_size(self) -> int:
@@ -159,11 +160,18 @@ class ZeusRun:
         ``epochs()`` then numbers from here, and ``max_epochs`` includes the epochs of the checkpoint. The run teaches
         the cost of an epoch, but not how many epochs the batch size needs.
 
+        In a retry whose checkpoint had trained all of ``max_epochs``, ``epochs()`` gives none, and the run ends as the
+        earlier try reported it.
+
         :param epochs: that the checkpoint had trained. Call it before the first epoch of each attempt that resumes.
 
-        Raises ReportError: an epoch has begun already, or a number below 0.
+        Raises ReportError: an epoch has begun already, or a number below 0; no epoch is left, and this is no retry.
         """
-        self.progress.present.resume(epochs)
+        live, held = self.progress.present, self.checkpoint
+        live.resume(epochs, retried=held is not None or self._retried)
+        seen = held.observation if held is not None and held.epochs == epochs else None
+        if live.complete and seen is not None and seen.metric is not None and seen.target_value is not None:
+            live.keep_complete(replace(self._target, value=seen.target_value), seen.metric)
 
     def checkpointed(self, path: str | os.PathLike[str], *, epochs: int) -> None:
         """Say where the newest checkpoint lies, after a report: a retry of this task then finds it::
@@ -188,6 +196,7 @@ class ZeusRun:
                     batch_size=self.batch_size,
                     key=TrialKey(self.plan.ti_id, live.number),
                     observation=live.snapshot,
+                    start=Start(self.planned_start),
                 )
                 self.checkpoints.keep(newest)
 
@@ -195,10 +204,13 @@ class ZeusRun:
     def checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that an earlier try of this run named; None: there is none.
 
-        An attempt that tries another batch size trains from the start: it gets none.
+        An attempt that tries another batch size trains from the beginning: it gets none; nor does one with another
+        start (:attr:`planned_start`), whose model would be that of the start before it.
         """
         newest, live = self.checkpoints.newest, self.progress.present
-        return newest if newest is not None and (live.last or newest.batch_size == self.batch_size) else None
+        if newest is None or newest.start != self.planned_start:
+            return None
+        return newest if live.last or newest.batch_size == self.batch_size else None
 
     @property
     def previous(self) -> Any:
@@ -219,7 +231,7 @@ class ZeusRun:
     def planned_start(self) -> str:
         """Where the present attempt is to start: ``"cold"``, ``"shrunk"`` or ``"warm"`` (``ZeusJob.starts``)."""
         live = self.progress.live
-        return ((live.planned if live else self.plan.attempts[self.plan.usual]).start or Start.COLD).value
+        return ((live.planned if live else self.plan.attempts[self.plan.index_alone]).start or Start.COLD).value
 
     def start(self, model: Any, state: Any = None) -> str:
         """Give the fresh model its planned start, and return the start that was taken::

@@ -127,7 +127,7 @@ class DrawnBatches(DrawListener):
         listen(self)
 
     def take(self, batches: int) -> int | None:
-        """Samples of the next batches, fewer at the end of the pass; None where torch's iterator told of none."""
+        """Samples of the next batches, fewer at the end of the pass; None where torch's iterator has none."""
         taken = [self._sizes.popleft() for _ in range(min(batches, len(self._sizes)))]
         return sum(taken) or None
 

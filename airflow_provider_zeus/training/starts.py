@@ -44,7 +44,8 @@ class Taken:
         if start is planned:
             log.info("Zeus: this training starts %s.", start)
         else:
-            log.warning("Zeus: this training starts %s, and not %s as planned: %s.", start, planned, why_cold or "told")
+            why = why_cold or "the run says so"
+            log.warning("Zeus: this training starts %s, and not %s as planned: %s.", start, planned, why)
 
     def end(self, *, trained: bool) -> None:
         """The attempt has ended: one that trained and said nothing of its start counts as cold."""

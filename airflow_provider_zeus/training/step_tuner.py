@@ -19,13 +19,13 @@ from dataclasses import replace
 from functools import partial
 from statistics import median
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any
 from weakref import ref
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import LIMIT, UNCAPPED, Observation, ProfileSample
-from airflow_provider_zeus.patience import bounded
+from airflow_provider_zeus.patience import T, bounded
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.meter import Reading, read
@@ -37,8 +37,6 @@ from airflow_provider_zeus.training.protocol import environment
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
 from airflow_provider_zeus.training.torch_listener import MODULE, on_steps
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 

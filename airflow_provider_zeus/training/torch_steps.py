@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from time import perf_counter
 from typing import Any, ClassVar
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
 from airflow_provider_zeus.training.data_wait import remedy
 from airflow_provider_zeus.training.samples import DrawListener, ignore, listen, size_of
@@ -37,11 +37,16 @@ class TorchSteps(DrawListener):
         self._whole, self._on_step, self._on_end = whole, stepped, ended
         self._drawn: dict[int, tuple[ref[Any], int]] = {}  # of each pass: samples since the last step; the newest last
         self._recent = 0  # of them those of the pass that drew last, also when it is over
+        self.unsure = 0  # samples of steps after a pass that had ended without one: of a validation, or in advance
+        self._ended = False  # the pass that drew last had no step, and is over
         self._trained: Callable[[], Any] = lambda: None  # the pass of the last step
         self.remedy = ""  # the setting of its loader to try next, once there is one
-        self._waits: dict[int, float] = {}  # of each pass: time spent waiting for its batches since the last step
+        self._waits: WeakKeyDictionary[Any, float] = (
+            WeakKeyDictionary()
+        )  # of each pass: for batches since the last step
         self.waited_s = self.looped_s = 0.0  # of those that were trained on, and of their steps with it
         self._since_s = 0.0  # time of the step before, or of the first draw of a pass
+        self._paused = False  # the training has paused since the last step: persistent workers go on in the same pass
         self._hooks = ExitStack()
         if (older := TorchSteps._newest()) is not None:
             older.close()
@@ -50,7 +55,11 @@ class TorchSteps(DrawListener):
         listen(self)
 
     def take_waits(self) -> tuple[float, float]:
-        """Seconds spent waiting for what was trained on, and those of the steps with it, since the last call."""
+        """Seconds spent waiting for what was trained on, and those of the steps with it, since the last call.
+
+        The training pauses here: what follows is validation.
+        """
+        self._paused = True
         waited, self.waited_s, self.looped_s = (self.waited_s, self.looped_s), 0.0, 0.0
         return waited
 
@@ -68,14 +77,17 @@ class TorchSteps(DrawListener):
     def drawn(self, iterator: Any, batch: Any, size: int | None, *, exact: bool, waited_s: float = 0.0) -> None:
         """Add a batch to those of its pass."""
         self._recent = self._pop(iterator) + ((size or 0) if exact else size_of(batch, size, self._whole))
-        self._drawn[id(iterator)] = ref(iterator), self._recent
-        if id(iterator) not in self._waits and self._trained() is not iterator:  # a pass begins
+        self._drawn[id(iterator)], self._ended = (ref(iterator), self._recent), False
+        if iterator not in self._waits and (self._paused or self._trained() is not iterator):  # a pass begins
             self._since_s = perf_counter() - waited_s
-        self._waits[id(iterator)] = self._waits.get(id(iterator), 0.0) + waited_s
+        self._waits[iterator] = self._waits.get(iterator, 0.0) + waited_s
 
     def exhausted(self, iterator: Any) -> None:
         """Forget a pass. One that loads in advance has a step still to come."""
-        if not self._pop(iterator) and self._trained() is iterator:
+        self._waits.pop(iterator, None)
+        left, trained = self._pop(iterator), self._trained() is iterator
+        self._ended = bool(left) and not trained
+        if trained and not left:
             self._on_end()
 
     def _pop(self, iterator: Any) -> int:
@@ -87,13 +99,15 @@ class TorchSteps(DrawListener):
         drawn, self._drawn = self._drawn, {}  # whole: a thread may load in advance meanwhile
         samples, self._recent = self._recent, 0
         fresh = [each for each in drawn.values() if each[0]() is not None]
+        if self._ended and not fresh:
+            self.unsure += samples
         if fresh:
             last = [each for each in fresh if each[0]() is self._trained()]
             whole = [each for each in fresh if each[1] == self._whole]
             self._trained, samples = (last or whole or fresh)[-1]
             trained = self._trained()
             now_s = perf_counter()
-            self.waited_s += self._waits.pop(id(trained), 0.0)
+            self.waited_s, self._paused = self.waited_s + self._waits.pop(trained, 0.0), False
             self.looped_s, self._since_s = self.looped_s + now_s - self._since_s, now_s
             self.remedy = self.remedy or remedy(trained)
         if samples:

@@ -38,7 +38,7 @@ class TorchWatch:
         self._trained = dict[int, ref[Any]]()  # weights that an optimizer has, by id
         self._stepped = stepped
         self.passes: WeakSet[_Pass] = WeakSet()
-        self._seen: set[int] = set()  # optimizers that made a step
+        self._seen: WeakSet[Any] = WeakSet()  # optimizers that made a step
         self._undo = ExitStack()
         self._before = _weights() if fresh else {}  # before torch is imported for the first time there are none
         with suppress(Exception):  # a torch that refuses it is not watched
@@ -87,9 +87,9 @@ class TorchWatch:
             self._given = int(shape[0])
 
     def _before_step(self, optimizer: Any) -> None:
-        if id(optimizer) in self._seen:
+        if optimizer in self._seen:
             return
-        self._seen.add(id(optimizer))
+        self._seen.add(optimizer)
         for weight in (each for group in optimizer.param_groups for each in group["params"] if each.requires_grad):
             self._trained[id(weight)] = ref(weight)
             known = self._before.get(id(weight))

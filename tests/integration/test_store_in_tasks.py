@@ -1,4 +1,4 @@
-"""The store as a task meets it: embedded file, Variables, unreachable, refused, told later."""
+"""The store as a task meets it: zeus.db, Variables, unreachable, refused, told later."""
 
 from __future__ import annotations
 

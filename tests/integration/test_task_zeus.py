@@ -1,4 +1,4 @@
-"""``@task.zeus`` and ``ZeusTrainOperator`` in real Airflow runs, on the simulated GPU and the embedded store."""
+"""``@task.zeus`` and ``ZeusTrainOperator`` in real Airflow runs, on the simulated GPU and ``zeus.db``."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Site:
 
     url: str
     runs: list[str]
-    log: str = ""  # URL of a database; empty: the embedded file
+    log: str = ""  # URL of a database; empty: ``zeus.db``
 
 
 def history() -> list[str]:

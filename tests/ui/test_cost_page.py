@@ -36,7 +36,7 @@ def test_the_tab_of_a_dag(visit: Visit) -> None:
     for seen in (".sentence", "#headline", "#facts", COST):
         assert tab.locator(seen).evaluate(bottom) <= 0, f"{seen} is seen without scrolling"
     assert tab.locator(".badge:visible").all_inner_texts() == ["simulated"], "once, for all figures"
-    assert tab.locator(".sentence").inner_text().startswith(f"{RUNS} runs took ")
+    assert tab.locator(".sentence").inner_text().startswith(f"{RUNS} runs cost ")
     assert tab.locator(".sentence abbr").inner_text() == "90\u00a0%\u00a0sure", "at once"
     assert "90 % sure" in tab.locator(".sentence abbr").get_attribute("title")
     at.shoot("dag")
@@ -51,8 +51,10 @@ def test_the_tab_of_a_dag(visit: Visit) -> None:
     answers = tab.locator("#headline .answer")
     assert [a.get_attribute("aria-label") for a in answers.all()] == ["Cost", "Saved", "Next run"]
     names = answers.first.locator(".tile-name").all_inner_texts()
-    assert names == answers.last.locator(".tile-name").all_inner_texts() == ["Energy", "Time", "Weighted cost"]
-    assert all(text.endswith("Wh") for text in answers.first.locator(".tile-figure").all_inner_texts()[::2])
+    assert names == answers.last.locator(".tile-name").all_inner_texts() == ["Energy", "Time"]
+    assert answers.first.locator(".tile-figure").first.inner_text().endswith("Wh")
+    assert answers.nth(1).locator(".tile-name").last.inner_text() == "Together"
+    assert answers.nth(1).locator(".tile-figure").last.inner_text().endswith(" %"), "no amount that looks like energy"
     assert "batch size" in answers.last.inner_text()
     assert at.fine()
 
@@ -251,10 +253,10 @@ def test_a_refused_wish_is_told_in_words(visit: Visit) -> None:
 def test_the_table_sorts_by_any_column_and_says_so(visit: Visit) -> None:
     at = visit(DAG_PAGE)
     tab = unfolded(at.tab())
-    head = tab.locator("#runs").get_by_role("columnheader", name="Cost")
+    head = tab.locator("#runs").get_by_role("columnheader", name="Energy")
 
     def costs() -> list[float]:
-        cells = tab.locator("#rows td:nth-child(6)").evaluate_all("all => all.map(cell => cell.dataset.sort)")
+        cells = tab.locator("#rows td:nth-child(4)").evaluate_all("all => all.map(cell => cell.dataset.sort)")
         return [float(cell) for cell in cells]
 
     before = costs()

@@ -57,14 +57,14 @@ def test_the_tab_of_a_run_says_why(visit: Visit, site: Site) -> None:
     assert "Pruning" in given_up.inner_text()
     assert "Why it ended: It was" in given_up.inner_text()
     assert "its target after 8 epochs" in kept.inner_text()
-    assert tab.locator(".verdict").inner_text().startswith("Lost: It lost "), "exploring cost more than it saved"
+    assert tab.locator(".verdict").inner_text().startswith("Lost: It cost "), "exploring cost more than it saved"
     assert "exploration and profiling." in tab.locator(".verdict").inner_text()
     assert drawn(tab, ".power .chart") >= 4
     assert drawn(tab, ".curves .chart") >= 4
     assert tab.locator(".curves").count() == 2, "a curve for each batch size"
     assert at.fine()
     newest = visit(f"zeus/page?dag_id={ZEUS_DAG}&run_id={quote(site.runs[-1], safe='')}")
-    newest.tab().locator(".next", has_text=re.compile(r"^Next: .*batch size \d+.*, about .*\.$")).wait_for()
+    newest.tab().locator(".next", has_text=re.compile(r"^Next run: .*batch size \d+.*, about .*\.$")).wait_for()
     assert newest.fine()
 
 
@@ -72,13 +72,10 @@ def test_the_tab_of_a_run_says_why(visit: Visit, site: Site) -> None:
 def test_a_run_that_saved_and_its_tables(visit: Visit, kinds: None) -> None:
     at = visit(page("saved"))
     tab = whole(at, "run-saved")
-    assert tab.locator(".verdict").inner_text().startswith("Saved: It saved ")
+    assert tab.locator(".verdict").inner_text().startswith("Saved: It cost 0.444\u00a0Wh and ")
     cost, won = tab.locator(".answer").all()
-    assert (
-        cost.locator(".tile-name").all_inner_texts()
-        == won.locator(".tile-name").all_inner_texts()
-        == ["Energy", "Time", "Weighted cost"]
-    )
+    assert cost.locator(".tile-name").all_inner_texts() == ["Energy", "Time"]
+    assert won.locator(".tile-name").all_inner_texts() == ["Energy", "Time", "Together"]
     energy = cost.locator(".tile-figure").first
     assert (energy.inner_text(), energy.get_attribute("title").startswith("1,600.000 J = ")) == ("0.444 Wh", True)
     assert won.locator(".good").count() == 3
@@ -120,8 +117,8 @@ def test_what_each_of_several_gpus_drew(visit: Visit, kinds: None) -> None:
 def test_a_loss_is_said_as_plainly(visit: Visit, kinds: None) -> None:
     at = visit(page("lost"), theme="dark")
     tab = whole(at, "run-lost")
-    assert tab.locator(".verdict").inner_text().startswith("Lost: It lost ")
-    assert tab.locator(".tile.bad .tile-name").last.inner_text() == "Weighted cost"
+    assert tab.locator(".verdict").inner_text().startswith("Lost: It cost ")
+    assert tab.locator(".tile.bad .tile-name").last.inner_text() == "Together"
     assert at.fine()
 
 

@@ -21,11 +21,10 @@ from airflow_provider_zeus.plugin.views.alerts_view import alerts_of
 from airflow_provider_zeus.plugin.views.models import Alerts, Controls
 from airflow_provider_zeus.reports.alert_book import Silence
 from airflow_provider_zeus.reports.alerts import KINDS
-from airflow_provider_zeus.reports.belief_table import belief_table
+from airflow_provider_zeus.reports.belief_table import BeliefTable, belief_table
 from airflow_provider_zeus.store.alerts import change_book, read_book
 from airflow_provider_zeus.store.live_settings import write_settings
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
-from airflow_provider_zeus.units import cost_text
 
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
 
@@ -133,7 +132,7 @@ def silence(dag_id: str, user: GetUserDep, request: Annotated[SilenceChange, Dep
 
 
 def alerts_in(user: BaseUser, dag_id: str, job_id: str, *, may_edit: bool) -> Alerts:
-    """The events of a job on the tab of a DAG. Who silenced a kind is told to those who may read all its DAGs."""
+    """The events of a job on the tab of a DAG. Who silenced a kind is shown to those who may read all its DAGs."""
     try:
         book = read_book(AirflowVariables(), job_id)
     except StoreError:
@@ -172,11 +171,18 @@ def _controls(trials: list[Trial], *, may_edit: bool, named: bool) -> Controls:
         table = belief_table(log, profiles=profiles)
         of_default = next(line for line in table.lines if line.batch_size == job.default_batch_size)
         if (value := of_default.believed.cost.value) is not None:
-            cost = cost_text(value, table.unit)
+            cost = _audit_cost(value, table)
     controls = overview_view.controls(trials, live, changed, may_edit=may_edit, named=named, audit_cost=cost)
     if controls is None:
         raise HTTPException(409, "A newer version of the provider wrote this job: upgrade it on the api-server.")
     return controls
+
+
+def _audit_cost(value: float, table: BeliefTable) -> str | None:
+    """What a run of the default is expected to cost, beside one of the size in use; None: not known."""
+    settled = next(line for line in table.lines if line.batch_size == table.settled.batch_size)
+    usual = settled.believed.cost.value
+    return f"{value / usual:.2g} × that of a run of {settled.batch_size}" if usual else None
 
 
 def _audit(job_id: str, what: str, *, dag_id: str, by: str) -> None:

@@ -34,7 +34,6 @@ Limit = Annotated[int, Query(ge=1, le=reading.MOST_RUNS)]
 Skip = Annotated[int, Query(ge=0, le=1_000_000)]  # so many newest runs are left out
 Price = Annotated[float | None, Query(ge=0, le=dag_what_if.MOST_PRICE, allow_inf_nan=False)]
 
-MOST_EXPORTED = 10_000  # runs in one file
 
 _charts: LruCache[Any] = LruCache(16)
 _what_ifs: LruCache[Any] = LruCache(64)
@@ -126,7 +125,7 @@ async def dag_export_(
     dag_id: str,
     kind: Literal["csv", "json"],
     job_id: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=MOST_EXPORTED)] = MOST_EXPORTED,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
     skip: Skip = 0,
 ) -> Response:
     """The trials of the newest runs as a CSV or JSON file, in the form of ``airflow zeus export``.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import suppress
@@ -14,7 +15,7 @@ from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from airflow_provider_zeus.airflow_compat import Connection, DagModel, XComModel, create_session
 from airflow_provider_zeus.errors import SignalError, StoreError
@@ -22,6 +23,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.operators.mixins import WAIT
 from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, learn, prior
+from airflow_provider_zeus.patience import T, bounded
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
 from airflow_provider_zeus.plugin.views.overview_view import Live
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
@@ -36,7 +38,6 @@ from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-T = TypeVar("T")
 _Version = tuple[int, int | None, TrialKey]  # number, told_seq, key: the log may have been replaced by another one
 _Learned = tuple[tuple[_Version, ...], Belief]  # the trials that a belief was learned from, and the belief
 
@@ -99,6 +100,7 @@ class BeliefCache:
 
 
 beliefs = BeliefCache()
+_elsewhere: LruCache[str] = LruCache(64)
 
 
 def open_log() -> Store | None:
@@ -115,7 +117,10 @@ def open_log() -> Store | None:
 
 
 def elsewhere(dag_id: str) -> str:
-    """That the log of another Connection has the jobs of a DAG, in a sentence; empty where none is known to."""
+    """That the log of another Connection has the jobs of a DAG, in a sentence; empty where none is known to.
+
+    It waits at most three seconds, and keeps the answer for a minute: a log that does not answer holds up no page.
+    """
     import sqlalchemy as sa
 
     of_type = sa.select(Connection.conn_id).where(Connection.conn_type == "zeus").order_by(Connection.conn_id)
@@ -126,9 +131,20 @@ def elsewhere(dag_id: str) -> str:
         log.warning("Connections cannot be listed.", exc_info=True)
         names = []
     names += [name.removeprefix("AIRFLOW_CONN_").lower() for name in os.environ if name.startswith("AIRFLOW_CONN_ZEUS")]
-    for conn_id in dict.fromkeys(names):
+    others = tuple(dict.fromkeys(name for name in names if name != DEFAULT_CONN_ID))
+
+    def look() -> str:
+        with suppress(TimeoutError):
+            return bounded(lambda: _in_log_of(others, dag_id), 3.0)
+        return ""
+
+    return _elsewhere.get((dag_id, others, int(time.monotonic() // 60)), look) if others else ""
+
+
+def _in_log_of(conn_ids: Sequence[str], dag_id: str) -> str:
+    for conn_id in conn_ids:
         with suppress(StoreError):  # it cannot be read, so that nothing is known of it
-            if conn_id != DEFAULT_CONN_ID and open_store(conn_id, create=False).jobs(dag_id):
+            if open_store(conn_id, create=False).jobs(dag_id):
                 shown = f"these pages show the log of {DEFAULT_CONN_ID} alone: define {DEFAULT_CONN_ID} as that one"
                 return f" The log of Connection {conn_id} has jobs of this DAG; {shown}."
     return ""

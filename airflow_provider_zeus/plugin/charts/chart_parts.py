@@ -7,17 +7,18 @@ the theme and shows a point's ``tip`` as its tooltip.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
+from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import SURE
+from airflow_provider_zeus.units import three_digits
 
 COLOURS = ("#3b82f6", "#b45309", "#0d9488", "#db2777", "#8b5cf6", "#15803d", "#dc2626", "#64748b")
 GREY = COLOURS[7]
 LINE = "#8a8f98"
 SHADE = "#8a8f9840"  # behind a line that must stay readable
-INTERVAL = SURE
 ROW_PX = 14  # height of a label
 
 Option = dict[str, Any]
@@ -33,6 +34,23 @@ def scale(most: float, unit: str) -> tuple[float, str]:
         "s": ((3600.0, 3600.0, "h"), (60.0, 60.0, "min"), (0.0, 1.0, "s")),
     }[unit]
     return next(((size, name) for least, size, name in scales if most >= least), scales[-1][1:])
+
+
+class CostAxis(NamedTuple):
+    """How a chart and its table write costs: as energy or time, or as a share where a cost is of both."""
+
+    size: float  # by which costs are divided
+    name: str
+    text: Callable[[float], str]
+
+    @classmethod
+    def of(cls, most: float, weights: Weights, whole: tuple[float, str]) -> CostAxis:
+        """``whole``: the cost that is 100 % where energy and time are weighed, and its name."""
+        if weights.one_alone:
+            size, unit = scale(most, weights.unit)
+            return cls(size, f"{weights.one_alone} [{unit}]", weights.text)
+        size = whole[0] / 100
+        return cls(size, f"energy and time together [% of {whole[1]}]", lambda cost: f"{three_digits(cost / size)} %")
 
 
 def size_colour(batch_size: int | None) -> str:
@@ -129,13 +147,13 @@ def interval_band(
     known = [(i, low, high) for i, low, high in ends if low is not None and high is not None]
     if all(low == high for _, low, high in known):
         return []
-    hidden: Option = {"type": "line", "symbol": "none", "silent": True, "stack": INTERVAL, "stackStrategy": "all"}
+    hidden: Option = {"type": "line", "symbol": "none", "silent": True, "stack": SURE, "stackStrategy": "all"}
     hidden |= {"lineStyle": {"opacity": 0}, **({} if step is None else {"step": step})}
     below = {**hidden, "name": "", "data": [[i, number(low / size)] for i, low, _ in known]}
     width = [[i, number((high - low) / size)] for i, low, high in known]
     return [
         below,
-        {**hidden, "name": INTERVAL, "itemStyle": {"color": SHADE}, "areaStyle": {"color": SHADE}, "data": width},
+        {**hidden, "name": SURE, "itemStyle": {"color": SHADE}, "areaStyle": {"color": SHADE}, "data": width},
     ]
 
 

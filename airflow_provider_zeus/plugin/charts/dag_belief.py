@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import Phase
 from airflow_provider_zeus.optimizer.starts import Served, serves_worse
 from airflow_provider_zeus.plugin.charts.chart_parts import (
     COLOURS,
     GREY,
-    INTERVAL,
+    CostAxis,
     Option,
     base,
     line,
     number,
-    scale,
     scatter,
     size_colour,
     value_axis,
@@ -42,13 +42,12 @@ STANDINGS = {
 }
 
 
-def belief_chart(beliefs: Beliefs, name: str) -> Chart:
+def belief_chart(beliefs: Beliefs, weights: Weights) -> Chart:
     """Chart of cost by batch size: the believed cost with its interval, the observed cost of each run.
 
-    :param name: of the cost: ``words.cost_name``.
+    :param weights: of energy and time in it.
     """
     title = "Belief per batch size" + (", from a cold start" if beliefs.settled.start else "")
-    table = _table(title, beliefs)
     costs = [row.believed.cost for row in beliefs.lines]
     siblings = [(i, row.family) for i, row in enumerate(beliefs.lines) if row.family is not None]
     values = (
@@ -57,6 +56,10 @@ def belief_chart(beliefs: Beliefs, name: str) -> Chart:
         + [v for c in costs for v in (c.low, c.value, c.high)]
     )
     ends = [v for v in values if v is not None and v > 0]
+    whole = next((row for row in beliefs.lines if row.batch_size == beliefs.settled.batch_size), None)
+    of_settled = (whole and whole.believed.cost.value) or max(ends, default=1.0)
+    axis = CostAxis.of(max(ends, default=0.0), weights, (of_settled, f"batch size {beliefs.settled.batch_size}"))
+    table = _table(title, beliefs, axis)
     if not ends:
         return Chart(
             title=title,
@@ -72,17 +75,14 @@ def belief_chart(beliefs: Beliefs, name: str) -> Chart:
             " Dashed: what runs would cost if this job's curve were that of its sibling jobs, at its own level. The "
             "beliefs are from this job's runs alone; its decisions weigh both."
         )
-    size, unit = scale(max(ends), beliefs.unit)
+    size, text = axis.size, axis.text
     believed, whiskers, observed = list[Option](), list[list[object]](), list[Option]()
-
-    def text(cost: float) -> str:
-        return words.cost(cost, beliefs.unit).text
 
     for i, row in enumerate(beliefs.lines):
         value, low, high = row.believed.cost.value, row.believed.cost.low, row.believed.cost.high
         if value is not None:
             tip = f"batch size {row.batch_size}, {STANDINGS[row.standing]}\n"
-            tip += f"believed {text(value)}\n{between(row.believed.cost, beliefs.unit)}"
+            tip += f"believed {text(value)}\n{between(row.believed.cost, text)}"
             style = {"color": size_colour(row.batch_size)}
             believed.append({"value": [i, number(value / size)], "tip": tip, "itemStyle": style})
         if low is not None and high is not None and low > 0:  # a vertical line; "-" is the gap to the next one
@@ -94,7 +94,7 @@ def belief_chart(beliefs: Beliefs, name: str) -> Chart:
     wide = max(ends) > 20 * min(ends)  # then the axis is logarithmic
     option = base(
         grid={"left": 64, "right": 24, "top": 36, "bottom": 72},
-        legend={"bottom": 0, "data": [BELIEVED, INTERVAL, OBSERVED, *([FAMILY] if siblings else [])]},
+        legend={"bottom": 0, "data": [BELIEVED, SURE, OBSERVED, *([FAMILY] if siblings else [])]},
         xAxis={
             "type": "category",
             "name": "batch size",
@@ -104,26 +104,26 @@ def belief_chart(beliefs: Beliefs, name: str) -> Chart:
                 f"{row.batch_size}{' ★' if row.standing is BatchSizeStatus.INCUMBENT else ''}" for row in beliefs.lines
             ],
         },
-        yAxis={"type": "log" if wide else "value", "name": f"{name} [{unit}]", **({} if wide else {"min": 0})},
+        yAxis={"type": "log" if wide else "value", "name": axis.name, **({} if wide else {"min": 0})},
         series=[
             # beside the belief
             scatter(OBSERVED, 7, {"color": GREY, "opacity": 0.7}, observed) | {"symbolOffset": [16, 0]},
             *([line(FAMILY, GREY, [[i, number(v / size)] for i, v in siblings], "dashed")] if siblings else []),
-            line(INTERVAL, GREY, whiskers) | {"silent": True, "symbol": "rect", "symbolSize": [14, 2]},
+            line(SURE, GREY, whiskers) | {"silent": True, "symbol": "rect", "symbolSize": [14, 2]},
             scatter(BELIEVED, 13, {"color": GREY, "opacity": 1}, believed, symbol="diamond"),
         ],
     )
-    return Chart(title=title, option=option, text=_summary(beliefs), note=note, table=table)
+    return Chart(title=title, option=option, text=_summary(beliefs, text), note=note, table=table)
 
 
-def between(estimate: Estimate, unit: str) -> str:
+def between(estimate: Estimate, text: Callable[[float], str]) -> str:
     """The interval of a cost as text, or why there is none."""
     if estimate.low is None or estimate.high is None:
         return estimate.reason or "–"
-    return f"{words.cost(estimate.low, unit).text} to {words.cost(estimate.high, unit).text}"
+    return f"{text(estimate.low)} to {text(estimate.high)}"
 
 
-def _summary(beliefs: Beliefs) -> str:
+def _summary(beliefs: Beliefs, text: Callable[[float], str]) -> str:
     count, b = f"Costs of {len(beliefs.lines)} batch sizes", beliefs.settled.batch_size
     reached = [r for r in beliefs.lines if r.standing in (BatchSizeStatus.INCUMBENT, BatchSizeStatus.CONVERGED)]
     if not reached:
@@ -132,18 +132,18 @@ def _summary(beliefs: Beliefs) -> str:
     if cost is None:
         return f"{count}. In use: {b}; what a run of it to the target costs here is not known."
     pinned = beliefs.settled.phase is Phase.PINNED
-    found = f"{count}. {'Pinned' if pinned else 'In use'} (★): {b}, {words.cost(cost, beliefs.unit).text} a run."
+    found = f"{count}. {'Pinned' if pinned else 'In use'} (★): {b}, {text(cost)} a run."
     lower = [(r.batch_size, c) for r in reached if (c := r.believed.cost.value) is not None and c < cost]
     if not lower:
         return found
     doubt = "" if pinned else ", but not surely" + (", or too slow" if beliefs.settled.in_time else "")
-    named = ", ".join(f"{size} ({words.cost(c, beliefs.unit).text})" for size, c in lower)
+    named = ", ".join(f"{size} ({text(c)})" for size, c in lower)
     return f"{found} Believed cheaper{doubt}: {named}."
 
 
-def _table(title: str, beliefs: Beliefs) -> Table:
+def _table(title: str, beliefs: Beliefs, axis: CostAxis) -> Table:
     def text(estimate: Estimate) -> str:
-        return "–" if estimate.value is None else words.cost(estimate.value, beliefs.unit).text
+        return "–" if estimate.value is None else axis.text(estimate.value)
 
     rows = [
         [
@@ -154,13 +154,13 @@ def _table(title: str, beliefs: Beliefs) -> Table:
             "–" if (epochs := row.believed.epochs.value) is None else words.epochs(round(epochs, 1)).text,
             text(row.believed.epoch_cost) + ("" if row.believed.measured else " (not measured here)"),
             text(row.believed.cost),
-            between(row.believed.cost, beliefs.unit),
+            between(row.believed.cost, axis.text),
             text(row.observed_mean),
         ]
         for row in beliefs.lines
     ]
     columns = ["Batch size", "Standing", "Reached target", "Stopped", "Epochs", "Cost of an epoch", "Cost of a run"]
-    columns += [INTERVAL, "Observed mean"]
+    columns += [SURE, "Observed mean"]
     return Table(caption=title, columns=columns, numeric=[True, False, *[True] * 7], rows=rows)
 
 

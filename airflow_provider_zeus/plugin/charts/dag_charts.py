@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.plugin.charts.chart_parts import (
-    INTERVAL,
     LINE,
     ROW_PX,
+    CostAxis,
     Option,
     base,
     hollow,
@@ -22,7 +23,6 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
     mark_lines,
     number,
     plain,
-    scale,
     scatter,
     size_colour,
 )
@@ -89,15 +89,17 @@ def left_out(rows: Sequence[RunRow], shown: Sequence[RunRow]) -> str:
 
 def cost_chart(
     rows: Sequence[RunRow],
-    name: str,
+    weights: Weights,
     curves: Sequence[ComparisonCurve] = (),
     breaks: Sequence[HistoryBreak] = (),
+    whole: tuple[float, str] | None = None,
 ) -> Chart:
     """Chart of cost over runs, with a point per run in the colour of its batch size.
 
     :param rows: newest first, as ``costs.rows_of`` gives them.
-    :param name: of the cost: ``words.cost_name``.
+    :param weights: of energy and time in the cost.
     :param curves: in the unit of the newest row.
+    :param whole: the cost that is 100 % where it is of both; None: the first run's.
     """
     title, shown = "Cost of each run", charted(rows)
     if not shown:
@@ -106,13 +108,17 @@ def cost_chart(
     curves = [curve for curve in curves if any(key in curve.values for key in keys)]
     drawn = [v for curve in curves for key in keys if (v := curve.values.get(key)) is not None]
     highest = max([row.cost.value or 0.0 for row in shown] + [v.high or v.value or 0.0 for v in drawn])
-    size, unit = scale(highest, shown[0].unit)
-    changes = [i for i, row in enumerate(shown) if i == 0 or _size(row) != _size(shown[i - 1]) or "→" in _sizes(row)]
+    first = next((cost for row in shown if (cost := row.cost.value)), 1.0)
+    weights = weights._replace(time_alone=shown[0].unit == "s")
+    axis = CostAxis.of(highest, weights, whole or (first, "the first run"))
+    few = len(shown) <= 40  # else what no legend names alone has a label
+    changed = [few and (i == 0 or _size(row) != _size(shown[i - 1])) for i, row in enumerate(shown)]
+    changes = [i for i, row in enumerate(shown) if changed[i] or "→" in _sizes(row)]
     changes.sort(key=lambda i: "→" not in _sizes(shown[i]))  # what no legend names has its label first
     step_px, high_px = 440.0 / len(shown), 120.0  # of the smallest such chart without its margins
     at = [(step_px * i, high_px * (shown[i].cost.value or 0.0) / (highest or 1.0), _sizes(shown[i])) for i in changes]
-    rows_up = dict(zip(changes, label_rows(at), strict=True)) if len(shown) <= 40 else {}
-    points = [_point(i, row, size, name, rows_up.get(i)) for i, row in enumerate(shown)]
+    rows_up = dict(zip(changes, label_rows(at), strict=True))
+    points = [_point(i, row, axis, rows_up.get(i)) for i, row in enumerate(shown)]
     trained = [row for row in shown if not is_idle(row)]
     chosen = [row for row in trained if _size(row) is not None]
     trained_points = [point for row, point in zip(shown, points, strict=True) if not is_idle(row)]
@@ -126,10 +132,10 @@ def cost_chart(
     idle = [{"value": [i, 0], "tip": plain(f"{label(r)}\n{r.state_why}")} for i, r in enumerate(shown) if is_idle(r)]
     series += [scatter(NOT_NEEDED, 9, hollow(LINE), idle, symbol=DASH)] if idle else []
     for curve in curves:
-        series += _comparison(curve, keys, size)
+        series += _comparison(curve, keys, axis.size)
     if marks := [(keys.index(each.run), each.label) for each in breaks if each.run in keys]:
         series.append(vertical_lines(marks))
-    option = over_runs(shown, f"{name} [{unit}]", series, zero=True, right=110 if curves else 24)
+    option = over_runs(shown, axis.name, series, zero=True, right=110 if curves else 24)
     if not chosen and len(option["legend"]["data"]) == 1:
         option["legend"]["data"], option["grid"]["bottom"] = [], option["grid"]["bottom"] - 28
     legend = ["Colour and number: batch size." if chosen else "Each point is a run, measured as it is."]
@@ -139,7 +145,7 @@ def cost_chart(
     note = " ".join([*legend, *(each.text for each in breaks), left_out(rows, shown)]).strip()
 
     def told(row: RunRow) -> str:
-        return row.cost.text + (f" with batch size {_size(row)}" if chosen else "")
+        return axis.text(row.cost.value or 0.0) + (f" with batch size {_size(row)}" if chosen else "")
 
     cheap, newest = min(trained, key=lambda r: r.cost.value or 0.0), trained[-1]
     explored = f", {sum(r.explored for r in trained)} of them exploring" if chosen else ""
@@ -147,15 +153,15 @@ def cost_chart(
         f"Cost of {counted(len(trained), 'run')}, oldest first{explored}. Newest: {told(newest)}. Cheapest: "
         f"{told(cheap)}. The table holds the same figures."
     )
-    return Chart(title=title, option=option, text=text, note=note, table=_table(title, shown, keys, curves))
+    return Chart(title=title, option=option, text=text, note=note, table=_table(title, shown, keys, curves, axis))
 
 
 def over_runs(shown: Sequence[RunRow], axis: str, series: Sequence[Option], *, zero: bool, right: int = 24) -> Option:
     """An ECharts option whose horizontal axis is the runs, oldest first. ``zero``: the vertical axis starts at 0."""
     large, marked = len(shown) > LARGE, any("markLine" in s for s in series)  # a mark's label is above the chart
     names = [s["name"] for s in series if s["name"]]
-    if INTERVAL in names:  # it is drawn before the line that it is of, and named after it
-        first = names.index(INTERVAL)
+    if SURE in names:  # it is drawn before the line that it is of, and named after it
+        first = names.index(SURE)
         names[first : first + 2] = reversed(names[first : first + 2])
     option = base(
         grid={"left": 64, "right": right, "top": 46 if marked else 30, "bottom": 92 if large else 64},
@@ -164,7 +170,7 @@ def over_runs(shown: Sequence[RunRow], axis: str, series: Sequence[Option], *, z
             "bottom": 0,
             "itemWidth": 18,
             "itemGap": 6,
-            "data": [{"name": name, "icon": "rect"} if name == INTERVAL else name for name in names],
+            "data": [{"name": name, "icon": "rect"} if name == SURE else name for name in names],
         },
         xAxis={"type": "category", "data": [label(row) for row in shown], "axisLabel": {"hideOverlap": True}},
         yAxis={
@@ -187,12 +193,14 @@ def vertical_lines(at: Sequence[tuple[int, str]]) -> Option:
     return {"type": "line", "name": "", "data": [], "markLine": mark_lines(data, type="solid")}
 
 
-def _table(title: str, shown: Sequence[RunRow], keys: Sequence[RunKey], curves: Sequence[ComparisonCurve]) -> Table:
-    def text(estimate: Estimate | None, row: RunRow) -> str:
+def _table(
+    title: str, shown: Sequence[RunRow], keys: Sequence[RunKey], curves: Sequence[ComparisonCurve], axis: CostAxis
+) -> Table:
+    def text(estimate: Estimate | None) -> str:
         if estimate is None or estimate.value is None:
             return "–"
         ends = (estimate.value, estimate.low, estimate.high)
-        value, low, high = (words.cost(v or 0.0, row.unit, row.energy.value).text for v in ends)
+        value, low, high = (axis.text(v or 0.0) for v in ends)
         return value if estimate.low is None or estimate.low == estimate.high else f"{value} ({low} to {high})"
 
     found = [
@@ -200,18 +208,18 @@ def _table(title: str, shown: Sequence[RunRow], keys: Sequence[RunKey], curves: 
             label(row),
             words.size(_size(row)),
             "–" if is_idle(row) or _size(row) is None else "yes" if row.explored else "no",
-            NOT_NEEDED if is_idle(row) else row.cost.text,
-            *(text(curve.values.get(key), row) for curve in curves),
+            NOT_NEEDED if is_idle(row) else axis.text(row.cost.value or 0.0),
+            *(text(curve.values.get(key)) for curve in curves),
             row.source.text,
         ]
         for row, key in zip(reversed(shown), reversed(keys), strict=True)
     ]
-    columns = ["Run", "Batch size", "Exploring", "Cost", *(curve.name for curve in curves), "Source"]
+    columns = ["Run", "Batch size", "Exploring", axis.name.capitalize(), *(curve.name for curve in curves), "Source"]
     numeric = [False, True, False, True, *(True for _ in curves), False]
     return Table(caption=title, columns=columns, numeric=numeric, rows=found)
 
 
-def _point(i: int, row: RunRow, size: float, name: str, row_up: int | None) -> Option:
+def _point(i: int, row: RunRow, axis: CostAxis, row_up: int | None) -> Option:
     """``row_up``: by how many rows its label is raised; None: it has none."""
     with_model = row.state in [state.value for state in State if state.kept_model or state is State.DONE]
     usual = START_MARKS.get(row.attempts[-1].start or "", "circle")
@@ -220,12 +228,12 @@ def _point(i: int, row: RunRow, size: float, name: str, row_up: int | None) -> O
     sizes = ", ".join(f"{words.size(t.batch_size)} ({t.state_text})" for t in row.attempts)
     lines = [
         label(row),
-        *([f"{name} {row.cost.text}"] if name not in ("energy", "time") else []),
+        *([f"{axis.text(row.cost.value or 0.0)} {axis.name.partition('[% ')[2][:-1]}"] if "%" in axis.name else []),
         f"energy {row.energy.text}, time {row.time.text}",
         f"batch size {sizes}" if _size(row) is not None else row.state_text,
         f"{row.phase}, power limit {row.limit.text}, {row.source.text}",
     ]
-    value = [i, number((row.cost.value or 0.0) / size)]
+    value = [i, number((row.cost.value or 0.0) / axis.size)]
     point: Option = {"value": value, "tip": plain("\n".join(lines)), "symbol": symbol}
     if row.explored or missed:
         point["itemStyle"] = hollow(size_colour(_size(row)))

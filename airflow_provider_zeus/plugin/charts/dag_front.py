@@ -25,7 +25,7 @@ from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Chart, Table
 from airflow_provider_zeus.reports.limit_profiles import same_limit
 from airflow_provider_zeus.reports.pareto import OperatingPoint
-from airflow_provider_zeus.units import counted
+from airflow_provider_zeus.units import counted, three_digits
 
 FRONT, RAN, PROFILED, CHOSEN = "Pareto front", "chosen by runs", "profiled only", "what runs"
 
@@ -166,17 +166,26 @@ def _limit(p: OperatingPoint) -> str:
 
 
 def _table(title: str, points: Sequence[OperatingPoint], weights: Weights) -> Table:
+    whole = max(weights.cost(p.eta_j, p.tta_s) for p in points) or 1.0
     rows = [
         [
             _name(p),
             _limit(p),
             words.duration(p.tta_s).text,
             words.energy(p.eta_j).text,
-            words.energy(weights.cost(p.eta_j, p.tta_s), p.eta_j).text,
+            f"{three_digits(100 * weights.cost(p.eta_j, p.tta_s) / whole)} %",
             str(p.runs) if p.observed else "profiled only",
             "yes" if p.on_front else "no",
         ]
         for p in points
     ]
-    columns = ["Batch size", "Limit", "Time", "Energy", f"Cost at eta {weights.eta:g}", "Runs", "On the front"]
+    columns = [
+        "Batch size",
+        "Limit",
+        "Time",
+        "Energy",
+        f"Energy and time at eta {weights.eta:g} [% of the dearest]",
+        "Runs",
+        "On the front",
+    ]
     return Table(caption=title, columns=columns, numeric=[True, True, True, True, True, True, False], rows=rows)

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, interval_band, line, number, plain, scale
 from airflow_provider_zeus.plugin.charts.dag_charts import label, over_runs, row_key, vertical_lines
 from airflow_provider_zeus.plugin.text import saved_text, words
 from airflow_provider_zeus.plugin.views.dag_known import run_key
 from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Table
 from airflow_provider_zeus.reports.savings import Savings
+from airflow_provider_zeus.units import three_digits
 
 SUM, EXPLORED = "saved so far", "spent on exploration so far"
 
@@ -26,11 +28,11 @@ class _Sum(NamedTuple):
     explored: float | None
 
 
-def saved_chart(saving: Savings, rows: Sequence[RunRow], cost_name: str) -> Chart:
+def saved_chart(saving: Savings, rows: Sequence[RunRow], weights: Weights) -> Chart:
     """Chart of the sum saved against the default batch size at full power; below 0 it is a loss.
 
     :param rows: newest first, all runs of ``saving`` among them.
-    :param cost_name: ``words.cost_name``.
+    :param weights: a cost of energy and time together is told in runs of the default.
     """
     title, unit = "Sum saved", saving.cost.unit
 
@@ -48,9 +50,17 @@ def saved_chart(saving: Savings, rows: Sequence[RunRow], cost_name: str) -> Char
     drawn = [v for s in sums for v in (s.saved, s.low, s.high, s.explored) if v is not None]
     most = max(abs(v) for v in drawn)
     size, name = scale(most, unit)
+    axis = f"{weights.one_alone} saved [{name}]"
+    if not weights.one_alone and (whole := saving.default_now):
+        size, axis = whole[0], f"energy and time saved [runs of {whole[1]}]"
 
     def cell(value: float | None) -> str:
-        return "–" if value is None else f"{'−' if value < 0 else ''}{words.cost(abs(value), unit, most).text}"
+        if value is None:
+            return "–"
+        text = (
+            words.cost(abs(value), unit, most).text if weights.one_alone else f"{three_digits(abs(value) / size)} runs"
+        )
+        return f"{'−' if value < 0 else ''}{text}"
 
     def told(s: _Sum) -> str:
         explored = "exploration not known" if s.explored is None else f"exploration {cell(s.explored)}"
@@ -72,7 +82,7 @@ def saved_chart(saving: Savings, rows: Sequence[RunRow], cost_name: str) -> Char
     even = saving.break_even_run
     if even is not None and even > 1:
         series.append(vertical_lines([(even - 1, "break-even")]))
-    option = over_runs(shown, f"{cost_name} saved [{name}]; below 0: lost", series, zero=False)
+    option = over_runs(shown, f"{axis}; below 0: lost", series, zero=False)
     option["tooltip"]["trigger"] = "axis"
     note = f"Against {saved_text.against(saving.default_batch_size)}, on the same slices of the data."
     table = Table(

@@ -20,10 +20,10 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
     value_axis,
 )
 from airflow_provider_zeus.plugin.text import words
-from airflow_provider_zeus.plugin.views.models import UNKNOWN, Chart, Table
+from airflow_provider_zeus.plugin.views.models import Chart, Table
+from airflow_provider_zeus.units import UNKNOWN
 
 MOST_ROWS = 50  # of the table
-HIGH_PX = 164.0  # of the smallest such chart without its margins
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,8 @@ def _chart(metric: str, curves: Sequence[MetricCurve]) -> Chart:
     if aims:
         values, axis = [value for curve in curves for value in curve.values], option["yAxis"]
         low, high = min(*values, *aims), max(*values, *aims)
-        option["series"][0]["markLine"] = mark_lines(_targets(aims, (high - low) / HIGH_PX))
+        high_px = 164.0  # of the smallest such chart without its margins
+        option["series"][0]["markLine"] = mark_lines(_targets(aims, (high - low) / high_px))
         if low < min(values):  # ECharts extends no axis for a line
             axis |= {"min": number(low), "axisLabel": {"showMinLabel": False}}
         if high > max(values):

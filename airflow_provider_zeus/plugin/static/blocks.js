@@ -147,7 +147,6 @@ function attemptItem(attempt, i) {
   const named = [
     ...(attempt.source.kind === "no-source" ? [] : [["Energy", attempt.energy]]),
     ["Time", attempt.time],
-    ...(attempt.weighted ? [["Weighted cost", attempt.cost]] : []),
     ...(attempt.excess ? [["Extra by profiling", attempt.excess]] : []),
     ...(attempt.batch_size === null ? [] : [["Epochs", attempt.epochs]]),
     ["Power limit", attempt.limit],

@@ -84,10 +84,9 @@ function jobRow(job) {
   return row;
 }
 
-/** What the newest run drew and took; its cost, in the job's own unit, on hover. */
-function lastParts({ last_energy: energy, last_time: time, last_cost: cost, source }) {
+/** What the newest run drew and took. */
+function lastParts({ last_energy: energy, last_time: time, source }) {
   const parts = (energy.value === null && time.value !== null ? [time] : [energy, time]).map((each) => figure("div", each));
-  for (const part of parts) part.title = `${part.title} Cost: ${cost.exact}`;
   return [...parts, ...sourceBadges(source)];
 }
 
@@ -146,7 +145,7 @@ async function fillSaved(row) {
     cell.dataset.sort = saved.figure.value ?? "";
     if (saved.of) cell.append(element("div", saved.of, { class: "note of" }));
     if (!saved.amounts && !share.length) cell.append(element("div", saved.text, { class: "note why" }));
-    row.querySelector(".next").textContent = saved.next && `Next: ${unbroken(saved.next)}`;
+    row.querySelector(".next").textContent = saved.next && `Next run: ${unbroken(saved.next)}`;
     const calm = job.state.name === "exploring" || job.state.name === "settled";
     if (saved.state && calm) row.querySelector(".state").replaceChildren(...stateParts(saved.state));
   } catch (problem) {

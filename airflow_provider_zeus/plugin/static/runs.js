@@ -13,7 +13,7 @@ let updateComparison = null; // after the rows have changed
 
 export function runsTable(_, block, answer) {
   const runs = sortableTable("runs", "rows",
-    ["Run", "Data slice", "Batch size", "#Energy", "#Time", "#Cost", "Source", "State", "Choice", "#Limit", "#Epochs"]);
+    ["Run", "Data slice", "Batch size", "#Energy", "#Time", "Source", "State", "Choice", "#Limit", "#Epochs"]);
   runs.append(element("tfoot", null, { id: "totals" }));
   const link = (kind) => element("a", kind.toUpperCase(), { href: api("dags", dagId, "export", { kind, job_id: answer.job_id }), download: "download" });
   const choose = element("button", "Compare runs", { type: "button", "aria-pressed": "false" });
@@ -98,7 +98,7 @@ function tableRow(row, job) {
     run,
     element("td", row.slice_text || "–", { class: "slice", title: row.data_slice }),
     sizes,
-    ...[row.energy, row.time, row.cost].map(figureToSort),
+    ...[row.energy, row.time].map(figureToSort),
     element("td", null, {}, ...sourceBadges(row.source)),
     element("td", null, {}, stateBadge(row.state, row.state_text, row.state_why)),
     element("td", row.phase, { title: row.why }),
@@ -110,7 +110,7 @@ function totalRow(total) {
   const runs = total.runs === 1 ? "1 run" : `${total.runs.toLocaleString()} runs`;
   return element("tr", null, {},
     element("th", `Sum of ${runs}, ${total.source.text}`, { scope: "row", colspan: "3" }),
-    ...[total.energy, total.time, total.cost].map(figureCell),
+    ...[total.energy, total.time].map(figureCell),
     element("td", null, {}, ...sourceBadges(total.source)),
     element("td", null, { colspan: "4" }),
   );

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
-from airflow_provider_zeus.model.cost import BOTH, Weights
+from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.saved_text import (
-    WEIGHED,
     Told,
     against,
     compared,
@@ -23,6 +22,7 @@ from airflow_provider_zeus.plugin.text.saved_text import (
 )
 from airflow_provider_zeus.plugin.views.models import Answer, Sentence, Source, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
+from airflow_provider_zeus.reports.baseline import OURS
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, RunTrials
 from airflow_provider_zeus.reports.next_run import Upcoming
 from airflow_provider_zeus.reports.run_figures import RunSaving
@@ -34,12 +34,12 @@ from airflow_provider_zeus.signals.tariff import Tariff
 from airflow_provider_zeus.units import counted, energy_text, grams_text, time_text
 
 COST, NEXT = "Cost", "Next run"
-CONTROLS = "How do I pause exploration, pin a batch size or measure the default?"
-PART = "a figure of one of its attempts is not known"
 NO_RUN = "No run that counts here has ended yet; what each run cost is shown here then."
 
 
-def sentence(savings: Savings, upcoming: Upcoming, source: Source, *, all_of: bool = True) -> Sentence:
+def sentence(
+    savings: Savings, upcoming: Upcoming, source: Source, weights: Weights, *, all_of: bool = True
+) -> Sentence:
     """What the runs of a job cost and saved and what comes next, in plain words. ``all_of``: there are no older runs.
 
     The intervals are on hover of the words that say how sure it is.
@@ -48,8 +48,9 @@ def sentence(savings: Savings, upcoming: Upcoming, source: Source, *, all_of: bo
         return Sentence(text=NO_RUN, source=source)
     took = took_text(savings.energy.spent, savings.time.spent)
     count = f"{'' if all_of else 'The newest '}{counted(savings.runs, 'run')}"
-    text = f"{count} took {took or 'what is not known'}; {compared(savings)}; next: {comes_next(upcoming)}."
-    return Sentence(text=text, sure=how_sure(savings), exact=intervals(savings), source=source)
+    saved = compared(savings, weights)
+    text = f"{count} cost {took or 'what is not known'}. {saved}.\n{NEXT}: {comes_next(upcoming)}."
+    return Sentence(text=text, sure=how_sure(saved), exact=intervals(savings), source=source)
 
 
 def comes_next(upcoming: Upcoming) -> str:
@@ -57,9 +58,11 @@ def comes_next(upcoming: Upcoming) -> str:
     first, *after = upcoming.attempts
     takes = took_text(upcoming.energy_j.value, upcoming.time_s.value)
     tries = bool(after) and first.tried
-    text = f"batch size {first.batch_size}"
-    if tries:
-        text = f"a try of batch size {first.batch_size}, else {upcoming.batch_size}"
+    text = (
+        f"tries batch size {first.batch_size}; if it is given up, {upcoming.batch_size}"
+        if tries
+        else f"batch size {first.batch_size}"
+    )
     text += "" if upcoming.limit_w is None else f" at {words.watts(upcoming.limit_w).text}"
     text += f"{', which takes' * tries or ','} about {takes}" if takes else ", whose cost is not known yet"
     return text + ", to measure the default" * (first.phase is Phase.AUDIT)
@@ -127,29 +130,20 @@ def of_job(
     gpus = savings.where[1] if savings.where else 1
     spent = factors.at_the_time([t.observation for step in savings.steps for t in step.run.trials])
     about = f"of {'' if all_of else 'the newest '}{counted(savings.runs, 'run')}"
-    cost = Answer(question=COST, about=about, note=f"not known: {PART}")
+    cost = Answer(question=COST, about=about, note=f"not known: {OURS}")
     if savings.time.spent is not None:
         cost.note = ""
-        weighed = weighed_tile(savings.cost.spent, weights, savings.energy.spent, BOTH)
-        cost.figures = spent_tiles(savings.energy.spent, savings.time.spent, source, spent, gpus, weighed)
+        cost.figures = spent_tiles(savings.energy.spent, savings.time.spent, source, spent, gpus)
     compares = not not_compared(savings)[0] or any(of.start for of in told)
-    saved = [_against_default(savings, told)] if compares else []
-    return [cost, *saved, *_next_run(upcoming, weights, source, spent, gpus)]
+    saved = [_against_default(savings, told, weights)] if compares else []
+    return [cost, *saved, *_next_run(upcoming, source, spent, gpus)]
 
 
 def of_run(saving: RunSaving, weights: Weights, source: Source, factors: Factors) -> list[Answer]:
     """What a run saved; empty where it is not known, or it was the default's own run."""
     known = saving.cost.saved.value and saving.kept
-    return [_against_default(saving, told_of(saving, saving.runs, weights, source, factors))] if known else []
-
-
-def weighed_tile(cost_j: float | None, weights: Weights, energy_j: float | None, note: str = "") -> list[Tile]:
-    """Energy and time as one figure; empty where one of them alone counts, and where a part is not known."""
-    if weights.one_alone or cost_j is None:
-        return []
-    figure = words.energy(cost_j, energy_j)
-    figure.exact += f"; {words.cost_rule(weights)}"
-    return [Tile(name=WEIGHED, figure=figure, note=note)]
+    told = told_of(saving, saving.runs, source, factors) if known else []
+    return [_against_default(saving, told, weights)] if known else []
 
 
 def spent_tiles(
@@ -158,16 +152,15 @@ def spent_tiles(
     source: Source,
     factors: Factors,
     gpus: float,
-    weighed: Sequence[Tile] = (),
 ) -> list[Tile]:
     """Energy, time, and what they are converted to where it is set; no energy where nothing measures it.
 
-    :param gpus: that the time was of. ``weighed``: what stands after both.
+    :param gpus: that the time was of.
     """
     no_energy = energy_j is None and source.kind == "no-source"
     both = [
-        ("Energy", None if no_energy else words.missing(PART) if energy_j is None else words.energy(energy_j)),
-        ("Time", words.missing(PART) if time_s is None else words.duration(time_s)),
+        ("Energy", None if no_energy else words.missing(OURS) if energy_j is None else words.energy(energy_j)),
+        ("Time", words.missing(OURS) if time_s is None else words.duration(time_s)),
     ]
     converted = [
         ("Money", factors.money(energy_j, time_s, gpus)),
@@ -181,13 +174,11 @@ def spent_tiles(
         ]
         for shown in (both, converted)
     )
-    return [*first, *weighed, *last]
+    return [*first, *last]
 
 
-def told_of(
-    found: Savings | RunSaving, runs: Sequence[RunTrials], weights: Weights, source: Source, factors: Factors
-) -> list[Told]:
-    """What runs saved against the default: energy, time, both weighed, and money and carbon where they are set.
+def told_of(found: Savings | RunSaving, runs: Sequence[RunTrials], source: Source, factors: Factors) -> list[Told]:
+    """What runs saved against the default: energy, time, and money and carbon where they are set.
 
     Money is a sum of energy and time, as a cost is (Eq. 2). Both count what waiting for a cheaper start saved besides.
     """
@@ -198,8 +189,6 @@ def told_of(
     in_unit = partial(words.energy, beside_j=energy.saved.value if energy.spent is None else energy.spent)
     told = [Told("Energy", energy.saved, in_unit, energy.baseline.value, ENERGY)]
     told += [Told("Time", found.time.saved, words.duration, found.time.baseline.value, TIME)]
-    if not weights.one_alone:
-        told.append(Told(WEIGHED, found.cost.saved, in_unit, found.cost.baseline.value, weights))
     if at_once.priced and per_j >= 0 and per_j + per_s > 0:
         by, factor = Weights(per_j / (per_j + per_s), 1.0), per_j + per_s
         money = found.base.compare(runs, by, "").times(factor)
@@ -211,14 +200,14 @@ def told_of(
     return [of for of in told if of.name not in hidden]
 
 
-def _against_default(found: Savings | RunSaving, told: Sequence[Told]) -> Answer:
+def _against_default(found: Savings | RunSaving, told: Sequence[Told], weights: Weights) -> Answer:
     """The card of savings and losses against the default; that it is old is said above it."""
     shown = [of for of in told if not of.saved.low == of.saved.high == 0]
     about = f"against {against(found.default_batch_size)}"
-    return saved_answer(about, shown, found.cost, old=bool(outdated(found)))
+    return saved_answer(about, shown, found.cost, weights, old=bool(outdated(found)))
 
 
-def _next_run(upcoming: Upcoming, weights: Weights, source: Source, factors: Factors, gpus: int) -> list[Answer]:
+def _next_run(upcoming: Upcoming, source: Source, factors: Factors, gpus: int) -> list[Answer]:
     """What a run of the size that is kept next is expected to take; empty where that is not known."""
     first, *after = upcoming.attempts
     if upcoming.epochs.value is None:
@@ -228,13 +217,11 @@ def _next_run(upcoming: Upcoming, weights: Weights, source: Source, factors: Fac
     if first.phase is Phase.AUDIT:
         about += ", to measure the default"
     elif after and first.tried:
-        about = f"tries {first.batch_size}; else {upcoming.batch_size}{at} takes"
-    weighed = weighed_tile(upcoming.cost.value, weights, upcoming.energy_j.value)
-    tiles = spent_tiles(upcoming.energy_j.value, upcoming.time_s.value, source, factors, gpus, weighed)
+        about = f"{upcoming.batch_size}{at}, if {first.batch_size} is given up"
+    tiles = spent_tiles(upcoming.energy_j.value, upcoming.time_s.value, source, factors, gpus)
     known: dict[str, tuple[Estimate, Callable[[float], str]]] = {
         "Energy": (upcoming.energy_j, energy_text),
         "Time": (upcoming.time_s, time_text),
-        WEIGHED: (upcoming.cost, energy_text),
     }
     for tile in tiles:
         of, text = known.get(tile.name, (Estimate.missing(""), time_text))

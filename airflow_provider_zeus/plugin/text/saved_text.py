@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -10,17 +10,16 @@ from typing import NamedTuple
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.plugin.text import words
-from airflow_provider_zeus.plugin.views.models import Answer, Figure, Tile, Verdict
+from airflow_provider_zeus.plugin.views.models import Answer, Figure, Tile
 from airflow_provider_zeus.reports.baseline import OLD, Saved
 from airflow_provider_zeus.reports.dataset import ENERGY
 from airflow_provider_zeus.reports.limit_profiles import SAME_W
 from airflow_provider_zeus.reports.run_figures import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
-from airflow_provider_zeus.units import cost_text, counted, energy_text, time_text
+from airflow_provider_zeus.units import counted, energy_text, time_text
 
-WEIGHED = "Weighted cost"
+TOGETHER = "Together"  # energy and time, weighed: a share alone, since its joules would be taken for energy
 EARLY = 3  # runs of a job below which it is not compared with its default
-RUNNING = Verdict(kind="running", word="Running", text="What it saves or loses is shown when it has ended.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,9 @@ class Outcome:
     colour: str  # good | bad; empty: neither is clear
     amount: str
     share: str  # "18 %" of the baseline; empty where that is 0 or not known
-    between: str  # "12 to 24 %": the interval of the share, from a loss on where it holds both; the share if measured
+    between: (
+        str  # "12 to 24 %": the interval of the share, "3 % more to 5 % less" if it holds both; the share if measured
+    )
     interval: str  # 90 % interval, or that it was measured
 
     @property
@@ -78,14 +79,52 @@ def _between(low: float, high: float, value: float, baseline: float | None) -> s
     if not baseline or low == high or low + spent <= 0:
         return ""
     ends = [round(100 * end / (end + spent)) for end in (low, high)]
-    least, most = ends if low < 0 < high else sorted(map(abs, ends))
-    return "" if least == most else f"{least} to {most} %".replace("-", "−")
+    if low < 0 < high:
+        return f"{-ends[0]} % more to {ends[1]} % less"
+    least, most = sorted(map(abs, ends))
+    return "" if least == most else f"{least} to {most} %"
 
 
 def share_of_cost(cost: Saved) -> str:
-    """What was saved or lost of the default's cost, "18 % of weighted cost"; the amount where no share is known."""
+    """What was saved or lost of the default's cost, "18 % (12 to 24 %)"; the amount where no share is known."""
     found = Outcome.of_cost(cost)
-    return f"{found.share} of {'time' if cost.unit == 's' else 'weighted cost'}" if found.share else found.amount
+    between = f" ({found.between})" if found.between != found.share else ""
+    return f"{found.share}{between}" if found.share else found.amount
+
+
+def told_of(subject: str, kinds: Mapping[str, Saved], beside: str, *, sure: bool = True) -> str:
+    """What was saved and lost, each with how sure that is: "They saved 33 % of energy (90 % sure: 5 to 50 %) ...".
+
+    :param kinds: energy and time. ``beside``: what they are compared with.
+    :param sure: whether to tell the intervals; else the doubt is told elsewhere.
+    """
+    texts: dict[str, Callable[[float], str]] = {"energy": energy_text, "time": time_text}
+    sures = iter([f"{SURE}: "])  # it is said once
+    parts: dict[str, list[str]] = {"saved": [], "lost": [], "even": []}
+    for name, of in kinds.items():
+        if of.saved.value is None:
+            continue
+        out = Outcome.of(of.saved.value, of.saved, texts[name], of.baseline.value)
+        amount = {"saved": f"{out.share or out.amount} of {name}", "lost": f"{out.share or out.amount} more {name}"}
+        exact = out.interval == "measured"
+        doubt = "measured" if exact else next(sures, "") + (out.between or out.interval.removeprefix(f"{SURE}: "))
+        parts[out.kind].append(amount.get(out.kind, name) + f" ({doubt})" * sure)
+    saved, lost, even = (" and ".join(found) for found in parts.values())
+    if not saved and not lost:
+        return f"Whether {subject} saved anything against {beside} is not clear yet: {even}"
+    told = " but ".join(filter(None, (saved and f"saved {saved}", lost and f"took {lost}")))
+    unclear = f"; {even} is not clear yet" if even else ""
+    return f"{subject[0].upper()}{subject[1:]} {told} {'against' if saved else 'than'} {beside}{unclear}"
+
+
+def in_all(kinds: Mapping[str, Saved], cost: Saved, weights: Weights) -> str:
+    """Which of a saving and a loss weighs more, for the end of :func:`told_of`; empty where there are not both."""
+    if {of.saved.verdict for of in kinds.values()} != {"saved", "lost"} or weights.one_alone:
+        return ""
+    found = Outcome.of_cost(cost)
+    if found.kind == "even":
+        return f"; whether that pays, weighed {weights.split}, is not clear yet"
+    return f"; weighed {weights.split}, that {'saves' if found.kind == 'saved' else 'loses'} {share_of_cost(cost)}"
 
 
 def amounts(cost: Saved, energy: Estimate, time: Estimate, spent_j: float | None = None) -> str:
@@ -104,22 +143,18 @@ def amounts(cost: Saved, energy: Estimate, time: Estimate, spent_j: float | None
     return ", ".join(told)
 
 
-def brief(saving: RunSaving) -> str:
-    """What a run saved, in few words."""
-    word = run_verdict(saving).word
-    if saving.cost.saved.value is None or Outcome.of_cost(saving.cost).kind == "even":
-        return word
-    told = amounts(saving.cost, saving.energy.saved, saving.time.saved, saving.energy.spent)
-    return f"{word} {share_of_cost(saving.cost)}: {told}{f', {OLD} the default' * bool(outdated(saving))}"
-
-
 def against(default: int) -> str:
     """The name of what runs are compared with, on all pages."""
     return f"always {default} at full power"
 
 
+def in_words(default: int) -> str:
+    """The same in the sentence that comes before it."""
+    return f"always batch size {default} at full power"
+
+
 class Told(NamedTuple):
-    """A saving of cost, energy, time, money or carbon to be told."""
+    """A saving of cost, energy, time, money or carbon, as it is shown."""
 
     name: str
     saved: Estimate
@@ -130,12 +165,16 @@ class Told(NamedTuple):
     start: float = 0.0  # of it by waiting for a cheaper start: exact, since it is of the energy that was drawn
 
 
-def saved_answer(about: str, told: Sequence[Told], cost: Saved | None = None, *, old: bool = False) -> Answer:
+def saved_answer(
+    about: str, told: Sequence[Told], cost: Saved | None = None, weights: Weights = ENERGY, *, old: bool = False
+) -> Answer:
     """The card of what was saved or lost, each figure with its own verdict and its interval on hover.
 
     Its heading is the verdict on the cost, or on all figures where there is none.
 
-    :param old: it is told against a default that has not run for long, which ``about`` says.
+    :param cost: of energy and time together, in a page whose sentence has the intervals; None: the card shows them.
+    :param weights: how that cost weighs them.
+    :param old: it is measured against a default that has not run for long, which ``about`` says.
     """
 
     def outcome(of: Told) -> Outcome | None:
@@ -156,12 +195,29 @@ def saved_answer(about: str, told: Sequence[Told], cost: Saved | None = None, *,
         exact = f"{found.verb} {'about ' * even}{of.figure(abs(value)).exact}; {found.interval}"
         figure = Figure(value=value, text=text, exact=exact)
         colour = "warn" if old and found.colour else found.colour
-        tiles.append(Tile(name=of.name, figure=figure, note=found.between, kind=colour))
+        tiles.append(Tile(name=of.name, figure=figure, note="" if cost else found.between, kind=colour))
+    if cost and not weights.one_alone:
+        tiles += _together(cost, weights, old=old)
     question = {"saved": "Saved", "lost": "Lost", "even": "Saved or lost"}[verdict]
     return Answer(question=question, about=about, figures=tiles)
 
 
-# --- a job
+def _together(cost: Saved, weights: Weights, *, old: bool) -> list[Tile]:
+    """The share of energy and time, weighed; empty where it is not known, or nothing was saved."""
+    if not cost.saved.value:
+        return []
+    found = Outcome.of_cost(cost)
+    colour = "warn" if old and found.colour else found.colour
+    exact = f"{found.verb} {share_of_cost(cost)}; {words.cost_rule(weights)}"
+    text = "not clear yet" if found.kind == "even" else found.share or found.word
+    return [
+        Tile(
+            name=TOGETHER,
+            figure=Figure(value=cost.saved.value, text=text, exact=exact),
+            note=weights.split,
+            kind=colour,
+        )
+    ]
 
 
 def not_compared(savings: Savings) -> tuple[str, str]:
@@ -193,51 +249,33 @@ def job_word(savings: Savings) -> tuple[str, str]:
 
 
 def outdated(found: Savings | RunSaving) -> int:
-    """How many of the runs are told against a default that has not run since the data changed, or for long."""
+    """How many of the runs are measured against a default that has not run since the data changed, or for long."""
     runs = found.runs if isinstance(found, RunSaving) else [step.run for step in found.steps]
     since = found.base.old_since
     return sum(since is not None and run.trials[-1].number >= since for run in runs)
 
 
-def compared(savings: Savings) -> str:
-    """Energy and time of a job beside those of its default at full power, in a sentence's middle."""
+def compared(savings: Savings, weights: Weights) -> str:
+    """Energy and time of a job beside those of its default at full power, in a sentence."""
     word, why = not_compared(savings)
-    always = against(savings.default_batch_size)
     if word:
-        return why if word != "Not known" else "what was saved is not known"
-    known = {
-        name: Outcome.of(saved.saved.value, saved.saved, text, saved.baseline.value)
-        for name, saved, text in (("energy", savings.energy, energy_text), ("time", savings.time, time_text))
-        if saved.saved.value is not None
-    }
-    told = {"saved": "less", "lost": "more"}
-    sure = [f"{o.share or o.amount} {told[o.kind]} {name}" for name, o in known.items() if o.kind != "even"]
-    unsure = " and ".join(name for name, o in known.items() if o.kind == "even")
-    if not sure:
-        return f"whether {always} takes less is not clear yet"
-    how = how_sure(savings)
-    how = f", {how}" if how.startswith(OLD) else f" ({how})"
-    return f"{' and '.join(sure)} than {always}{how}{f', {unsure} not clear yet' if unsure else ''}"
+        why = "what was saved is not known" if word == "Not known" else why
+        return f"{why[0].upper()}{why[1:]}"
+    old, kinds = bool(outdated(savings)), {"energy": savings.energy, "time": savings.time}
+    text = told_of("they", kinds, in_words(savings.default_batch_size), sure=not old)
+    return text + (f"; that is not sure, but {OLD} it" if old else in_all(kinds, savings.cost, weights))
 
 
-def how_sure(savings: Savings) -> str:
-    """The words of :func:`compared` that say how sure it is; empty where nothing is compared."""
-    known = [of.saved for of in (savings.energy, savings.time) if of.saved.value is not None]
-    clear = [of for of in known if of.verdict in ("saved", "lost")]
-    if not_compared(savings)[0] or not known:
-        return ""
-    if not clear or outdated(savings):
-        return f"{OLD} it" if clear else "not clear yet"
-    return "measured" if all(of.low == of.high for of in clear) else SURE
+def how_sure(text: str) -> str:
+    """The words of a sentence by :func:`told_of` that say how sure it is; empty where it has none."""
+    return next((words for words in (f"{OLD} it", SURE, "measured", "not clear yet") if words in text), "")
 
 
 def intervals(savings: Savings) -> str:
     """What stands behind :func:`compared`: each saving or loss with its interval; empty where nothing is compared."""
     if not_compared(savings)[0]:
         return ""
-    cost = savings.cost
-    kinds = [("energy", savings.energy), ("time", savings.time)]
-    kinds += [] if cost.unit == "s" else [("weighted cost", cost)]
+    cost, kinds = savings.cost, (("energy", savings.energy), ("time", savings.time))
     texts = [f"{name} {Outcome.of_cost(saved).text}" for name, saved in kinds if saved.saved.value is not None]
     if cost.saved.low != cost.saved.high and savings.measured < savings.runs:
         ran = f"{savings.measured:,} of {counted(savings.runs, 'run')}"
@@ -253,7 +291,9 @@ def paid_off(savings: Savings, *, all_of: bool = True) -> str:
         return ""
     cost, run, further = savings.cost, savings.break_even_run, savings.break_even_in
     low, high, each = cost.saved.low or 0.0, cost.saved.high or 0.0, savings.per_run
-    spent = "" if cost.exploration is None else f"Exploration cost {cost_text(cost.exploration, cost.unit)} so far. "
+    spent = (
+        "" if cost.exploration is None or not cost.spent else f"{explored(cost)} of the cost so far was exploration. "
+    )
     if low < 0 < high:
         return f"{spent}Whether it has paid off is not clear yet."
     if run is not None:
@@ -267,45 +307,6 @@ def paid_off(savings: Savings, *, all_of: bool = True) -> str:
     return f"{spent}When it pays off is not known: whether a further run saves anything is not clear yet."
 
 
-# --- a run
-
-
-def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = False, silent: bool = False) -> Verdict:
-    """Whether a run was worth it. ``saving`` None: not known, for ``why_not``.
-
-    :param below: it is below its target.
-    :param silent: it reported no metric.
-    """
-    value = None if saving is None else saving.cost.saved.value
-    if saving is None or value is None:
-        reason = why_not if saving is None else saving.cost.saved.reason or ""
-        return Verdict(kind="unknown", word="Not known", text=f"What was saved is not known: {reason}.")
-    cost, default = saving.cost, saving.default_batch_size
-    if value == 0:
-        text = f"It trained batch size {default}, the default, at full power: there is nothing to compare."
-        return Verdict(kind="even", word="Nothing", text=text)
-    out, power = Outcome.of_cost(cost), f" ({saving.full_power_w:,.0f} W)" if saving.full_power_w else ""
-    of, compared_with = "time" if cost.unit == "s" else "weighted cost", f"against {against(default)}{power}"
-    if out.kind == "even":
-        text = f"Whether it saved {of} {compared_with} is open; {out.interval}."
-    elif of == "time" or not out.share:
-        amount = f"{out.share} of {of} ({out.amount})" if out.share else f"{out.amount} of {of}"
-        text = f"It {out.verb} {amount} {compared_with}; {out.interval}."
-    else:  # as shares, since joules of the weighted cost are no energy's
-        sure = out.interval if out.between == out.share else f"{SURE}: {out.between}"
-        text = f"It {out.verb} {out.share} of {of} {compared_with}; {sure}."
-    found = Verdict(kind=out.kind, word=out.word, text=text)
-    if saving.kept and not saving.measured:
-        old = ", nor for long before" * bool(outdated(saving))
-        found.text += f" The default is estimated: it did not run on this slice of the data{old}."
-    if not saving.kept:
-        spent = f"{cost_text(abs(value), cost.unit)} of {of}"
-        return Verdict(kind="lost", word="Lost", text=f"It spent {spent} and left no model: all of it is lost.")
-    explored = cost.exploration or 0.0
-    if value < 0 and explored >= 0.05 * (cost.spent or 0.0):
-        found.text += f" {cost_text(explored, cost.unit)} of what it spent was exploration and profiling."
-    if below:
-        found.text += " Its model is below the target."
-    if silent:
-        found.text += " It reported no metric, so whether its model reached the target is not known."
-    return found
+def explored(cost: Saved) -> str:
+    """Exploration as a share of a cost."""
+    return words.share((cost.exploration or 0.0) / (cost.spent or 1.0)).text

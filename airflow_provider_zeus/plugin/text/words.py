@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.cost import BOTH, Weights
+from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.target import Target
@@ -134,11 +134,6 @@ def facts(job: ZeusJob, weights: Weights | None) -> str:
     return f"Target {job.target} · batch sizes {sizes} (default {job.default_batch_size}) · {rule}"
 
 
-def cost_name(weights: Weights) -> str:
-    """What a cost is called where energy and time stand beside it."""
-    return weights.one_alone or f"weighted cost ({BOTH})"
-
-
 def cost_rule(weights: Weights) -> str:
     """How the cost is computed from energy and time (Eq. 2)."""
     if weights.time_alone:
@@ -147,8 +142,8 @@ def cost_rule(weights: Weights) -> str:
     if weights.eta == 1:
         return f"cost = energy alone{eta}"
     if weights.eta == 0:
-        return f"weighted cost = {time}{eta}"
-    return f"weighted cost = {weights.eta:g} × energy + {1 - weights.eta:g} × {time}{eta}"
+        return f"cost = {time}{eta}"
+    return f"cost = {weights.eta:g} × energy + {1 - weights.eta:g} × {time}{eta}"
 
 
 def state(of: State) -> str:

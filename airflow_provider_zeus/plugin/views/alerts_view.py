@@ -34,7 +34,7 @@ NAMES = {
 def alerts_of(book: AlertBook, dag_id: str, *, may_edit: bool, named: bool) -> Alerts:
     """The open events and the past ones, newest first. Those that runs of another DAG showed are left out.
 
-    :param named: whether it is told who silenced a kind.
+    :param named: whether it is shown who silenced a kind.
     """
     rows = [(r, _row(r, book)) for r in reversed(book.records) if r.dag_id == dag_id]
     return Alerts(

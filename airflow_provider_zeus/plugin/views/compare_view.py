@@ -13,8 +13,8 @@ from airflow_provider_zeus.model.trial import PowerPoint, Trial
 from airflow_provider_zeus.plugin.charts import metric_chart, run_charts
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.models import UNKNOWN, Chart, RunRow, Table
-from airflow_provider_zeus.units import devices
+from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Table
+from airflow_provider_zeus.units import UNKNOWN, devices
 
 MOST = 8  # columns
 NOTHING = "There is nothing to compare: choose two runs, or jobs, that you may see and that have trials."
@@ -105,7 +105,7 @@ class Comparison:
         if len(devices) > 1:
             found.append(f"They ran on different devices: {', '.join(devices)}.")
         if len({c.job.eta for c in columns}) > 1:
-            found.append("Costs weigh energy and time by different etas and cannot be compared; energy and time can.")
+            found.append("They weigh energy against time by different etas: compare their energy and time.")
         if len({str(c.job.target) for c in columns}) > 1:
             found.append("They have different targets.")
         return found
@@ -130,7 +130,7 @@ def costs_of(column: Column) -> dict[str, str]:
     rows, newest, last = column.rows, column.newest, column.trials[-1] if column.trials else None
     ended = [row for row in rows if row.cost.value is not None]
     cells = {"Runs": f"{len(rows):,}"} if column.of_job else {}
-    for label, name in (("Energy", "energy"), ("Time", "time"), ("Cost", "cost")):
+    for label, name in (("Energy", "energy"), ("Time", "time")):
         if not column.of_job:
             cells[label] = "; ".join(getattr(row, name).text for row in rows)
             continue

@@ -161,7 +161,6 @@ def detail_of(trial: Trial, job: ZeusJob, pending: Collection[TrialKey] = ()) ->
         cost=words.missing(_why_missing(trial, "energy_j"))
         if cost is None
         else words.cost(cost, weights.unit, seen.energy_j),
-        weighted=not weights.one_alone,
         excess=_excess(seen, weights),
         busy=None if seen.gpu_busy is None and "gpu_busy" not in seen.reasons else _one(trial, "gpu_busy", words.share),
         device=devices(seen.device_model or "", seen.device_count),
@@ -170,10 +169,20 @@ def detail_of(trial: Trial, job: ZeusJob, pending: Collection[TrialKey] = ()) ->
 
 
 def _excess(seen: Observation, weights: Weights) -> Figure | None:
-    """What profiling cost beyond the same samples at the chosen limit; None where nothing was, or nothing tells it."""
+    """What profiling cost beyond the same samples at the chosen limit; None: under 1 %, or not known."""
     known = seen.excess_s is not None and (weights.eta == 0 or seen.excess_j is not None)
     excess = weights.cost(seen.excess_j, seen.excess_s or 0.0) if known else 0.0
+    if not weights.one_alone and abs(excess) < 0.005 * (observed_cost(seen, weights) or 0.0):
+        return None
     if excess >= 0:
-        return words.cost(excess, weights.unit) if excess else None
-    less = f"−{words.cost(-excess, weights.unit).text}"
+        return _of_cost(excess, seen, weights) if excess else None
+    less = f"−{_of_cost(-excess, seen, weights).text}"
     return Figure(value=excess, text=less, exact="it took less than training at the limit in force after it")
+
+
+def _of_cost(excess: float, seen: Observation, weights: Weights) -> Figure:
+    """A part of what an attempt cost: energy or time, or a share of both together."""
+    cost = observed_cost(seen, weights)
+    if weights.one_alone or not cost:
+        return words.cost(excess, weights.unit)
+    return words.share(excess / cost).model_copy(update={"value": excess})

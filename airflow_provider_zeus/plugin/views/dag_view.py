@@ -28,7 +28,7 @@ from airflow_provider_zeus.reports.levers import Lever
 from airflow_provider_zeus.reports.schedule_shift import schedule_shift
 from airflow_provider_zeus.reports.worth import worth
 from airflow_provider_zeus.signals.series import PRICE, Series
-from airflow_provider_zeus.signals.tariff import TARIFF, Tariff
+from airflow_provider_zeus.signals.tariff import Tariff
 
 NO_JOB = (
     "This DAG has no Zeus job in the log of Connection zeus_default. A task decorated with @task.zeus(ZeusJob(...)) is "
@@ -103,7 +103,7 @@ class JobLog:
     def sentence(self) -> Sentence:
         """What the runs cost and saved and what comes next."""
         known = self.known
-        return headline.sentence(known.saving, known.next_run, known.source, all_of=not self.more)
+        return headline.sentence(known.saving, known.next_run, known.source, known.weights, all_of=not self.more)
 
     @property
     def state(self) -> str:
@@ -122,7 +122,7 @@ class JobLog:
         """What the runs saved, of each kind."""
         known = self.known
         runs = [step.run for step in known.saving.steps]
-        return headline.told_of(known.saving, runs, known.weights, known.source, self.factors)
+        return headline.told_of(known.saving, runs, known.source, self.factors)
 
     @property
     def shift(self) -> str:
@@ -161,20 +161,22 @@ class JobLog:
     @property
     def cost(self) -> Chart:
         """The chart of what each run cost."""
-        name = words.cost_name(self.known.weights)
-        return dag_charts.cost_chart(self.rows, name, lines(self.known, self.rows), self.known.marks)
+        known = self.known
+        return dag_charts.cost_chart(
+            self.rows, known.weights, lines(known, self.rows), known.marks, known.saving.default_now
+        )
 
     @property
     def saved(self) -> Chart:
         """The chart of the sum saved."""
-        return saved_chart(self.known.saving, self.rows, words.cost_name(self.known.weights))
+        return saved_chart(self.known.saving, self.rows, self.known.weights)
 
     @property
     def belief(self) -> Chart:
         """The chart of what is believed of each batch size."""
         log, known = self.known.log, self.known
         table = belief_table(log, profiles=known.profiles, hardness=known.hardness, decided=known.decided)
-        return belief_chart(table, words.cost_name(known.weights))
+        return belief_chart(table, known.weights)
 
     @property
     def front(self) -> Chart | None:
@@ -188,7 +190,7 @@ def shifts(trials: Iterable[Trial], factors: Factors, hours: Mapping[str, Series
     """What another hour of the day would have cost and emitted, in sentences: by ``[zeus] tariff``, else ``hours``."""
     runs, by = list(trials), dict[str, Tariff | Series](hours)
     if factors.tariff:  # it counts where no service prices the hours
-        by = {name: s for name, s in hours.items() if s.source != TARIFF}
+        by = {name: s for name, s in hours.items() if s.source != "tariff"}
         if all(s.unit.goal != PRICE for s in by.values()):
             by = {"[zeus] tariff": factors.tariff, **by}
     found = (headline.shift(schedule_shift(runs, s, factors.pue or 1.0), s, name) for name, s in by.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -99,10 +100,10 @@ def _text(found: WhatIf, factors: Factors, gpus: int) -> str:
     elif not found.gains:
         return _unclear(found, today, other)
     else:
-        least, most = (words.cost(v or 0.0, then.unit).text for v in (found.gain.low, found.gain.high))
+        least, most = (_share(v or 0.0, found) for v in (found.gain.low, found.gain.high))
         head = (
             f"At eta {then.eta:g} the log says {other}; at today's {now.eta:g} it says {today}. A run then costs less "
-            f"by {words.cost(found.gain.value or 0.0, then.unit).text} ({SURE}: {least} to {most})."
+            f"by {_share(found.gain.value or 0.0, found)}, energy and time weighed so ({SURE}: {least} to {most})."
         )
     energy_j, time_s, changes = then.energy_j.value, then.time_s.value, []
     for name, a, b in (("energy", now.energy_j.value, energy_j), ("time", now.time_s.value, time_s)):
@@ -138,8 +139,13 @@ def _unclear(found: WhatIf, today: str, other: str) -> str:
         return f"{head}, which gains nothing at that eta: stay with today's {now.eta:g}."
     return (
         f"{head}; whether that gains anything is not clear yet ({SURE} of a run: between a loss of "
-        f"{words.cost(-gain.low, then.unit).text} and a saving of {words.cost(gain.high, then.unit).text})."
+        f"{_share(-gain.low, found)} and a saving of {_share(gain.high, found)})."
     )
+
+
+def _share(gain: float, found: WhatIf) -> str:
+    """Of the cost of a run, at the asked weights, of what would be chosen."""
+    return words.share(gain / (found.then.cost.value or math.inf)).text
 
 
 def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
@@ -168,11 +174,6 @@ def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
         row("Time of a run", lambda p: cell(p.time_s, words.duration)),
         row("… observed", lambda p: seen(p, p.observed.time_s, words.duration)),
     ]
-    if found.now.unit == "J":  # else it is the time
-        rows += [
-            row("Weighted cost of a run", lambda p: cell(p.cost, lambda v: words.energy(v, p.energy_j.value))),
-            row("… observed", lambda p: seen(p, p.observed.cost, lambda v: words.energy(v, p.energy_j.value))),
-        ]
     for name, figures in (
         ("Money", [factors.money(p.energy_j.value, p.time_s.value, gpus) for p in (found.now, found.then)]),
         ("CO₂e", [factors.carbon(p.energy_j.value) for p in (found.now, found.then)]),

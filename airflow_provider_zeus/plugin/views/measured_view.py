@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import fmean
 
-from airflow_provider_zeus.model.cost import BOTH, Weights, weights_of
-from airflow_provider_zeus.model.estimate import SURE, Estimate
+from airflow_provider_zeus.model.cost import Weights, weights_of
+from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.charts import dag_charts
-from airflow_provider_zeus.plugin.text import headline, run_notes, words
-from airflow_provider_zeus.plugin.text.saved_text import WEIGHED, Outcome, Told, saved_answer
+from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
+from airflow_provider_zeus.plugin.text.saved_text import Outcome, Told
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.models import Answer, Chart, RunRow, Sentence, Source, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.baseline import Saved
-from airflow_provider_zeus.reports.dataset import total
+from airflow_provider_zeus.reports.dataset import ENERGY, total
 from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitSaving, limit_saving, same_limit
 from airflow_provider_zeus.reports.next_run import next_rung
-from airflow_provider_zeus.units import counted, energy_text, time_text
+from airflow_provider_zeus.units import counted
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,12 @@ class MeasuredLog:
         energy_j, time_s, runs = self.sums
         saved = limit_sentence(self.limit, self.weights) or nothing_saved(self.job, self.ended[-1].observation)
         text = (
-            f"{'The newest ' * self.more}{counted(runs, 'run')} took {headline.took_text(energy_j, time_s)}; "
-            f"{saved}; next: {self.comes_next}."
+            f"{'The newest ' * self.more}{counted(runs, 'run')} cost {headline.took_text(energy_j, time_s)}. "
+            f"{saved}.\n{headline.NEXT}: {self.comes_next}."
         )
-        sure = next((words for words in (SURE, "not clear yet") if words in saved), "")
-        return Sentence(text=text, sure=sure, exact=limit_intervals(self.limit), source=self.source)
+        return Sentence(
+            text=text, sure=saved_text.how_sure(saved), exact=limit_intervals(self.limit), source=self.source
+        )
 
     @property
     def comes_next(self) -> str:
@@ -129,19 +130,17 @@ class MeasuredLog:
         factors, (energy_j, time_s, runs) = self.factors.at_the_time(seen), self.sums
         gpu_s = math.fsum((o.time_s or 0.0) * (o.device_count or 1) for o in seen)
         devices = gpu_s / time_s if time_s else 1.0
-        weights = self.weights
 
-        def tiles(energy_j: float | None, time_s: float, by: int = 1, note: str = "") -> list[Tile]:
-            joules, seconds = None if energy_j is None else energy_j / by, time_s / by
-            cost = None if joules is None or not self.job.tries_limits else weights.cost(joules, seconds)
-            weighed = headline.weighed_tile(cost, weights, joules, note)
-            return headline.spent_tiles(joules, seconds, source, factors, devices, weighed)
+        def tiles(energy_j: float | None, time_s: float, by: int = 1) -> list[Tile]:
+            return headline.spent_tiles(
+                None if energy_j is None else energy_j / by, time_s / by, source, factors, devices
+            )
 
         return [
             Answer(
                 question=headline.COST,
                 about=f"of {counted(runs, 'run')}",
-                figures=tiles(energy_j, time_s, note=BOTH),
+                figures=tiles(energy_j, time_s),
             ),
             *saved_by_limit(self.limit, self.weights),
             Answer(
@@ -164,8 +163,8 @@ class MeasuredLog:
     @property
     def cost(self) -> Chart:
         """The chart of what each run took."""
-        name = words.cost_name(self.weights) if self.ended else "cost"
-        return dag_charts.cost_chart(self.rows, name)
+        weights = self.weights if self.ended else ENERGY
+        return dag_charts.cost_chart(self.rows, weights)
 
 
 def taken(trials: Sequence[Trial]) -> tuple[float | None, float, int]:
@@ -179,27 +178,30 @@ def taken(trials: Sequence[Trial]) -> tuple[float | None, float, int]:
 
 
 def limit_sentence(found: LimitSaving | None, weights: Weights) -> str:
-    """What the power limit saved, and whether that paid, in a sentence's middle; empty where no profile tells it."""
+    """What the power limit saved, and whether that paid, in a sentence; empty where no profile tells it."""
     if found is None or found.energy_j.value is None:
         return ""
-    both = ((found.energy_j, energy_text), (found.time_s, time_text))
-    clear = [out for of, text in both if (out := Outcome.of(of.value or 0.0, of, text)).kind != "even"]
-    if not clear:
-        return "whether the power limit saves anything is not clear yet"
-    sure = SURE if any(out.interval.startswith(SURE) for out in clear) else "measured"
-    text = f"the power limit {' and '.join(f'{out.verb} {out.amount}' for out in clear)} against full power ({sure})"
-    if weights.one_alone:
-        return text
-    cost = Outcome.of_cost(limit_cost(found, weights))
-    paid = {"saved": f"{cost.share} less weighted cost", "lost": f"{cost.share} more weighted cost"}
-    return f"{text}, {paid.get(cost.kind, 'whether that pays is not clear yet')}"
+    kinds = limit_kinds(found)
+    told = saved_text.told_of("the power limit", kinds, "full power")
+    return told + saved_text.in_all(kinds, limit_cost(found, weights), weights)
 
 
 def limit_intervals(found: LimitSaving | None) -> str:
     """What stands behind :func:`limit_sentence`: the interval of each; empty where no profile tells it."""
-    kinds = (("Energy", found.energy_j, energy_text), ("time", found.time_s, time_text)) if found else ()
-    known = [(name, Outcome.of(of.value, of, text)) for name, of, text in kinds if of.value is not None]
-    return "; ".join(f"{name} {out.text}" for name, out in known)
+    kinds = limit_kinds(found).items() if found else ()
+    told = "; ".join(f"{name} {Outcome.of_cost(of).text}" for name, of in kinds if of.saved.value is not None)
+    return f"{told[:1].upper()}{told[1:]}"
+
+
+def limit_kinds(found: LimitSaving) -> dict[str, Saved]:
+    """Energy and time of the runs beside full power."""
+    return {
+        name: _limit_saved(unit, full, saved)
+        for name, unit, full, saved in (
+            ("energy", "J", found.full_j, found.energy_j),
+            ("time", "s", found.full_s, found.time_s),
+        )
+    }
 
 
 def limit_cost(found: LimitSaving, weights: Weights) -> Saved:
@@ -207,19 +209,22 @@ def limit_cost(found: LimitSaving, weights: Weights) -> Saved:
     energy, time, full = found.energy_j, found.time_s, weights.cost(found.full_j, found.full_s)
     ends = ((energy.value, time.value), (energy.low, time.low), (energy.high, time.high))
     value, low, high = (weights.cost(j, s or 0.0) for j, s in ends)
-    saved = Estimate(value, low, high)
-    untold, spent = Estimate.missing("profiling is in it"), full - value
-    return Saved(unit=weights.unit, spent=spent, baseline=Estimate(full), saved=saved, exploration=None, settled=untold)
+    return _limit_saved(weights.unit, full, Estimate(value, low, high))
+
+
+def _limit_saved(unit: str, full: float, saved: Estimate) -> Saved:
+    untold, spent = Estimate.missing("profiling is in it"), None if saved.value is None else full - saved.value
+    return Saved(unit=unit, spent=spent, baseline=Estimate(full), saved=saved, exploration=None, settled=untold)
 
 
 def nothing_saved(job: ZeusJob, newest: Observation) -> str:
     """Why there is nothing to tell of a saving, in a sentence's middle."""
     if UNCAPPED in newest.reasons:
-        return "no power limit can save anything here, so none is chosen"
+        return "No power limit can save anything here, so none is chosen"
     return (
-        "no power limit was tuned yet, so nothing is saved"
+        "Nothing was saved: no power limit was tuned yet"
         if job.tries_limits
-        else "nothing is set or chosen, so nothing is saved"
+        else "Nothing was saved: this job is measured only"
     )
 
 
@@ -231,10 +236,7 @@ def saved_by_limit(found: LimitSaving | None, weights: Weights) -> list[Answer]:
     in_unit = partial(words.energy, beside_j=found.energy_j.value)
     told = [Told("Energy", found.energy_j, in_unit, found.full_j)]
     told += [Told("Time", found.time_s, words.duration, found.full_s)]
-    cost = None if weights.one_alone else limit_cost(found, weights)
-    if cost is not None:
-        told.append(Told(WEIGHED, cost.saved, in_unit, cost.baseline.value, weights))
-    return [saved_answer(about, told, cost)]
+    return [saved_text.saved_answer(about, told, limit_cost(found, weights), weights)]
 
 
 def use_tiles(seen: Sequence[Observation]) -> list[Tile]:

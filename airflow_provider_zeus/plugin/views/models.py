@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator
 
-UNKNOWN = "–"
+from airflow_provider_zeus.units import UNKNOWN
+
 LONGEST = 500  # characters of a text from the log in lists; a run's own page shows all of it
 
 
@@ -114,7 +115,6 @@ class Detail(BaseModel):
     energy: Figure
     time: Figure
     cost: Figure
-    weighted: bool  # whether the cost is another figure than energy or time
     excess: Figure | None  # what profiling took beyond training; None: nothing was profiled, or nothing tells it
     busy: Figure | None  # share of the time in which the GPU worked; None: no device that tells it
     device: Short
@@ -192,7 +192,6 @@ class JobRow(BaseModel):
     running: bool
     last_energy: Figure  # of the newest run that has ended
     last_time: Figure
-    last_cost: Figure  # in the job's own unit
     tags: list[Short]  # of the DAG
     owners: list[Short]
     source: Source
@@ -243,7 +242,7 @@ class AlertRow(BaseModel):
     run_id: str  # in which it was seen first
     when: str  # from when until when
     sent: Short  # to whom and when, or why not
-    not_sent: bool  # to nobody, though nobody silenced it
+    not_sent: bool  # no one received it, though no one silenced it
     silenced: bool
 
 

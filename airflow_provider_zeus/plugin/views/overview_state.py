@@ -13,7 +13,7 @@ from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.plugin.text import run_notes
 from airflow_provider_zeus.plugin.views.models import JobState, RunRow, Trend
 from airflow_provider_zeus.reports.dataset import runs_of
-from airflow_provider_zeus.units import cost_text, counted
+from airflow_provider_zeus.units import counted
 
 NEWEST = 12  # trials read
 RECENT = 3  # runs: exploration among them makes a job "exploring"; fewer settle nothing
@@ -133,9 +133,7 @@ def trend_of(rows: Sequence[RunRow]) -> Trend:
     before, after = statistics.fmean(costs[:half]), statistics.fmean(costs[-half:])
     change = after / before - 1 if before > 0 else 0.0
     arrow = "→ steady" if abs(change) < 0.05 else f"{'↑' if change > 0 else '↓'} {abs(change):.0%}".replace("%", " %")
-    unit = same[0].unit
-    means = f"{cost_text(before, unit)} a run, then {cost_text(after, unit)}"
-    exact = f"Newest {len(costs)} runs that compare, oldest first: {means}."
+    exact = f"Cost of the newest {len(costs)} runs that compare, oldest first; newer half against older."
     return Trend(blocks=blocks, text=arrow, exact=exact)
 
 

@@ -78,7 +78,6 @@ def _row(trials: Sequence[Trial], settings: Mapping[str, Any], changed: str, now
         running=last[-1].state is State.RUNNING,
         last_energy=ended[0].energy if ended else words.missing(why),
         last_time=ended[0].time if ended else words.missing(why),
-        last_cost=ended[0].cost if ended else words.missing(why),
         tags=list(about.tags),
         owners=list(about.owners),
         source=ended[0].source if ended else Source(),
@@ -109,7 +108,7 @@ def measured(log: MeasuredLog) -> JobSaved:
         return answer
     cost = limit_cost(found, log.weights)
     outcome, said = Outcome.of_cost(cost), limit_sentence(found, log.weights)
-    answer.text = f"{said[0].upper()}{said[1:]}; {outcome.interval}"
+    answer.text = said
     answer.amounts = saved_text.amounts(cost, found.energy_j, found.time_s)
     answer.word = outcome.word
     if outcome.kind != "even":
@@ -153,7 +152,7 @@ def controls(
     """What may be changed of a job, and what each change does; None where the job cannot be read here.
 
     :param trials: its newest, oldest first.
-    :param named: whether it is told who changed them last.
+    :param named: whether it is shown who changed them last.
     :param audit_cost: what a run of the default is expected to cost; None: not known.
     """
     newest = trials[-1]

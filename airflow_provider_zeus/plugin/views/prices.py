@@ -11,13 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_provider_zeus.plugin.views.models import Figure
-from airflow_provider_zeus.signals.prices import S_PER_H, Prices, of_airflow, read
+from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
 from airflow_provider_zeus.signals.tariff import Tariff
-from airflow_provider_zeus.units import J_PER_KWH, grams_text
+from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, grams_text
 
 log = logging.getLogger(__name__)
-
-NO_CURRENCY = "(no currency set)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +65,7 @@ class Factors(Prices):
     def amount(self, value: float) -> str:
         """An amount of money with two decimals; below the smallest coin it says so."""
         text = "under 0.01" if 0 < abs(value) < 0.005 else f"{value:,.2f}"
-        return f"{text} {self.currency or NO_CURRENCY}"
+        return f"{text} {self.currency or '(no currency set)'}"
 
     def _kwh(self, energy_j: float) -> str:
         """Kilowatt hours that are paid for."""

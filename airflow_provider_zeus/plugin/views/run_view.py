@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from airflow_provider_zeus.model.cost import BOTH, Weights, weights_of
+from airflow_provider_zeus.model.cost import Weights, weights_of
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import UNCAPPED, Phase, PowerPoint, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.charts import run_charts, run_curve, run_gpus
-from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
+from airflow_provider_zeus.plugin.text import headline, run_notes, run_saved, words
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.measured_view import (
@@ -24,7 +24,6 @@ from airflow_provider_zeus.plugin.views.measured_view import (
     use_tiles,
 )
 from airflow_provider_zeus.plugin.views.models import (
-    UNKNOWN,
     Answer,
     Chart,
     Detail,
@@ -39,6 +38,7 @@ from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.reports.job_remarks import of_ended
 from airflow_provider_zeus.reports.limit_profiles import LimitSaving, limit_saving
 from airflow_provider_zeus.reports.run_figures import RunSaving
+from airflow_provider_zeus.units import UNKNOWN
 
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
 WAITS = "its cost is not yet stored in the log"
@@ -186,7 +186,6 @@ class RunPart:
         measures = source.kind != "no-source"
         figures = [_figure_tile("Energy", energy)] if measures else []
         figures += [_figure_tile("Time", row.time)]
-        figures += [] if self.weights.one_alone else [_figure_tile(saved_text.WEIGHED, row.cost, BOTH)]
         figures += [_figure_tile(name, figure) for name, figure in converted]
         figures += [] if self.job.chooses_size else use_tiles(seen)
         saved = [] if self.ended is None else headline.of_run(self.ended, self.weights, source, factors)
@@ -202,12 +201,12 @@ class RunPart:
     def verdict(self) -> Verdict:
         """Whether it was worth it."""
         if self.running:
-            return saved_text.RUNNING
+            return run_saved.RUNNING
         if not self.job.chooses_size:
             said = limit_sentence(self.limit, self.weights) or nothing_saved(self.job, self.trials[-1].observation)
             return Verdict(kind="unknown", word="Measured", text=f"{said}.")
         below, silent = (self.row.state == state.value for state in (State.EXHAUSTED, State.NO_METRIC))
-        return saved_text.run_verdict(self.ended, self.why_not, below=below, silent=silent)
+        return run_saved.run_verdict(self.ended, self.why_not, self.weights, below=below, silent=silent)
 
     @property
     def notes(self) -> list[str]:
@@ -303,14 +302,13 @@ def summary(parts: Sequence[Mapping[str, Any]]) -> Table | None:
     for part in parts:
         figures = {tile.name: tile.figure.text for tile in part["headline"][0].figures}
         energy, time = (figures.get(name, UNKNOWN) for name in ("Energy", "Time"))
-        cost = figures.get(saved_text.WEIGHED, time if part["source"].kind == "no-source" else energy)
         size = words.size(part["attempts"][-1].batch_size)
         ended = part["verdict"].word, part["state_text"], part["source"].text or UNKNOWN
-        rows.append([part["title"], part["job_id"], size, energy, time, cost, *ended])
+        rows.append([part["title"], part["job_id"], size, energy, time, *ended])
     return Table(
         caption="Tasks of this run",
-        columns=["Task", "Job", "Batch size", "Energy", "Time", "Cost", "Verdict", "State", "Source"],
-        numeric=[False, False, True, True, True, True, False, False, False],
+        columns=["Task", "Job", "Batch size", "Energy", "Time", "Verdict", "State", "Source"],
+        numeric=[False, False, True, True, True, False, False, False],
         rows=rows,
     )
 

@@ -111,7 +111,7 @@ class GpuLock:
             return ""
         task = ".".join(filter(None, (os.environ.get(f"AIRFLOW_CTX_{name}_ID") for name in ("DAG", "TASK"))))
         process = f"process {os.getpid()} on {socket.gethostname()}"
-        name = f"{task} ({process})" if task else process
+        name = f"{process} ({task})" if task else process  # its end may be cut off, and the process is asked for
         with contextlib.suppress(OSError):  # the disk is full; the lock is taken all the same
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, name.encode()[:_NAME_BYTES].ljust(_NAME_BYTES), 0)

@@ -457,16 +457,8 @@ class Sidecar:
         for gpu in self._gpus.values():
             gpu.restore_if_due()
         for client in sorted(self._clients, key=lambda client: client.used_s):
-            now_s = time.monotonic()
-            if client.has_line and self._may_ask_s(client) <= now_s:
-                line, _, client.text = client.text.partition(b"\n")
-                client.used_s = now_s
-                self._rested_s[client.process] = max(self._rested_s.get(client.process, 0.0), now_s) + 1 / PER_S
-                try:
-                    client.request = Request(line)
-                except RefusedError as error:
-                    if not client.answer({"ok": False, "error": str(error)}):
-                        self._drop(client)
+            if client.has_line and self._may_ask_s(client) <= time.monotonic():
+                self._take_line(client)
         asking = [(client.request.since_s, client) for client in self._clients if client.request is not None]
         for _, client in sorted(asking, key=lambda pair: pair[0]):
             if client in self._clients and client.request is not None:
@@ -476,6 +468,18 @@ class Sidecar:
         if len(self._rested_s) > 1000:
             now_s = time.monotonic()
             self._rested_s = {process: at_s for process, at_s in self._rested_s.items() if at_s > now_s}
+
+    def _take_line(self, client: Client) -> None:
+        """Make a client's next line its request, or refuse it."""
+        line, _, client.text = client.text.partition(b"\n")
+        client.used_s = time.monotonic()
+        rested_s = max(self._rested_s.get(client.process, 0.0), client.used_s)
+        self._rested_s[client.process] = rested_s + 1 / PER_S
+        try:
+            client.request = Request(line)
+        except RefusedError as error:
+            if not client.answer({"ok": False, "error": str(error)}):
+                self._drop(client)
 
     def _may_ask_s(self, client: Client) -> float:
         """When the next line of a client is read, so that its process asks no faster than it may."""
@@ -546,15 +550,7 @@ class Sidecar:
                     raise RefusedError(f"{uuid} is held by process {holder.pid}")
         gpus = [self._gpus[uuid] for uuid in request.uuids]
         if request.what == "set":
-            for gpu in gpus:
-                gpu.limit.check(request.limit_w)
-            if any(gpu.work is not None for gpu in gpus):
-                return False
-            request.taken = [gpu.limit.uuid for gpu in gpus if gpu.holder is not client]
-            for gpu in gpus:
-                gpu.holder, gpu.must_restore = client, False
-                request.works[gpu.limit.uuid] = gpu.submit(gpu.limit.change, request.limit_w)
-            return True
+            return self._begin_set(client, request, gpus)
         for gpu in gpus:  # restore
             if gpu.holder is client:
                 gpu.release()
@@ -562,6 +558,17 @@ class Sidecar:
         if any(gpu.must_restore and not gpu.is_restoring for gpu in gpus):
             return False
         request.works = {gpu.limit.uuid: gpu.work for gpu in gpus if gpu.work is not None}
+        return True
+
+    def _begin_set(self, client: Client, request: Request, gpus: list[Gpu]) -> bool:
+        for gpu in gpus:
+            gpu.limit.check(request.limit_w)
+        if any(gpu.work is not None for gpu in gpus):
+            return False
+        request.taken = [gpu.limit.uuid for gpu in gpus if gpu.holder is not client]
+        for gpu in gpus:
+            gpu.holder, gpu.must_restore = client, False
+            request.works[gpu.limit.uuid] = gpu.submit(gpu.limit.change, request.limit_w)
         return True
 
     def _result(self, request: Request) -> dict[str, Any]:

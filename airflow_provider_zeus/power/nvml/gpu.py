@@ -134,7 +134,7 @@ class NvmlDevice(Device):
         return self._reading("gpu_busy", rates if rates.problem else rates._replace(value=rates.value.gpu), per=100)
 
     def clocks(self) -> Clocks | None:
-        """The GPU's clock and what holds it back; None of a MIG slice, which shares it, and where nothing is told."""
+        """The GPU's clock and what holds it back; None of a MIG slice, which shares it, and where it is unknown."""
         if self._is_mig:
             return None
         sm, power = 1, 0  # NVML_CLOCK_SM, NVML_PERF_POLICY_POWER

@@ -23,7 +23,6 @@ from airflow_provider_zeus.store.sql.sqlite_file import turn, watch
 from airflow_provider_zeus.store.sql.watchdog import CALL_S, watch_all
 
 BUSY_TIMEOUT_S = 30  # for SQLite's lock, which the writers of one host share
-TURN_S = 4.0  # for the turn before it, which a stopped process may hold: a question takes two, and 20 s
 LOCK_S, STATEMENT_S = CALL_S - 2, CALL_S - 1  # of PostgreSQL; its errors say more than the watchdog's
 DRIVERS = ("psycopg2", "psycopg")
 DRIVER_REMEDY = "Install it where tasks, api-server and scheduler run: pip install airflow-provider-zeus[postgres]"
@@ -40,7 +39,6 @@ _LIMITS = (  # for one transaction: a connection pooler may give the session to 
     f"set_config('lock_timeout', '{LOCK_S:g}s', true), "
     f"set_config('idle_in_transaction_session_timeout', '{2 * BUSY_TIMEOUT_S}s', true)"
 )
-_WRITE = "zeus_write"  # execution option of a transaction that will write
 _engines: dict[tuple[int, str], sa.Engine] = {}  # the key has the pid: a fork must not share a socket with its parent
 
 
@@ -127,7 +125,7 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
 
 def _begin_sqlite(connection: sa.Connection) -> None:
     """Lock at once for writing: two readers that both become writers would fail regardless of the timeout."""
-    write = connection.get_execution_options().get(_WRITE)
+    write = connection.get_execution_options().get("zeus_write")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
@@ -161,8 +159,9 @@ def transaction(engine: sa.Engine, *, write: bool = False) -> Iterator[sa.Connec
     committing, path = False, file_of(engine.url)
     try:
         with (
-            turn(path, TURN_S) if write and path else nullcontext(),
-            engine.connect().execution_options(**{_WRITE: write}) as connection,
+            # a stopped process may hold the turn before it: a question takes two, and 20 s
+            turn(path, 4.0) if write and path else nullcontext(),
+            engine.connect().execution_options(zeus_write=write) as connection,
             connection.begin(),
         ):
             yield connection
@@ -180,9 +179,9 @@ def clock(connection: sa.Connection) -> float:
 
 def file_of(url: sa.URL) -> Path | None:
     """The file of an SQLite database; None for one in memory and for other databases."""
-    database = url.database
-    is_file = url.get_backend_name() == "sqlite" and database and database != ":memory:"
-    return Path(database) if is_file and database else None
+    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
+        return None
+    return Path(url.database)
 
 
 def explained(error: Exception, url: sa.URL, *, unsure: bool = False) -> StoreError:

@@ -66,7 +66,7 @@ def missing_file(url: str) -> Path | None:
 def check(engine: sa.Engine, *, create: bool) -> None:
     """Check that the tables have this version. Raises StoreError with a remedy when they do not.
 
-    ``create``: create or migrate them here, as for an embedded file.
+    ``create``: create or migrate them here, as for ``zeus.db``.
     """
     path = file_of(engine.url)
     if not create and path is not None and not path.exists():

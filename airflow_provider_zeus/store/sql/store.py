@@ -315,7 +315,7 @@ class SqlStore(Store):
     Raises StoreError when the database cannot be reached or its tables are of another version.
 
     :param url: database URL; a password in it is never shown.
-    :param create: create or migrate the tables (an embedded file); otherwise they must exist.
+    :param create: create or migrate the tables (``zeus.db``); otherwise they must exist.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ WORKING = 0.5  # share of the time in which a GPU that trains works, at least
 
 def never_binds(draw_w: float, lowest_w: float) -> str:
     """The sentence about a training that no limit holds back."""
-    return f"the cap never binds: the draw is {draw_w:.0f} W, the lowest limit {lowest_w:g} W"
+    return f"the training draws {draw_w:.0f} W, and the lowest limit is {lowest_w:g} W: no limit holds it back"
 
 
 @dataclass

@@ -37,7 +37,6 @@ from airflow_provider_zeus.untrusted_files import opened_folder, read_plain, wri
 
 PLAN, RESULT, XCOM, TRY = "ZEUS_PLAN", "ZEUS_RESULT", "ZEUS_XCOM", "ZEUS_TRY"
 BATCH_SIZE, START = "ZEUS_BATCH_SIZE", "ZEUS_START"
-POWER_SOCKET, ATTEMPT_ROOT = "ZEUS_POWER_SOCKET", "ZEUS_ATTEMPT_ROOT"
 
 _POD_XCOM = Path("/airflow/xcom/return.json")
 
@@ -61,7 +60,7 @@ def device_of_plan(plan: Plan, state_dir: str | os.PathLike[str], ranks: Ranks) 
     """Open the device that a plan's job measures. Raises JobSpecError for an unknown one."""
     if not ranks.measures:
         return NoneDevice(plan.job.max_power_w, why="the first process of this host measures it for all")
-    host = replace(plan, power_socket=os.environ.get(POWER_SOCKET, plan.power_socket))
+    host = replace(plan, power_socket=os.environ.get("ZEUS_POWER_SOCKET", plan.power_socket))
     shared = {"processes": ranks.local_size, "hosts": ranks.hosts}
     return device_of(plan.job, state_dir, host, gpus_held=plan.gpus_held, **shared)
 

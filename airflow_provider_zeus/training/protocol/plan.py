@@ -12,7 +12,15 @@ from typing import Any, Self
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Observation, PlannedAttempt, Previous, ProfileSample, TrialKey, usual
+from airflow_provider_zeus.model.job_checks import Start
+from airflow_provider_zeus.model.trial import (
+    Observation,
+    PlannedAttempt,
+    Previous,
+    ProfileSample,
+    TrialKey,
+    incumbent_or_last,
+)
 from airflow_provider_zeus.model.wire import AnyNumber, LongText, Name, Ordinal, Size, decode, encode, parse
 from airflow_provider_zeus.power.factory import HostSettings
 from airflow_provider_zeus.signals.follow import Followed
@@ -38,8 +46,8 @@ class Rehearsal:
 class RehearsalResult:
     """What two steps showed. ``optimizer_steps`` and ``sizes`` are those of torch; 0 and empty without it."""
 
-    told: tuple[int, ...] = ()  # samples of each step that was told
-    shown: tuple[int, ...] = ()  # samples of each step of torch that would count without being told
+    told: tuple[int, ...] = ()  # samples of each step that was reported
+    shown: tuple[int, ...] = ()  # samples of each step of torch that would count without a report
     optimizer_steps: int = 0
     sizes: tuple[tuple[int, ...], ...] = ()
     # of each torch DataLoader's pass with optimizer steps: samples drawn before each of them, since the one before
@@ -52,7 +60,7 @@ class RehearsalResult:
     after: str = ""
     # how the epoch went on after its report: by a "step" of the same pass over the data, a step of another "pass", a
     # second "report"; empty: it ended there
-    unlearned: int = 0  # steps told in passes of run.data_loader() in which torch made no optimizer step
+    unlearned: int = 0  # steps reported in passes of run.data_loader() in which torch made no optimizer step
     dropping: tuple[int, int] | None = None  # (samples, batch size) of the smallest loader that drops its last batch
     fixed: int | None = None  # samples that the model is given at another batch size as well
     started: bool = False  # it called run.start() or run.started()
@@ -108,17 +116,17 @@ class Plan(HostSettings):
         return self.attempts if self.stand_in is None else (*self.attempts, self.stand_in)
 
     @property
-    def usual(self) -> int:
-        """Index of the best known batch size and start: what runs where no other attempt can follow."""
-        return self.attempts.index(usual(self.attempts))
+    def index_alone(self) -> int:
+        """Index of the attempt that runs where no other can follow: the best known batch size and start."""
+        return self.attempts.index(incumbent_or_last(self.attempts))
 
     def exploratory(self, index: int) -> bool:
         """Whether another attempt follows attempt ``index`` (from 0) where it misses."""
         return index + 1 < len(self.attempts)
 
-    def usual_alone(self) -> Self:
-        """The plan of a retry under the same decision: only the usual attempt, which then ends with a model."""
-        at = self.usual
+    def for_retry(self) -> Self:
+        """The plan of a retry under the same decision: one attempt alone, which then ends with a model."""
+        at = self.index_alone
         return replace(self, attempts=self.attempts[at : at + 1], first_attempt=self.first_attempt + at)
 
     def to_json(self) -> str:
@@ -160,7 +168,7 @@ class Plan(HostSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A checkpoint that ``run.checkpointed()`` told of.
+    """A checkpoint that ``run.checkpointed()`` named.
 
     ``observation`` is what its attempt had taken until then: where the try died before the log had it, the next try
     writes it there, in place of what the log has and not beside it.
@@ -171,6 +179,7 @@ class Checkpoint:
     batch_size: Size
     key: TrialKey
     observation: Observation
+    start: Start = Start.COLD  # that its attempt was to take
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,7 +281,7 @@ def test_the_page_is_made_of_draws(tmp_path: Path, capsys: pytest.CaptureFixture
     assert benchmark.main([*arguments, "--loads", "0.8"]) == 0
     text = page.read_text()
     assert "${" not in text
-    assert "mean over 2 draws of 40 jobs" in text
+    assert "mean over 2 draws of 40 runs" in text
     assert re.search(r"^\| 80 % \| [\d.]+ \| zeus \| ", text, re.M)
     assert re.search(r"^\| BERT \(QA\) \| 2 \| 40 \| ", text, re.M)
     assert "shorter one in" in text
@@ -292,9 +292,9 @@ def test_the_page_is_made_of_draws(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_the_page_in_the_tree_is_of_twenty_draws_or_more() -> None:
     text = (Path(__file__).parents[3] / "docs" / "groups.md").read_text(encoding="utf-8")
-    draws, jobs = re.findall(r"mean over (\d+) draws of ([\d,]+) jobs", text)[0]
+    draws, runs = re.findall(r"mean over (\d+) draws of ([\d,]+) runs", text)[0]
     assert int(draws) >= 20
-    assert f"--jobs {jobs.replace(',', '')} --draws {draws}" in text, "as its command says"
+    assert f"--jobs {runs.replace(',', '')} --draws {draws}" in text, "as its command says"
     assert re.search(r"`zeus` at \d+ % load: energy -[\d.]+ % \[", text), "with its interval"
 
 

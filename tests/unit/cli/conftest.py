@@ -56,7 +56,7 @@ def zeus(home: Path, capsys: pytest.CaptureFixture[str]) -> Zeus:
 
 @pytest.fixture
 def store(home: Path, empty_log: Path) -> Store:
-    """The embedded SQLite file, as a task would open it."""
+    """``zeus.db``, as a task would open it."""
     from airflow_provider_zeus.store.open import open_store
 
     shutil.copy(empty_log, home / "zeus.db")

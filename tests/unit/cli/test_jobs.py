@@ -39,8 +39,18 @@ def test_the_list_says_where_each_job_stands(zeus: Zeus, store: Store) -> None:
     done = zeus("jobs", "list")
     head, _, first, second = done.out.rstrip().split("\n")
     cells = [[cell.strip() for cell in line.split("|")] for line in (head, first, second)]
-    assert cells[0] == ["job", "trials", "recurrences", "last state", "batch size", "cost", "source", "settings"]
-    assert cells[1] == ["d.train", "3", "2", "reached target", "64", "0.575 Wh", "simulated", "eta=0.9"]
+    assert cells[0] == [
+        "job",
+        "trials",
+        "recurrences",
+        "last state",
+        "batch size",
+        "energy",
+        "time",
+        "source",
+        "settings",
+    ]
+    assert cells[1] == ["d.train", "3", "2", "reached target", "64", "0.4 Wh", "9 s", "simulated", "eta=0.9"]
     assert cells[2][:5] == ["other [red]", "1", "1", "reached target", "32"]
     assert done.status == 0
 

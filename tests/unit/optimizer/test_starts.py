@@ -13,7 +13,16 @@ import pytest
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
-from airflow_provider_zeus.model.trial import WHY_COLD, Decision, Lineage, Phase, PlannedAttempt, State, Trial
+from airflow_provider_zeus.model.trial import (
+    WHY_COLD,
+    Decision,
+    Lineage,
+    Phase,
+    PlannedAttempt,
+    State,
+    Trial,
+    incumbent_or_last,
+)
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.optimizer.belief import Belief, belief_tag
 from airflow_provider_zeus.optimizer.knowledge_gradient import start_policy
@@ -59,8 +68,8 @@ class Starts:
     def decide(self, **asked: Any) -> Decision:
         return choose(self.job, self.belief, device=V100, lineage=self.lineage, **asked)
 
-    def run(self, **changes: Any) -> Decision:
-        """One recurrence, as it is decided; ``changes`` of its observations."""
+    def run(self, raises: Start | None = None, **changes: Any) -> Decision:
+        """One recurrence, as it is decided; ``changes`` of its observations. Those from ``raises`` raise an error."""
         decision, lineage, before = self.decide(), self.lineage, self.left
         self.runs += 1
         for planned in decision.attempts:
@@ -73,6 +82,8 @@ class Starts:
             took = min(needs, bound)
             reached = needs <= bound and needs < (self.job.max_epochs or 1)
             state = State.CONVERGED if reached else State.GIVEN_UP if planned.bounded else State.EXHAUSTED
+            if start == raises:
+                reached, state = False, State.FAILED
             figures = World(self.job, {}).figures(b, took)
             if before is not None and self.served:
                 figures |= {"served": self.served[before.observation.start or C], "metric": 1.0}
@@ -321,7 +332,7 @@ def test_a_run_from_the_earlier_model_that_would_miss_costs_what_another_start_d
     assert (last.start, last.bounded, first.bound_epochs) == (C, False, 6.0)
     assert "it is given up above" in first.why
     assert "costs least of the other starts" in last.why
-    assert next(d for d in reversed(decisions) if d.attempts[0].start == W).usual is first
+    assert incumbent_or_last(next(d for d in reversed(decisions) if d.attempts[0].start == W).attempts) is first
 
 
 def test_a_start_that_failed_says_nothing_against_its_batch_size() -> None:
@@ -377,3 +388,20 @@ def test_a_start_that_is_slow_now_and_then_is_used_at_what_it_costs_with_the_sta
     reached = {t.observation.start: t.number for t in reversed(log.log) if t.state is State.CONVERGED}
     tried = [t for t in log.log if t.planned.tried and t.number > reached[t.planned.start]]
     assert [t.planned.start for t in tried if t.planned.start != C] == [], "what has run is not tried once more"
+
+
+def test_a_start_that_raises_in_each_run_is_planned_less_and_less() -> None:
+    log = Starts(spec(32, starts=["cold", "warm"]), lambda b, s, t: 12.0)
+    planned = ["warm" in planned_starts(log.run(raises=W)) for _ in range(30)]
+    assert planned[:3] == [False, True, True], "after the first error it is tried once more"
+    pauses = "".join("w" if each else "." for each in planned[3:]).split("w")
+    assert [len(pause) for pause in pauses[:4]] == [1, 3, 7, 11]
+    assert "raised an error twice" in next(t.decision.attempts[0].why for t in log.log[5:] if t.planned.start == C)
+
+
+def test_a_start_that_raises_keeps_no_other_start_from_running() -> None:
+    log = Starts(spec(32), lambda b, s, t: 3.0 if s == S else 12.0)
+    planned = [planned_starts(log.run(raises=W)) for _ in range(24)]
+    assert sum("warm" in each for each in planned) <= 6
+    assert sum("shrunk" in each for each in planned[-8:]) >= 7, "but for a cold run that is due"
+    assert log.belief == Belief.from_json(log.job, log.belief.to_json())

@@ -57,14 +57,14 @@ def admin(airflow_app: Any, token_of: Callable[..., str], monkeypatch: pytest.Mo
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the embedded trial log would lie: a new folder for each test."""
+    """Where ``zeus.db`` would lie: a new folder for each test."""
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     return tmp_path
 
 
 @pytest.fixture
 def store(airflow_home: Path, home: Path, empty_log: Path) -> Iterator[Store]:
-    """The embedded trial log, made."""
+    """``zeus.db``, made."""
     from airflow_provider_zeus.store.open import open_store
 
     shutil.copy(empty_log, home / "zeus.db")

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.estimate import SURE
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
 from airflow_provider_zeus.optimizer.policy import heard_by, told_by
 from airflow_provider_zeus.plugin.api.reading import BeliefCache
-from airflow_provider_zeus.plugin.charts.chart_parts import INTERVAL, number
+from airflow_provider_zeus.plugin.charts.chart_parts import number
 from airflow_provider_zeus.plugin.charts.dag_belief import BELIEVED, FAMILY, OBSERVED, STANDINGS, belief_chart
 from airflow_provider_zeus.plugin.charts.dag_front import CHOSEN, FRONT, PROFILED, RAN, front_chart
 from airflow_provider_zeus.plugin.charts.dag_saved import EXPLORED, SUM, saved_chart
@@ -24,12 +26,13 @@ from airflow_provider_zeus.plugin.views.dag_what_if import Wish
 from airflow_provider_zeus.plugin.views.models import Chart
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.belief_table import BatchSizeStatus, belief_table
-from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.dataset import ENERGY, as_dataset
 from airflow_provider_zeus.reports.pareto import OperatingPoint, marked, pareto
 from airflow_provider_zeus.reports.savings import Savings, saving
-from airflow_provider_zeus.units import cost_text
+from airflow_provider_zeus.units import three_digits
 from tests.unit.plugin.kit import JOB, charts, trial
 
+HALF = Weights(0.5, 300.0)
 FULL = {"power_limit_w": 300.0, "rest_j": 0.0, "rest_s": 0.0, "samples": 5000, "epochs": 5.0}
 
 
@@ -50,7 +53,7 @@ def values(one: dict[str, Any]) -> list[Any]:
 
 def saved(*trials: Trial) -> tuple[Savings, Chart]:
     found = saving(as_dataset(trials, JOB))
-    return found, saved_chart(found, costs.rows_of(trials, JOB), "weighted cost")
+    return found, saved_chart(found, costs.rows_of(trials, JOB), HALF)
 
 
 def known(*trials: Trial, job: ZeusJob = JOB) -> JobAnalysis:
@@ -64,8 +67,8 @@ def known(*trials: Trial, job: ZeusJob = JOB) -> JobAnalysis:
 def test_the_sum_saved_runs_by_run_with_exploration_and_break_even() -> None:
     found, chart = saved(run(1, 32, 4.0), run(2, 16, 5.0, phase=Phase.EXPLORE), run(3, 64, 1.6), run(4, 64, 1.6))
     drawn = series(chart)
-    sums = [step.saved.value or 0.0 for step in found.steps]
-    assert values(drawn[SUM]) == [[n, pytest.approx(total / 3600, abs=1e-4)] for n, total in enumerate(sums)]
+    sums, (now, _) = [step.saved.value or 0.0 for step in found.steps], found.default_now or (1.0, "")
+    assert values(drawn[SUM]) == [[n, pytest.approx(total / now, abs=1e-4)] for n, total in enumerate(sums)]
     assert sums[0] == 0
     assert sums[1] < -500 < 1000 < sums[3]
     assert values(drawn[EXPLORED]) == [[0, 0], [1, 0], [2, 0], [3, 0]], "each of them left a model"
@@ -73,7 +76,8 @@ def test_the_sum_saved_runs_by_run_with_exploration_and_break_even() -> None:
     assert chart.option is not None
     (mark,) = [s["markLine"]["data"] for s in chart.option["series"] if "markLine" in s]
     assert mark == [{"xAxis": found.break_even_run - 1, "label": {"formatter": "break-even"}}]
-    assert f"saved {cost_text(sums[3], 'J')}, exploration 0 Wh" in chart.text
+    assert f"saved {three_digits(sums[3] / now)} runs, exploration 0 runs" in chart.text
+    assert chart.option["yAxis"]["name"] == "energy and time saved [runs of always 32]; below 0: lost"
     assert chart.table is not None
     signs = [row[1][0] for row in chart.table.rows]
     assert (signs[2], signs[3]) == ("−", "0"), "newest first, a loss with its sign"
@@ -82,15 +86,15 @@ def test_the_sum_saved_runs_by_run_with_exploration_and_break_even() -> None:
 def test_attempts_given_up_are_what_exploration_cost() -> None:
     given_up = replace(run(2, 16, 3.0, State.GIVEN_UP), origin=run(3, 32, 4.0).origin)
     _, chart = saved(run(1, 32, 4.0), given_up, run(3, 32, 4.0))
-    assert values(series(chart)[EXPLORED])[-1] == [1, number(3000 / 3600)]
-    assert values(series(chart)[SUM])[-1] == [1, number(-3000 / 3600)]
+    assert values(series(chart)[EXPLORED])[-1] == [1, number(3000 / 4000)], "of a run of the default"
+    assert values(series(chart)[SUM])[-1] == [1, number(-3000 / 4000)]
 
 
 def test_the_interval_is_a_band_where_there_is_one() -> None:
     _, chart = saved(run(1, 32, 4.0), run(2, 64, 2.0))
-    assert INTERVAL in series(chart)
+    assert SURE in series(chart)
     _, chart = saved(run(1, 32, 4.0), run(2, 32, 8.0))
-    assert INTERVAL not in series(chart), "the default itself ran: nothing is estimated"
+    assert SURE not in series(chart), "the default itself ran: nothing is estimated"
 
 
 def test_a_sum_with_a_gap_is_not_drawn() -> None:
@@ -107,10 +111,10 @@ def test_what_saved_it_is_split_by_batch_size_and_limit_and_adds_up() -> None:
     table = charts(found.log.trials, found).levers
     assert table is not None
     assert [row[0] for row in table.rows] == ["Batch size", "Power limit", "Together"]
-    (batch_size, limit), total = found.levers_by(found.weights), found.saving.cost.saved
+    (batch_size, limit), total = found.levers_by(ENERGY), found.saving.energy.saved
     assert limit.saved.value == 0, "all ran at full power"
     assert batch_size.saved.value == pytest.approx(total.value)
-    assert (table.rows[0][3], table.rows[1][3]) == (table.rows[2][3], "0")
+    assert (table.rows[0][1], table.rows[1][1]) == (table.rows[2][1], "0")
     assert charts(found.log.trials[:1], known(run(1, 32, 4.0))).levers is None
 
 
@@ -129,11 +133,14 @@ def test_a_loss_and_what_is_not_known() -> None:
 def test_belief_stands_beside_what_was_observed() -> None:
     job = replace(JOB, policy="knowledge_gradient")
     beliefs = belief_table(as_dataset([run(1, 32, 4.0), run(2, 32, 5.0), run(3, 64, 2.0)], job))
-    chart = belief_chart(beliefs, "weighted cost")
+    chart = belief_chart(beliefs, HALF)
     drawn = series(chart)
-    assert values(drawn[OBSERVED]) == [[i, number(kj / 3.6)] for i, kj in ((1, 4), (1, 5), (2, 2))]
+    usual = beliefs.lines[2].believed.cost.value or 0.0
+    assert values(drawn[OBSERVED]) == [[i, number(100_000 * kj / usual)] for i, kj in ((1, 4), (1, 5), (2, 2))]
+    assert chart.option is not None
+    assert chart.option["yAxis"]["name"] == "energy and time together [% of batch size 64]"
     assert {x for x, _ in values(drawn[BELIEVED])} == {0, 1, 2}, "16 is believed by its neighbours"
-    whiskers = values(drawn[INTERVAL])
+    whiskers = values(drawn[SURE])
     assert len(whiskers) == 9
     assert whiskers[2] == [0, "-"]
     assert "(★): 64" in chart.text
@@ -159,13 +166,13 @@ def test_the_curve_of_siblings_is_dashed_at_the_jobs_own_level() -> None:
     own = {line.batch_size: line.believed.cost.value or 0.0 for line in alone.lines}
     assert costs[32] == pytest.approx(own[32]), "its level is the job's"
     assert costs[16] / own[16] > 1.3, "and its shape the siblings'"
-    chart = belief_chart(beside, "weighted cost")
+    chart = belief_chart(beside, HALF)
     drawn = series(chart)[FAMILY]
     assert drawn["lineStyle"]["type"] == "dashed"
     assert len(values(drawn)) == 3
     assert "Dashed" in chart.note
     assert "from this job's runs alone" in chart.note, "the decision's sentence may name another cost"
-    assert FAMILY not in series(belief_chart(alone, "weighted cost"))
+    assert FAMILY not in series(belief_chart(alone, HALF))
 
 
 def doubtful() -> tuple[ZeusJob, list[Trial]]:
@@ -268,14 +275,14 @@ def test_every_standing_has_words() -> None:
 
 
 def test_nothing_is_believed_of_nothing() -> None:
-    chart = belief_chart(belief_table(as_dataset([], JOB)), "time")
+    chart = belief_chart(belief_table(as_dataset([], JOB)), HALF)
     assert chart.option is None
     assert chart.note.startswith("Nothing is believed yet")
 
 
 def test_costs_far_apart_get_a_logarithmic_axis() -> None:
-    near = belief_chart(belief_table(as_dataset([run(1, 32, 4.0), run(2, 64, 5.0)], JOB)), "time").option
-    far = belief_chart(belief_table(as_dataset([run(1, 32, 4.0), run(2, 64, 400.0)], JOB)), "time").option
+    near = belief_chart(belief_table(as_dataset([run(1, 32, 4.0), run(2, 64, 5.0)], JOB)), HALF).option
+    far = belief_chart(belief_table(as_dataset([run(1, 32, 4.0), run(2, 64, 400.0)], JOB)), HALF).option
     assert near is not None
     assert far is not None
     assert (near["yAxis"]["type"], far["yAxis"]["type"]) == ("value", "log")
@@ -413,24 +420,23 @@ def test_where_time_alone_counts_eta_changes_nothing_and_that_is_said() -> None:
     assert answer.text.startswith(
         "Nothing measures energy where these runs trained, so time alone counts and eta changes nothing: batch"
     )
-    assert "Weighted cost of a run" not in [row[0] for row in answer.table.rows], "it is the time, told once"
 
 
-def test_energy_and_what_is_weighed_stand_in_one_unit_wherever_they_stand_side_by_side() -> None:
-    """69.4 Wh of energy, and above 100 Wh with the time."""
+def test_what_is_weighed_is_never_told_in_the_unit_of_energy() -> None:
+    """On cards, charts and their tables: strangers took its Wh for energy."""
     log = [run(n, b, 0.0, energy_j=250_000.0, time_s=2000.0) for n, b in enumerate((32, 64, 64), 1)]
     found = known(*log)
     shown = charts(log, found)
-    told = [tile.figure.text for card in shown.headline for tile in card.figures if tile.name != "Time"]
-    (cost, *_) = shown.headline
-    assert [tile.figure.text for tile in cost.figures][::2] == ["0.208 kWh", "0.354 kWh"]
-    assert told
-    table = dag_what_if.answered(found, Wish(), Factors()).table
-    for rows in (table, shown.cost.table):
-        assert rows is not None
-        assert "kWh" not in json.dumps(rows.rows)
-    assert shown.saved.table is not None
-    assert "118 Wh" in json.dumps(shown.cost.table.rows)
+    told = {tile.name: tile.figure.text for card in shown.headline for tile in card.figures}
+    assert [tile.figure.text for tile in shown.headline[0].figures] == ["0.208 kWh", "1 h 40 min"]
+    assert "Wh" not in told.get("Together", "")
+    for chart in (shown.cost, shown.saved, shown.belief):
+        assert "Wh" not in chart.text
+        assert "Wh" not in json.dumps(chart.table.rows)
+        assert "Wh" not in chart.option["yAxis"]["name"]
+    assert shown.paid.startswith("0 % of the cost so far was exploration.")
+    rows = dag_what_if.answered(found, Wish(), Factors()).table.rows
+    assert all("Wh" not in " ".join(row) for row in rows if row[0] not in ("Energy of a run", "… observed"))
 
 
 # --- history breaks, comparison curves, cached beliefs
@@ -514,7 +520,7 @@ def test_a_choice_that_may_lose_is_not_recommended_and_one_size_is_called_what_r
     answer = dag_what_if.answered(found, Wish(eta=1.0), Factors())
     assert answer.table is not None
     names = [row[0] for row in answer.table.rows]
-    assert names.count("… observed") == 3
+    assert names.count("… observed") == 2
     weights = found.weights
     best = found.saving.best
     assert best is not None

@@ -62,7 +62,7 @@ def test_the_tab_says_what_it_took_and_what_would_save(viewer: Any, store: Store
     named = [block["id"] for block in quick["blocks"]]
     assert named.index("headline") < named.index("cost") < named.index("rung"), "below what it took"
     assert slow["sentence"]["text"] == (
-        "3 runs took 3 Wh and 30 s; nothing is set or chosen, so nothing is saved; next: about 1 Wh and 10 s."
+        "3 runs cost 3 Wh and 30 s. Nothing was saved: this job is measured only.\nNext run: about 1 Wh and 10 s."
     )
     assert slow["cost"]["option"]["yAxis"]["name"] == "energy [Wh]", "which is all that it costs"
     assert quick["facts"] == "", "nothing is weighed"
@@ -74,27 +74,26 @@ def test_what_the_power_limit_saved_stands_there_with_its_interval(viewer: Any, 
     for n in (1, 2):
         measured(store, n, "optimize", samples=1000, step_kind=KIND, excess_j=0.0, excess_s=0.0)
     facts = answer(viewer, "dags/d/costs")["facts"]
-    assert facts.startswith("No batch size is chosen; power limit by weighted cost = 0.5 × energy + 0.5 × time × ")
+    assert facts.startswith("No batch size is chosen; power limit by cost = 0.5 × energy + 0.5 × time × ")
     _, saved, upcoming = answer(viewer, "dags/d/charts")["headline"]
     assert (upcoming["question"], upcoming["about"]) == ("Next run", "at 200 W, as the runs so far")
-    assert {"Energy", "Time", "Weighted cost"} <= {tile["name"] for tile in upcoming["figures"]}, "as in its chart"
+    assert [tile["name"] for tile in upcoming["figures"]][:2] == ["Energy", "Time"]
     assert saved["question"] == "Saved"
     assert saved["about"] == "by the power limit, against full power (250 W)"
     assert saved["figures"][0]["kind"] == "good"
     assert "90 % sure" in saved["figures"][0]["figure"]["exact"]
-    assert [tile["name"] for tile in saved["figures"]] == ["Energy", "Time", "Weighted cost"]
-    assert saved["figures"][2]["figure"]["text"].endswith(" Wh"), "as in the rows above it"
+    assert [tile["name"] for tile in saved["figures"]] == ["Energy", "Time", "Together"]
+    assert saved["figures"][2]["figure"]["text"].endswith(" %"), "no amount that could be read as energy"
     of_job = answer(viewer, "jobs/d/saved", job_id="d.train")
     assert of_job["word"] == "Saved"
     assert (of_job["kind"], of_job["of"]) == ("good", "by the power limit")
-    assert of_job["figure"]["text"].endswith(" % of weighted cost"), "judged by the weighted cost, as on its tab"
+    assert of_job["figure"]["text"].startswith(saved["figures"][2]["figure"]["text"]), "by the same cost as on its tab"
     assert of_job["amounts"].endswith("time\u00a0not\u00a0clear\u00a0yet"), "as on its tab"
     assert of_job["next"].startswith("at 200 W, about ")
     slow = answer(viewer, "dags/d/charts")
     assert "mode=" not in slow["rung"]
-    assert "the power limit saved " in slow["sentence"]["text"]
-    assert " % less weighted cost; next: " in slow["sentence"]["text"]
-    assert "; next: at 200 W, about " in slow["sentence"]["text"]
+    assert "The power limit saved " in slow["sentence"]["text"]
+    assert ".\nNext run: at 200 W, about " in slow["sentence"]["text"]
     assert slow["sentence"]["sure"] in slow["sentence"]["text"]
     assert slow["sentence"]["exact"].count("90 % sure") == 2
     assert slow["state"] == ""
@@ -113,14 +112,14 @@ def test_the_next_run_is_told_by_those_that_had_its_limit(viewer: Any, store: St
 
 
 def test_where_no_limit_can_save_anything_all_parts_say_so(viewer: Any, store: Store) -> None:
-    why = {UNCAPPED: "the cap never binds: the draw is 74 W, the lowest limit 200 W"}
+    why = {UNCAPPED: "the training draws 74 W, and the lowest limit is 200 W: no limit holds it back"}
     more = {"samples": 1000, "step_kind": KIND, "power_limit_w": 250.0, "excess_j": -9.0, "excess_s": -0.1}
     measured(store, 1, "optimize", reasons=why, **more)
     slow = answer(viewer, "dags/d/charts")
-    assert "no power limit can save anything here, so none is chosen" in slow["sentence"]["text"]
+    assert "No power limit can save anything here, so none is chosen" in slow["sentence"]["text"]
     assert [card["question"] for card in slow["headline"]] == ["Cost", "Next run"]
     (part,) = answer(viewer, "dags/d/runs/run1/costs")["parts"]
-    assert part["verdict"]["text"] == "no power limit can save anything here, so none is chosen."
+    assert part["verdict"]["text"] == "No power limit can save anything here, so none is chosen."
     assert [card["question"] for card in part["headline"]] == ["Cost"]
     assert answer(viewer, "jobs/d/saved", job_id="d.train")["word"] == "Nothing"
 
@@ -128,7 +127,7 @@ def test_where_no_limit_can_save_anything_all_parts_say_so(viewer: Any, store: S
 def test_a_job_whose_limit_is_not_tuned_yet_says_which_one_is_in_force(viewer: Any, store: Store) -> None:
     measured(store, 1, "optimize", power_limit_w=300.0)
     text = answer(viewer, "dags/d/charts")["sentence"]["text"]
-    assert "no power limit was tuned yet, so nothing is saved; next: at full power (300 W), about " in text
+    assert "Nothing was saved: no power limit was tuned yet.\nNext run: at full power (300 W), about " in text
 
 
 def test_a_runs_page_has_power_and_use_and_no_verdict_on_a_default(viewer: Any, store: Store, texts: Any) -> None:
@@ -158,7 +157,7 @@ def test_the_page_of_all_jobs_and_the_month_know_it(viewer: Any, admin: Any, sto
     (job,) = answer(admin, "jobs")["jobs"]
     assert (job["batch_size"], job["state"]["name"], job["outcome_text"]) == (None, "measured", "done")
     saved = answer(viewer, "jobs/d/saved", job_id="d.train")
-    assert (saved["word"], saved["text"]) == ("Nothing", "nothing is set or chosen, so nothing is saved")
+    assert (saved["word"], saved["text"]) == ("Nothing", "Nothing was saved: this job is measured only")
     assert answer(viewer, "dags/d/what-if")["note"]
     months = [json.dumps(answer(admin, path)) for path in ("months", "months/saved")]
     assert "None" not in "".join(months)

@@ -206,7 +206,7 @@ def test_a_change_of_the_data_is_told_while_it_is_new(monkeypatch: pytest.Monkey
 
 def test_what_a_newer_version_wrote_is_a_row_all_the_same() -> None:
     (row,) = overview_view.rows([replace(log(C)[0], spec={"nobody": "knows"})], {"d"}, {}, 2 * HOUR)
-    assert (row.last_cost.text, "newer version" in row.last_cost.exact) == ("–", True)
+    assert (row.last_energy.text, "newer version" in row.last_energy.exact) == ("–", True)
 
 
 def of_runs(trials: list[Trial], profile: list[ProfileSample], *, all_of: bool = True) -> JobSaved:
@@ -299,7 +299,7 @@ def test_a_row(viewer: Any, store: Store, known_dags: set[str]) -> None:
     finally:
         variables.delete("zeus-settings:d.train")
     assert (first["dag_id"], first["job_id"], first["run_id"], second["job_id"]) == ("d", "d.train", "run4", "e.train")
-    assert (first["last_cost"]["value"] > 0, first["source"]["text"]) == (True, "simulated")
+    assert (first["last_energy"]["value"] > 0, first["source"]["text"]) == (True, "simulated")
     assert (first["settings"], second["settings"]) == (["batch size pinned to 64"], [])
     assert first["trend"]["text"].startswith("↓")
 

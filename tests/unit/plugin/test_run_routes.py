@@ -91,7 +91,7 @@ def test_a_run_that_does_not_teach_says_so_beside_its_cost(viewer: Any, store: S
     (part,) = costs(viewer).json()["parts"]
     assert any("learn_from" in note for note in part["notes"])
     assert part["verdict"]["kind"] == "unknown"
-    assert next(t for t in part["headline"][0]["figures"] if t["name"] == "Weighted cost")["figure"]["value"] > 0
+    assert next(t for t in part["headline"][0]["figures"] if t["name"] == "Energy")["figure"]["value"] > 0
 
 
 def test_a_run_and_its_charts(viewer: Any, store: Store) -> None:
@@ -99,7 +99,7 @@ def test_a_run_and_its_charts(viewer: Any, store: Store) -> None:
     ran(store, 2, profile=1, points=5)
     answer = costs(viewer, "run2").json()
     (part,) = answer["parts"]
-    assert [t["name"] for t in part["headline"][0]["figures"]] == ["Energy", "Time", "Weighted cost"]
+    assert [t["name"] for t in part["headline"][0]["figures"]] == ["Energy", "Time"]
     assert part["verdict"]["kind"] in ("saved", "lost", "even")
     assert (answer["refresh_s"], part["live"]) == (None, False)
     found = charts(viewer, "run2").json()
@@ -118,7 +118,7 @@ def test_all_runs_share_a_fit_until_the_log_the_job_or_the_device_is_another(vie
             for a in part["headline"]
             if a["about"].startswith("against ")
             for t in a["figures"]
-            if t["name"] == "Weighted cost"
+            if t["name"] == "Together"
         ]
         return float(tiles[0]["figure"]["value"]) if tiles else 0.0
 

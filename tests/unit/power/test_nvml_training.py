@@ -153,7 +153,7 @@ def test_how_much_of_the_time_the_gpu_worked(card: Gpu, training: Training) -> N
     assert (seen.gpu_busy, "not supported" in seen.reasons["gpu_busy"]) == (None, True)
 
 
-NEVER = "the cap never binds: the draw is 74 W, the lowest limit 150 W"
+NEVER = "the training draws 74 W, and the lowest limit is 150 W: no limit holds it back"
 
 
 def test_where_the_cap_never_binds_the_walk_ends_and_nothing_is_set(

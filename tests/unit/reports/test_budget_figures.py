@@ -17,7 +17,7 @@ from airflow_provider_zeus.reports.budget_figures import (
     budget_figures,
     budget_spent,
     trials_of_periods,
-    usual,
+    usual_run,
 )
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.sql.trials import SEARCHED
@@ -80,8 +80,8 @@ def test_an_open_run_is_expected_to_take_what_those_took_that_trained() -> None:
     empty = [trial(n, f"r{n}", 32, State.NO_DATA, energy_j=0.0, time_s=0.1) for n in range(20, 30)]
     first = trial(30, "open", 16, State.GIVEN_UP, energy_j=500.0)
     second = trial(31, "open", 32, State.RUNNING, energy_j=100.0)
-    assert usual([*trained, *idle, *empty, first, second], "simulated") == (4000.0, 18.0)
-    assert usual([*idle, first, second], "simulated") == (None, 0.0)
+    assert usual_run([*trained, *idle, *empty, first, second], "simulated") == (4000.0, 18.0)
+    assert usual_run([*idle, first, second], "simulated") == (None, 0.0)
     assert figures([*trained, *idle, *empty, first, second]).use.committed == 3900.0
 
 

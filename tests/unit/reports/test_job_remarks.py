@@ -155,7 +155,7 @@ def test_a_script_that_reports_no_metric_or_is_not_seen_to_use_its_batch_size() 
 
 def test_a_run_that_no_limit_holds_back_says_so() -> None:
     *others, last = log(*[A] * 3, epochs=4.0)
-    why = "the cap never binds: the draw is 74 W, the lowest limit 100 W"
+    why = "the training draws 74 W, and the lowest limit is 100 W: no limit holds it back"
     (remark,) = remarks([*others, replace(last, observation=replace(last.observation, reasons={UNCAPPED: why}))])
     assert (remark.kind, remark.is_warning) == (RemarkKind.UNCAPPED, False)
     assert remark.text == f"T{why[1:]}. No power limit is chosen."
@@ -171,7 +171,7 @@ TUNED = {"batch_sizes": [], "default_batch_size": None, "target": None, "max_epo
         ({"device_model": "A40"}, {}, ", as the device did"),
         ({}, {"eta": 0.9}, ", as eta of the job did"),
         ({"excess_s": 2.0}, {}, ": limits were measured once more"),
-        ({"reasons": {UNCAPPED: "the cap never binds"}}, {}, ": none can save anything here"),
+        ({"reasons": {UNCAPPED: "no limit holds it back"}}, {}, ": none can save anything here"),
         ({"reasons": {LIMIT: "somebody else set it"}}, {}, ": somebody else set it"),
         ({}, {}, ""),
     ],

@@ -44,7 +44,7 @@ def test_runs_add_up_and_those_of_another_step_say_nothing() -> None:
 
 
 def test_where_no_limit_could_save_anything_none_did() -> None:
-    uncapped = replace(seen(250.0, excess_j=-50.0), reasons={UNCAPPED: "the cap never binds"})
+    uncapped = replace(seen(250.0, excess_j=-50.0), reasons={UNCAPPED: "no limit holds it back"})
     assert limit_saving([uncapped], PROFILE) is None
     found = limit_saving([uncapped, seen()], PROFILE)
     assert found is not None

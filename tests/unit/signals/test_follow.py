@@ -17,7 +17,7 @@ from airflow_provider_zeus.model.wire import decode, encode
 from airflow_provider_zeus.signals.follow import AHEAD_S, Followed, weighed
 from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.signals.start import DAY_S, LEAST_STEP_S
-from airflow_provider_zeus.signals.tariff import HOUR_S
+from airflow_provider_zeus.units import S_PER_H
 from tests.strategies import REPRODUCIBLE
 
 RATES: dict[float, Rate] = {100.0: (50.0, 1.9), 150.0: (62.0, 1.4), 200.0: (70.0, 1.15), 250.0: (85.0, 1.0)}
@@ -55,8 +55,8 @@ NOW_S = 30 * DAY_S
 
 
 def hourly(value: Callable[[float], float | None], first_s: float = NOW_S - 8 * DAY_S, last_s: float = NOW_S) -> Series:
-    hours = [first_s + i * HOUR_S for i in range(round((last_s - first_s) / HOUR_S))]
-    return Series.of(UNIT, [Step(at, at + HOUR_S, v) for at in hours if (v := value(at)) is not None])
+    hours = [first_s + i * S_PER_H for i in range(round((last_s - first_s) / S_PER_H))]
+    return Series.of(UNIT, [Step(at, at + S_PER_H, v) for at in hours if (v := value(at)) is not None])
 
 
 def test_the_ratio_is_that_of_the_present_step_to_the_past_week() -> None:
@@ -65,15 +65,15 @@ def test_the_ratio_is_that_of_the_present_step_to_the_past_week() -> None:
     assert followed is not None
     assert followed.mean == pytest.approx(200.0)
     assert followed.ratio(NOW_S) == pytest.approx(0.5)
-    assert followed.ratio(NOW_S + 13 * HOUR_S) == pytest.approx(1.5)
+    assert followed.ratio(NOW_S + 13 * S_PER_H) == pytest.approx(1.5)
     assert followed.ratio(NOW_S + AHEAD_S - 1) == pytest.approx(1.5)
 
 
 def test_what_is_published_counts_before_what_is_usual() -> None:
-    series = hourly(lambda at_s: 100.0 if at_s < NOW_S else 250.0, last_s=NOW_S + 2 * HOUR_S)
+    series = hourly(lambda at_s: 100.0 if at_s < NOW_S else 250.0, last_s=NOW_S + 2 * S_PER_H)
     followed = Followed.of("carbon", series, NOW_S)
     assert followed is not None
-    assert [followed.ratio(NOW_S + h * HOUR_S) for h in (0, 1, 2)] == pytest.approx([2.5, 2.5, 1.0])
+    assert [followed.ratio(NOW_S + h * S_PER_H) for h in (0, 1, 2)] == pytest.approx([2.5, 2.5, 1.0])
 
 
 def test_where_nothing_is_known_the_run_trains_as_without_a_signal() -> None:
@@ -89,12 +89,12 @@ def test_where_nothing_is_known_the_run_trains_as_without_a_signal() -> None:
 )
 def test_a_missing_hour_of_the_past_week_does_not_end_it(first_h: int, hours: int, follows: bool) -> None:
     missing = range(first_h, first_h + hours)  # hours before now; a service may tell the newest ones late
-    nights = hourly(lambda s: None if (NOW_S - s) / HOUR_S in missing else 100.0 + 100.0 * (s % DAY_S >= DAY_S / 2))
+    nights = hourly(lambda s: None if (NOW_S - s) / S_PER_H in missing else 100.0 + 100.0 * (s % DAY_S >= DAY_S / 2))
     followed = Followed.of("carbon", nights, NOW_S)
     assert (followed is not None) == follows
     if followed is not None:
         assert followed.mean == pytest.approx(150.0, abs=6.0)
-        assert followed.ratio(NOW_S + HOUR_S) == pytest.approx(100.0 / followed.mean)
+        assert followed.ratio(NOW_S + S_PER_H) == pytest.approx(100.0 / followed.mean)
 
 
 def test_very_short_steps_take_no_longer_to_follow() -> None:
@@ -104,7 +104,7 @@ def test_very_short_steps_take_no_longer_to_follow() -> None:
     followed = Followed.of("carbon", pairs, NOW_S)
     assert time.process_time() - begun_s < 20.0
     assert followed is not None
-    assert [followed.ratio(NOW_S + h * HOUR_S) for h in (0, 13, 47)] == pytest.approx([0.5, 1.5, 1.5])
+    assert [followed.ratio(NOW_S + h * S_PER_H) for h in (0, 13, 47)] == pytest.approx([0.5, 1.5, 1.5])
     assert len(followed.steps) == AHEAD_S / LEAST_STEP_S
 
 

@@ -105,9 +105,9 @@ def test_a_forecast_is_the_mean_of_the_last_week_at_the_same_hour_and_published_
 
 def test_what_is_over_alone_is_known_of_the_past() -> None:
     week = hours([100.0] * (8 * 24), start_h=-7 * 24)  # a day of the future among it
-    assert planner.usual(week, 10 * HOUR, 11 * HOUR, 0.0) == 100.0
+    assert planner.usual_value(week, 10 * HOUR, 11 * HOUR, 0.0) == 100.0
     changed = hours([100.0] * (7 * 24) + [9.0] * 24, start_h=-7 * 24)
-    assert planner.usual(changed, 30 * HOUR, 31 * HOUR, 0.0) == 100.0, "not from the hours after now"
+    assert planner.usual_value(changed, 30 * HOUR, 31 * HOUR, 0.0) == 100.0, "not from the hours after now"
 
 
 def in_pairs(values: list[float], start_h: float = 0.0) -> Series:

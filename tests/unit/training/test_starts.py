@@ -65,9 +65,9 @@ def test_a_torch_model_takes_its_planned_start(kit: Kit, start: str) -> None:
 
 def test_a_retry_under_the_same_plan_trains_the_usual_start_alone(kit: Kit) -> None:
     warm = replace(planned("warm"), bound_epochs=2.0, bound_cost=1.0)
-    alone = kit.plan(warm, planned("cold"), starts=ALL).usual_alone()
+    alone = kit.plan(warm, planned("cold"), starts=ALL).for_retry()
     assert ([str(a.start) for a in alone.attempts], alone.first_attempt) == (["warm"], 1)
-    tried = kit.plan(explore(64), incumbent(256)).usual_alone()
+    tried = kit.plan(explore(64), incumbent(256)).for_retry()
     assert ([a.batch_size for a in tried.attempts], tried.first_attempt) == ([256], 2)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import itertools
 import subprocess
@@ -17,6 +18,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 from airflow_provider_zeus.model.trial import BATCH_SIZE, TELL_STEPS, State
 from airflow_provider_zeus.training.interrupts import AttemptOver
 from airflow_provider_zeus.training.run import ZeusRun
+from airflow_provider_zeus.training.torch_watch import TorchWatch
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
 
 B, N = 16, 200  # twelve batches of 16 and one of 8
@@ -87,6 +89,11 @@ def validated(run: ZeusRun, net: Net) -> None:
             break
     for _ in valid:
         pass
+
+
+def all_in_advance(run: ZeusRun, net: Net) -> None:
+    for x, y in list(DataLoader(DATA, batch_size=run.batch_size)):
+        net.fit(x, y)
 
 
 def accumulated(run: ZeusRun, net: Net) -> None:
@@ -200,8 +207,8 @@ LOOPS: dict[str, Loop] = {
     "batch sampler": over(batch_sampler=BatchSampler(RandomSampler(DATA), B, drop_last=False), batch_size=1),
     "whole batches": over(sampler=BatchSampler(RandomSampler(DATA), B, drop_last=False), batch_size=None),
 } | {f.__name__: f for f in (
-    one_iterator, validated, accumulated, scaled, adversarial, endless, drawn_anew, in_advance, accelerated,
-    side_by_side, looked_at, told, told_rarely, own_hook,
+    one_iterator, validated, accumulated, scaled, adversarial, endless, drawn_anew, in_advance, all_in_advance,
+    accelerated, side_by_side, looked_at, told, told_rarely, own_hook,
 )}  # fmt: skip
 
 
@@ -287,6 +294,19 @@ def sliced(run: ZeusRun, net: Net) -> None:
         net.fit(x, y)
 
 
+def sliced_after_validation(run: ZeusRun, net: Net) -> None:
+    for _ in DataLoader(TensorDataset(torch.randn(60, 4)), batch_size=60):
+        pass
+    for x, y in zip(*(tensor.split(4) for tensor in DATA.tensors), strict=True):
+        net.fit(x, y)
+
+
+def sliced_between_validations(run: ZeusRun, net: Net) -> None:
+    sliced_after_validation(run, net)
+    for _ in DataLoader(TensorDataset(torch.randn(60, 4)), batch_size=15):
+        pass
+
+
 def by_hand(run: ZeusRun, net: Net) -> None:
     for x, y in DataLoader(DATA, batch_size=run.batch_size):
         net.fit(x, y, step=False)
@@ -309,6 +329,8 @@ def cycled_ours(run: ZeusRun, net: Net) -> None:
     ("one_epoch", "why"),
     [
         (sliced, "no step was counted"),
+        (sliced_after_validation, "torch made more steps than batches were drawn for"),
+        (sliced_between_validations, "torch made more steps than batches were drawn for"),
         (by_hand, "no step was counted"),
         (cycled, "torch made steps in epoch 1, and no batch was drawn for them"),
         (cycled_ours, "torch made steps in epoch 1, and no batch was drawn for them"),
@@ -352,6 +374,16 @@ def test_several_processes_count_their_own_share(kit: Kit) -> None:
     live._end_epoch()
     live.stop()
     assert live.snapshot.samples == 2 * N
+
+
+def test_a_rehearsal_looks_at_an_optimizer_at_the_address_of_one_that_was_freed() -> None:
+    weights = [torch.nn.Parameter(torch.ones(2)) for _ in range(20)]
+    watch = TorchWatch(fresh=True, cuts=False, stepped=lambda: None, passing=lambda: None)
+    for weight in weights:
+        torch.optim.SGD([weight], lr=0.1).step()
+        gc.collect()
+    watch.close()
+    assert (watch.optimizer_steps, watch.older) == (20, 20)
 
 
 def test_torch_is_not_imported_for_it(kit: Kit, script: Callable[..., subprocess.CompletedProcess[str]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.plugin import DAG_ROUTE, NAV_ROUTE, RUN_ROUTE, ZeusPlugin
 from airflow_provider_zeus.plugin.api import app as assets
+from airflow_provider_zeus.plugin.api import reading
 from airflow_provider_zeus.plugin.views import dag_view, run_view
 from airflow_provider_zeus.store.pending import pending_key
 from airflow_provider_zeus.store.sql.schema import VERSION_TABLE
@@ -213,6 +215,26 @@ def test_a_job_in_variables_as_the_how_to_says_is_shown_and_one_elsewhere_is_nam
     finally:
         for name in ("zeus-jobs", "zeus-log:d.train"):
             variables.delete(name)
+
+
+def test_logs_that_do_not_answer_hold_up_no_page(viewer: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and says nothing
+        for n in range(6):
+            uri = f"zeus://u:p@127.0.0.1:{silent.getsockname()[1]}/db"
+            monkeypatch.setenv(f"AIRFLOW_CONN_ZEUS_SILENT{n}", uri)
+        looked: list[str] = []
+        opened, wait = reading.open_store, reading.bounded
+        monkeypatch.setattr(reading, "bounded", lambda call, most_s: wait(call, most_s / 10))
+
+        def open_store(conn_id: str = "zeus_default", **named: Any) -> Store:
+            looked.append(conn_id)
+            return opened(conn_id, **named)
+
+        monkeypatch.setattr(reading, "open_store", open_store)
+        for _ in range(3):
+            assert viewer.get(DAG_COSTS.format("silent")).json()["note"] == dag_view.NO_JOB
+        assert len(set(looked) - {"zeus_default"}) < 6  # it gave up before it had asked all, and did not begin again
+        assert looked.count("zeus_silent0") == 1
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.plugin.charts import dag_charts
-from airflow_provider_zeus.plugin.charts.chart_parts import size_colour
+from airflow_provider_zeus.plugin.charts.chart_parts import number, size_colour
 from airflow_provider_zeus.plugin.charts.dag_charts import ComparisonCurve
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.dag_known import HistoryBreak
 from airflow_provider_zeus.plugin.views.models import RunRow
 from tests.unit.plugin.kit import JOB, trial
 
-NAME = "weighted cost"
+HALF = Weights(0.5, 300.0)
 
 
 def rows(*trials: Trial) -> list[RunRow]:
@@ -28,7 +29,7 @@ def rows(*trials: Trial) -> list[RunRow]:
 
 
 def chart(*trials: Trial, **more: Any) -> dict[str, Any]:
-    option = dag_charts.cost_chart(rows(*trials), NAME, **more).option
+    option = dag_charts.cost_chart(rows(*trials), HALF, **more).option
     assert option is not None
     return json.loads(json.dumps(option, allow_nan=False))
 
@@ -40,9 +41,15 @@ def dots(option: dict[str, Any]) -> dict[str, list[Any]]:
 def test_a_point_per_run_oldest_first_grouped_by_batch_size() -> None:
     option = chart(trial(1, "a", 32, energy_j=1000.0), trial(2, "b", 64), trial(3, "c", 32))
     assert option["xAxis"]["data"] == ["slice a", "slice b", "slice c"]
-    assert option["yAxis"]["name"] == "weighted cost [Wh]"
+    assert option["yAxis"]["name"] == "energy and time together [% of the first run]", "it cannot be taken for energy"
     assert {name: [p["value"][0] for p in points] for name, points in dots(option).items()} == {"32": [0, 2], "64": [1]}
-    assert dots(option)["32"][0]["value"][1] == pytest.approx((0.5 * 1000 + 0.5 * 300 * 9) / 3600, rel=1e-5)
+    others = [points["value"][1] for points in dots(option)["32"]]
+    assert others[0] == 100
+    assert others[1] == pytest.approx(100 * (1120 + 2700) / (1000 + 2700), rel=1e-5), "half and half, at 300 W"
+    of_default = chart(trial(1, "a", 32, energy_j=1000.0), whole=(3700.0, "always 32"))
+    assert of_default["yAxis"]["name"] == "energy and time together [% of always 32]"
+    assert dots(of_default)["32"][0]["value"][1] == 50
+    assert dots(of_default)["32"][0]["tip"].splitlines()[1] == "50 % of always 32"
     assert option["legend"]["data"] == ["32", "64"]
     assert option["tooltip"]["renderMode"] == "richText", "a strict Content-Security-Policy allows no other"
 
@@ -70,7 +77,7 @@ def test_given_up_and_kept_differ_by_more_than_colour() -> None:
     log = [trial(1, "z", 32), trial(2, "a", 64, State.GIVEN_UP), trial(3, "a", 32), trial(4, "b", 32)]
     points = dots(chart(*log))["32"]
     assert [p.get("label", {}).get("formatter") for p in points] == ["32", "64→32", None], "a diamond has its numbers"
-    note = dag_charts.cost_chart(rows(*log), NAME).note
+    note = dag_charts.cost_chart(rows(*log), HALF).note
     assert "Diamond, such as 64→32: the size before the arrow was given up; the cost is of both." in note
 
 
@@ -81,10 +88,10 @@ def test_a_run_that_missed_its_target_is_a_cross_and_the_caption_names_the_marks
     assert (missed["itemStyle"]["color"], reached["symbol"]) == ("transparent", "circle"), "an outline has no filling"
     (alone,) = dots(chart(trial(1, "a", 32, State.EXHAUSTED, phase=Phase.INCUMBENT)))["32"]
     assert alone["itemStyle"]["borderColor"] == size_colour(32)
-    note = dag_charts.cost_chart(rows(*log), NAME).note
+    note = dag_charts.cost_chart(rows(*log), HALF).note
     assert "Cross: missed its target." in note
     assert "Triangle" not in note
-    assert "Cross" not in dag_charts.cost_chart(rows(log[1]), NAME).note
+    assert "Cross" not in dag_charts.cost_chart(rows(log[1]), HALF).note
 
 
 def test_numbers_of_runs_side_by_side_do_not_overlap() -> None:
@@ -98,8 +105,8 @@ def test_numbers_of_runs_side_by_side_do_not_overlap() -> None:
 
 
 def test_nothing_to_draw() -> None:
-    assert dag_charts.cost_chart([], NAME).option is None
-    running = dag_charts.cost_chart(rows(trial(1, "a", state=State.RUNNING)), NAME)
+    assert dag_charts.cost_chart([], HALF).option is None
+    running = dag_charts.cost_chart(rows(trial(1, "a", state=State.RUNNING)), HALF)
     assert running.option is None
     assert "1 run still running" in running.note
 
@@ -133,7 +140,7 @@ def test_sources_have_lines_of_their_own() -> None:
 
 def test_time_alone_is_drawn_in_time() -> None:
     log = [trial(1, "a", energy_j=None, energy_source=None, time_s=90.0)]
-    assert chart(*log)["yAxis"]["name"] == "weighted cost [min]"
+    assert chart(*log)["yAxis"]["name"] == "time [min]"
     assert dots(chart(*log))["32"][0]["value"] == [0, 1.5]
 
 
@@ -141,7 +148,7 @@ def test_exploring_and_best_known_differ_by_more_than_colour() -> None:
     option = chart(trial(1, "a", 32, phase=Phase.EXPLORE), trial(2, "b", 32, phase=Phase.INCUMBENT))
     exploring, best = dots(option)["32"]
     assert (exploring["itemStyle"]["color"], "itemStyle" in best) == ("transparent", False)
-    table = dag_charts.cost_chart(rows(trial(1, "a", 32, phase=Phase.EXPLORE), trial(2, "b")), NAME).table
+    table = dag_charts.cost_chart(rows(trial(1, "a", 32, phase=Phase.EXPLORE), trial(2, "b")), HALF).table
     assert table is not None
     assert [row[table.columns.index("Exploring")] for row in table.rows] == ["no", "yes"]
 
@@ -152,7 +159,7 @@ def test_what_is_forgotten_is_marked_where_it_is_forgotten() -> None:
     option = chart(trial(1, "a"), trial(2, "b"), breaks=[mark, gone])
     (line,) = [s["markLine"]["data"] for s in option["series"] if "markLine" in s]
     assert line == [{"xAxis": 1, "label": {"formatter": "data (changed)"}}]
-    assert "The data changed." in dag_charts.cost_chart(rows(trial(1, "a")), NAME, breaks=[mark]).note
+    assert "The data changed." in dag_charts.cost_chart(rows(trial(1, "a")), HALF, breaks=[mark]).note
 
 
 def test_default_and_best_fixed_are_lines_in_the_axis_unit() -> None:
@@ -164,11 +171,11 @@ def test_default_and_best_fixed_are_lines_in_the_axis_unit() -> None:
     elsewhere = ComparisonCurve("always 64", {("elsewhere", "train", -1): Estimate(1.0)}, dash="dotted")
     option = chart(*log, curves=[ComparisonCurve("default 32", known), elsewhere])
     (line,) = [s for s in option["series"] if s["name"] == "default 32"]
-    size, _ = dag_charts.scale(7_200.0, "J")
-    assert line["data"] == [[0, 7_200.0 / size], [1, 3_600.0 / size]]
+    size = dag_charts.charted(rows(*log))[0].cost.value / 100
+    assert line["data"] == [[0, number(7_200.0 / size)], [1, number(3_600.0 / size)]]
     below, band = [s["data"] for s in option["series"] if s.get("stack")]
-    assert below == [[0, 7_200.0 / size], [1, 1_800.0 / size]]
-    assert band == [[0, 0.0], [1, 3_600.0 / size]], "no band where the default itself ran"
+    assert below == [[0, number(7_200.0 / size)], [1, number(1_800.0 / size)]]
+    assert band == [[0, 0.0], [1, number(3_600.0 / size)]], "no band where the default itself ran"
     interval = {"name": "90 % sure", "icon": "rect"}
     assert option["legend"]["data"] == ["32", "default 32", interval], "a line of no run that is shown is left out"
 
@@ -186,12 +193,17 @@ def test_a_long_history_gets_a_slider_and_no_labels() -> None:
     assert long["dataZoom"][0]["type"] == "slider"
     assert "label" not in dots(long)["32"][0]
     assert "dataZoom" not in chart(trial(1, "a"))
+    tried = trial(301, "last", 64, State.GIVEN_UP), trial(302, "last", 32)
+    points = dots(chart(*(trial(n, f"long{n}") for n in range(1, 200)), *tried))
+    assert [p["label"]["formatter"] for of in points.values() for p in of if "label" in p] == ["64→32"], (
+        "no legend does"
+    )
 
 
 def test_the_chart_in_words() -> None:
-    shown = dag_charts.cost_chart(rows(trial(1, "a", 64, energy_j=100.0), trial(2, "b", 32, energy_j=900.0)), NAME)
+    shown = dag_charts.cost_chart(rows(trial(1, "a", 64, energy_j=100.0), trial(2, "b", 32, energy_j=900.0)), HALF)
     assert "Cost of 2 runs" in shown.text
-    assert re.findall(r"([\d.]+ Wh) with batch size (\d+)", shown.text) == [("0.5 Wh", "32"), ("0.389 Wh", "64")]
+    assert re.findall(r"([\d.]+ %) with batch size (\d+)", shown.text) == [("129 %", "32"), ("100 %", "64")]
     assert shown.table is not None
     assert [row[:2] for row in shown.table.rows] == [["slice b", "32"], ["slice a", "64"]]
 
@@ -206,8 +218,8 @@ def test_runs_that_were_not_needed_lie_on_the_axis_and_have_no_cost() -> None:
     assert sum(len(points) for points in dots(option).values()) == 3
     lines = [s["data"] for s in option["series"] if s["type"] == "line" and s["name"] == ""]
     assert [[x for x, _ in data] for data in lines] == [[0, 2]], "the path goes on from cost to cost"
-    found = dag_charts.cost_chart(rows(*log), NAME)
+    found = dag_charts.cost_chart(rows(*log), HALF)
     assert found.table is not None
     assert found.table.rows[1][2:4] == ["–", "not needed"]
     assert "Cost of 2 runs" in found.text
-    assert dag_charts.cost_chart(rows(log[1]), NAME).option is None
+    assert dag_charts.cost_chart(rows(log[1]), HALF).option is None

@@ -69,7 +69,7 @@ def test_the_limits_of_several_gpus_stand_beside_their_power() -> None:
 
 def test_no_limit_is_chosen_while_one_is_looked_for() -> None:
     running = trial(1, "r", state=State.RUNNING)
-    none = {"power_cap": "the cap never binds"}
+    none = {"power_cap": "no limit holds it back"}
     for alone in ((running, FIRST[:2]), (trial(1, "r", reasons=none), FIRST)):
         names = [each["name"] for each in drawn(run_charts.power([alone]))["series"]]
         assert names == drawn(run_charts.power([alone]))["legend"]["data"] == [run_charts.POWER, run_charts.LIMIT]

@@ -47,7 +47,7 @@ def known(trials: Sequence[Trial], **live: Any) -> JobAnalysis:
 
 def answers(trials: Sequence[Trial], factors: Factors = PRICED, **live: Any) -> list[Answer]:
     of = known(trials, **live)
-    told = headline.told_of(of.saving, [s.run for s in of.saving.steps], of.weights, of.source, factors)
+    told = headline.told_of(of.saving, [s.run for s in of.saving.steps], of.source, factors)
     return headline.of_job(of.saving, of.next_run, told, of.weights, of.source, factors)
 
 
@@ -68,7 +68,6 @@ def test_three_answers_in_units_of_a_bill() -> None:
     assert [(t.name, t.figure.text) for t in cost.figures] == [
         ("Energy", "14 kWh"),
         ("Time", "14 h 00 min"),
-        ("Weighted cost", "9.1 kWh"),
         ("Money", "57.40 EUR"),
         ("CO₂e", "1.4 kg CO₂e"),
     ]
@@ -76,22 +75,16 @@ def test_three_answers_in_units_of_a_bill() -> None:
     kwh, eur = (figure(saved, name).figure.value or 0.0 for name in ("Energy", "Money"))
     assert kwh == pytest.approx(6 * 3.6e6, rel=0.3)
     assert eur == pytest.approx(kwh / 3.6e6 * 4.1, rel=0.05), "half a EUR a kWh, 3.60 EUR an hour"
-    assert all("90 % sure" in t.figure.exact for t in saved.figures)
-    assert figure(cost, saved_text.WEIGHED).note == "energy + time", "no energy, though in its unit"
+    assert all("90 % sure" in t.figure.exact for t in saved.figures if t.name != saved_text.TOGETHER)
+    both = figure(saved, saved_text.TOGETHER)
+    assert re.fullmatch(r"\d\d %", both.figure.text), "a share: its joules would be taken for energy"
+    assert both.note == "half and half"
+    assert "cost = 0.5 × energy + 0.5 × time × 300 W (eta 0.5)" in both.figure.exact
+    assert {t.note for t in saved.figures if t is not both} == {""}, "the sentence has the intervals"
     assert saved.about == "against always 32 at full power"
     assert [t.name for t in upcoming.figures] == [t.name for t in cost.figures], "the next run costs the same kinds"
-    whole = figure(upcoming, saved_text.WEIGHED)
-    assert "weighted cost = 0.5 × energy + 0.5 × time × 300 W (eta 0.5)" in whole.figure.exact
-    assert "90 % sure of the median run" in whole.figure.exact
-    energy_j, time_s = (figure(upcoming, name).figure.value or 0.0 for name in ("Energy", "Time"))
-    assert whole.figure.value == pytest.approx(0.5 * energy_j + 0.5 * 300.0 * time_s)
+    assert "90 % sure of the median run" in figure(upcoming, "Energy").figure.exact
     assert "64" in upcoming.about
-
-
-def test_energy_and_cost_of_a_card_have_one_unit() -> None:
-    (less,), (more,) = (headline.weighed_tile(cost_j, HALF, 250_000.0) for cost_j in (36_000.0, 400_000.0))
-    assert (less.figure.text, more.figure.text) == ("10 Wh", "111 Wh"), "beside 69.4 Wh"
-    assert headline.weighed_tile(36_000.0, HALF, 4e6)[0].figure.text == "0.01 kWh"
 
 
 def test_what_was_saved_has_the_unit_of_what_was_spent() -> None:
@@ -112,7 +105,7 @@ def test_a_loss_and_what_is_not_clear_yet_are_called_so() -> None:
     ]
     for tile in answers(even)[1].figures:
         assert (tile.kind, tile.figure.text) == ("", "not clear yet")
-        assert "between a loss of" in tile.figure.exact
+        assert "between a loss of" in tile.figure.exact or "% more to" in tile.figure.exact
 
 
 def test_the_default_alone_and_a_default_that_never_reached_its_target() -> None:
@@ -137,7 +130,7 @@ def test_the_default_alone_and_a_default_that_never_reached_its_target() -> None
 
 def test_a_try_names_both_sizes_and_a_live_setting_its_own() -> None:
     tries = answers([run(n, 32, 2.0) for n in range(1, 6)])[-1]
-    assert re.fullmatch(r"tries \d+; else 32 at [23]00 W takes", tries.about)
+    assert re.fullmatch(r"32 at [23]00 W, if \d+ is given up", tries.about)
     pinned = answers(SAVED, pin_batch_size=64)[2]
     assert pinned.about.startswith("batch size 64 at ")
     assert "300 W" in pinned.about or "200 W" in pinned.about
@@ -146,22 +139,23 @@ def test_a_try_names_both_sizes_and_a_live_setting_its_own() -> None:
 def test_the_first_sentence_says_what_it_cost_what_it_saved_and_what_comes_next() -> None:
     def told(trials: Sequence[Trial]) -> str:
         of = known(trials)
-        return headline.sentence(of.saving, of.next_run, of.source).text
+        return headline.sentence(of.saving, of.next_run, of.source, of.weights).text
 
     assert re.fullmatch(
-        r"10 runs took 14 kWh and 14 h 00 min; \d\d % less energy and \d\d % less time than always 32 at full power "
-        r"\(90 % sure\); next: batch size 64 at 300 W, about 1.03 kWh and 1 h 02 min\.",
+        r"10 runs cost 14 kWh and 14 h 00 min\. They saved \d\d % of energy \(90 % sure: \d\d to \d\d %\) and \d\d % "
+        r"of time \(\d\d to \d\d %\) against always batch size 32 at full power\.\n"
+        r"Next run: batch size 64 at 300 W, about 1.03 kWh and 1 h 02 min\.",
         told(SAVED),
     )
     one = told([run(1, 32, 2.0)])
-    assert one.startswith("1 run took 2 kWh and 2 h 00 min; so far only 32, the default, ran")
-    after = r"; next: a try of batch size \d+, else 32 at 300 W, which takes about 2[.\d]* kWh and 2 h 0\d min\.$"
+    assert one.startswith("1 run cost 2 kWh and 2 h 00 min. So far only 32, the default, ran")
+    after = r"\nNext run: tries batch size \d+; if it is given up, 32 at 300 W, which takes about 2[.\d]* kWh and 2 h "
     assert re.search(after, one)
-    assert "too early" in told([run(1, 32, 2.0), run(2, 64, 1.0)])
+    assert "Too early" in told([run(1, 32, 2.0), run(2, 64, 1.0)])
     assert told([]) == headline.NO_RUN
     of = known(SAVED)
-    said = headline.sentence(of.saving, of.next_run, of.source)
-    assert said.exact.count("90 % sure") == 3
+    said = headline.sentence(of.saving, of.next_run, of.source, of.weights)
+    assert said.exact.count("90 % sure") == 2
     assert said.sure == "90 % sure"
 
 
@@ -179,7 +173,7 @@ def test_the_answer_of_a_run() -> None:
     log = as_dataset(SAVED, JOB, WHERE)
     saving = Yardstick.of(log, WHERE, profiles=PROFILE).saving([SAVED[-1]])
     (answer,) = headline.of_run(saving, HALF, words.badge(["simulated"]), replace(PRICED, price_per_gpu_hour=None))
-    assert [t.name for t in answer.figures] == ["Energy", "Time", "Weighted cost", "Money", "CO₂e"]
+    assert [t.name for t in answer.figures] == ["Energy", "Time", "Money", "CO₂e", "Together"]
     alone = headline.of_run(saving, Weights(1.0, 300.0), words.badge(["simulated"]), Factors())
     assert [t.name for t in alone[0].figures] == ["Energy", "Time"], "at eta 1 the cost is the energy, told once"
     kwh, eur = (figure(answer, name).figure.value or 0.0 for name in ("Energy", "Money"))
@@ -282,10 +276,10 @@ def test_waiting_is_a_lever_of_its_own_and_all_of_them_add_up() -> None:
     assert money.saved.value == pytest.approx(sum(p or 0.0 for p in parts) + money.start, rel=0.02)
     table = log.levers
     assert table is not None
-    assert table.columns == ["", "Energy", "Time", "Weighted cost", "Money"]
+    assert table.columns == ["", "Energy", "Time", "Money"]
     assert [row[0] for row in table.rows] == ["Batch size", "Power limit", "Start", "Together"]
-    assert table.rows[2][1:4] == ["0", "0", "0"]
-    assert table.rows[2][4] == f"saved {0.3 * kwh:.2f} EUR"
+    assert table.rows[2][1:3] == ["0", "0"]
+    assert table.rows[2][3] == f"saved {0.3 * kwh:.2f} EUR"
     saved = answers(trials, Factors(currency="EUR"))[1]
     assert figure(saved, "Money").figure.value == pytest.approx(money.saved.value)
 

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.plugin.text import saved_text, words
+from airflow_provider_zeus.plugin.text import run_saved, saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.run_figures import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
 from airflow_provider_zeus.units import costs_as
+
+HALF = Weights(0.5, 300.0)
 
 
 def saved(
@@ -71,18 +74,22 @@ def of_job(cost: Saved, **changes: Any) -> Savings:
     [(GOOD, "saved", "Saved", "good"), (BAD, "lost", "Lost", "bad"), (OPEN, "even", "Not clear yet", "")],
 )
 def test_a_saving_a_loss_and_what_the_interval_leaves_open(cost: Saved, kind: str, word: str, colour: str) -> None:
-    run = saved_text.run_verdict(of_run(cost))
+    run = run_saved.run_verdict(of_run(cost))
     assert (run.kind, run.word) == (kind, word)
     assert saved_text.job_word(of_job(cost)) == (word, colour)
     told = saved_text.Told("Energy", cost.saved, lambda cost: words.cost(cost, "J"), 1000.0)
-    card = saved_text.saved_answer("", [told, told._replace(name="Weighted cost")], cost)
-    tile, weighed = card.figures
-    seen = {"saved": "11 to 27 %", "lost": "9 to 33 %", "even": "−5 to 8 %"}[kind]  # of 900 or 1,100 J of the default
-    assert (tile.kind, tile.figure.value, tile.note) == (colour, cost.saved.value, seen), "how sure, at once"
+    card = saved_text.saved_answer("", [told], cost, HALF)
+    tile, both = card.figures
+    seen = {"saved": "11 to 27 %", "lost": "9 to 33 %", "even": "5 % more to 8 % less"}[kind]  # of 900 or 1,100 J
+    (alone,) = saved_text.saved_answer("", [told]).figures
+    assert (alone.kind, alone.figure.value, alone.note) == (colour, cost.saved.value, seen), "how sure, at once"
+    assert (tile.figure, tile.note) == (alone.figure, ""), "the sentence above has the interval"
     assert "90 % sure" in tile.figure.exact, "on hover"
     assert card.question == {"Not clear yet": "Saved or lost"}.get(word, word), "the heading is the verdict"
     assert tile.figure.text == ("not clear yet" if kind == "even" else "0.0556 Wh"), "which the heading has said"
-    assert (weighed.figure.text, weighed.note) == (tile.figure.text, tile.note), "an amount, as in the rows above it"
+    assert (both.name, both.note, both.kind) == (saved_text.TOGETHER, "half and half", colour)
+    assert both.figure.text == ("not clear yet" if kind == "even" else "20 %"), "no amount: it would be read as energy"
+    assert seen in both.figure.exact
 
 
 def test_a_saving_by_an_old_run_of_the_default_says_so_in_words_and_in_no_green() -> None:
@@ -91,16 +98,18 @@ def test_a_saving_by_an_old_run_of_the_default_says_so_in_words_and_in_no_green(
     old = of_job(GOOD, steps=runs, base=SimpleNamespace(old_since=4))
     assert saved_text.outdated(old) == 5
     assert saved_text.job_word(old) == ("Saved", "warn")
-    assert saved_text.compared(old) == (
-        "20 % less energy and 20 % less time than always 32 at full power, judged by an old run of it"
+    text = saved_text.compared(old, HALF)
+    assert text == (
+        "They saved 20 % of energy and 20 % of time against always batch size 32 at full power; that is not sure, but "
+        "judged by an old run of it"
     )
-    assert saved_text.how_sure(old) in saved_text.compared(old)
+    assert saved_text.how_sure(text) == "judged by an old run of it"
     assert "in 2 of 8 runs, in none of the newest 5" in saved_text.intervals(old)
     card = saved_text.saved_answer("against it", [saved_text.Told("Energy", GOOD.saved, words.energy)], GOOD, old=True)
     assert (card.about, card.figures[0].kind) == ("against it", "warn")
     one = of_run(GOOD, measured=False, runs=(runs[6].run,), base=SimpleNamespace(old_since=4))
-    assert saved_text.brief(one).endswith(", judged by an old run of the default")
-    assert "did not run on this slice of the data, nor for long before" in saved_text.run_verdict(one).text
+    assert run_saved.brief(one).endswith(", judged by an old run of the default")
+    assert "did not run on this slice of the data, nor for long before" in run_saved.run_verdict(one).text
 
 
 def ran(number: int) -> Any:
@@ -134,23 +143,35 @@ def test_a_saving_and_the_ends_of_its_interval_have_one_unit() -> None:
 
 
 def test_what_a_run_saved_of_the_weighted_cost_is_a_share_since_its_joules_are_no_energy() -> None:
-    text = saved_text.run_verdict(of_run(GOOD)).text
-    assert "Wh" not in text
-    assert text.startswith("It saved 20 % of weighted cost against always 32 at full power")
-    assert "90 % sure: 11 to 27 %." in text
+    mixed = of_run(GOOD, time=replace(BAD, unit="s"))
+    text = run_saved.run_verdict(mixed, weights=HALF).text
+    assert text == (
+        "It cost 0.222 Wh and 20 min 00 s. It saved 20 % of energy (90 % sure: 11 to 27 %) but took 20 % more time "
+        "(9 to 33 %) against always batch size 32 at full power (300 W); weighed half and half, that saves "
+        "20 % (11 to 27 %)."
+    )
+    assert (
+        "that pays, weighed half and half, is not clear yet"
+        in run_saved.run_verdict(replace(mixed, cost=OPEN), weights=HALF).text
+    )
+    assert "weighed" not in run_saved.run_verdict(of_run(GOOD), weights=HALF).text, "both say the same"
+    assert "weighed" not in run_saved.run_verdict(mixed, weights=Weights(1.0, 300.0)).text, "energy alone counts"
 
 
 def test_a_figure_that_may_be_a_loss_is_no_saving() -> None:
-    assert saved_text.compared(of_job(OPEN)) == "whether always 32 at full power takes less is not clear yet"
+    assert saved_text.compared(of_job(OPEN), HALF) == (
+        "Whether they saved anything against always batch size 32 at full power is not clear yet: energy (90 % sure: "
+        "5 % more to 8 % less) and time (5 % more to 8 % less)"
+    )
     assert "not clear yet" in saved_text.paid_off(of_job(OPEN, break_even_run=1))
 
 
 def test_the_default_alone_is_no_saving_nor_two_runs() -> None:
     alone = saved(0.0, 0.0, 0.0)
-    assert saved_text.run_verdict(of_run(alone)).word == "Nothing"
+    assert run_saved.run_verdict(of_run(alone)).word == "Nothing"
     job = of_job(alone, measured=8, break_even_run=1, per_run=Estimate(0.0, 0.0, 0.0))
     assert saved_text.job_word(job) == ("Not exploring yet", "")
-    assert "the default, ran" in saved_text.compared(job)
+    assert "the default, ran" in saved_text.compared(job, HALF)
     assert saved_text.intervals(job) == saved_text.paid_off(job) == ""
     assert saved_text.job_word(of_job(BAD, runs=2)) == ("Too early", "")
 
@@ -164,17 +185,26 @@ def test_runs_that_were_not_needed_saved_something(not_needed: bool, word: str) 
 
 
 def test_less_more_and_what_is_not_clear_in_one_sentence() -> None:
-    more = replace(saved(-300.0, -200.0, -100.0), unit="s")
-    always = "than always 32 at full power (90 % sure)"
-    assert saved_text.compared(of_job(GOOD)) == f"20 % less energy and 20 % less time {always}"
-    assert saved_text.compared(of_job(GOOD, time=more)) == f"20 % less energy and 20 % more time {always}"
-    assert saved_text.compared(of_job(GOOD, energy=OPEN)) == f"20 % less time {always}, energy not clear yet"
-    exactly = saved_text.compared(of_job(saved(200.0, 200.0, 200.0)))
-    assert exactly == "20 % less energy and 20 % less time than always 32 at full power (measured)"
-    for job in (of_job(GOOD), of_job(GOOD, energy=OPEN), of_job(OPEN), of_job(saved(200.0, 200.0, 200.0))):
-        assert saved_text.how_sure(job)
-        assert saved_text.how_sure(job) in saved_text.compared(job), "they bear the intervals on hover"
-    assert saved_text.compared(of_job(UNKNOWN)) == "what was saved is not known"
+    def said(job: Savings) -> str:
+        text = saved_text.compared(job, HALF)
+        assert saved_text.how_sure(text), "it bears the intervals on hover"
+        return text
+
+    more, always = replace(BAD, unit="s"), "always batch size 32 at full power"
+    less = "They saved 20 % of energy (90 % sure: 11 to 27 %)"
+    assert said(of_job(GOOD)) == f"{less} and 20 % of time (11 to 27 %) against {always}"
+    assert said(of_job(GOOD, time=more)).startswith(
+        f"{less} but took 20 % more time (9 to 33 %) against {always}; weighed"
+    )
+    assert said(of_job(BAD)).endswith(
+        f"took 20 % more energy (90 % sure: 9 to 33 %) and 20 % more time (9 to 33 %) than {always}"
+    )
+    assert said(of_job(GOOD, energy=OPEN)).endswith(
+        f"saved 20 % of time (11 to 27 %) against {always}; energy (90 % sure: 5 % more to 8 % less) is not clear yet"
+    )
+    exactly = said(of_job(saved(200.0, 200.0, 200.0)))
+    assert exactly == f"They saved 20 % of energy (measured) and 20 % of time (measured) against {always}"
+    assert saved_text.compared(of_job(UNKNOWN), HALF) == "What was saved is not known"
 
 
 def test_what_was_estimated_is_called_so() -> None:
@@ -182,33 +212,33 @@ def test_what_was_estimated_is_called_so() -> None:
     assert "of 8 runs" not in saved_text.intervals(of_job(GOOD, measured=8))
     exact = saved_text.intervals(of_job(saved(-200.0, -200.0, -200.0)))
     assert exact.endswith("measured."), "the other runs left no model: nothing of the sum is estimated"
-    measured, estimated = (saved_text.run_verdict(of_run(GOOD, measured=m)).text for m in (True, False))
+    measured, estimated = (run_saved.run_verdict(of_run(GOOD, measured=m)).text for m in (True, False))
     assert estimated.startswith(measured)
     assert estimated != measured
 
 
 def test_a_loss_names_what_exploration_took_and_a_run_its_missed_target() -> None:
     lost = of_run(saved(-300.0, -200.0, -100.0, explored=400.0))
-    assert "0.111 Wh" in saved_text.run_verdict(lost).text
+    assert "33 % of what it cost was exploration" in run_saved.run_verdict(lost).text
     little = of_run(saved(-300.0, -200.0, -100.0, explored=4.0))
-    assert "0.00111 Wh" not in saved_text.run_verdict(little).text, "too little to be named"
+    assert "exploration" not in run_saved.run_verdict(little).text, "too little to be named"
     won = of_run(saved(1.0, 2.0, 3.0, explored=400.0))
-    assert "0.111 Wh" not in saved_text.run_verdict(won).text
-    above, below = saved_text.run_verdict(won).text, saved_text.run_verdict(won, below=True).text
+    assert "exploration" not in run_saved.run_verdict(won).text
+    above, below = run_saved.run_verdict(won).text, run_saved.run_verdict(won, below=True).text
     assert below.startswith(above)
     assert "below the target" in below.removeprefix(above)
-    assert "reported no metric" in saved_text.run_verdict(won, silent=True).text
+    assert "reported no metric" in run_saved.run_verdict(won, silent=True).text
 
 
 def test_a_run_without_a_model_has_lost_all() -> None:
     gone = of_run(saved(-800.0, -800.0, -800.0, base=0.0), kept=False)
-    assert saved_text.run_verdict(gone).kind == "lost"
+    assert run_saved.run_verdict(gone).kind == "lost"
 
 
 def test_what_is_not_known_says_why() -> None:
-    for verdict in (saved_text.run_verdict(None, "no energy"), saved_text.run_verdict(of_run(UNKNOWN))):
+    for verdict in (run_saved.run_verdict(None, "no energy"), run_saved.run_verdict(of_run(UNKNOWN))):
         assert verdict.kind == "unknown"
-    assert "no energy" in saved_text.run_verdict(None, "no energy").text
+    assert "no energy" in run_saved.run_verdict(None, "no energy").text
 
 
 def test_few_words_beside_the_verdict() -> None:
@@ -226,9 +256,9 @@ def test_few_words_beside_the_verdict() -> None:
     both = amounts(of_job(saved(-100.0, -5.0, 90.0), energy=GOOD, time=less_time)).replace("\u00a0", " ")
     assert both == "0.0556 Wh of energy saved, 3 min 20 s lost", "beside a verdict that is open"
     assert amounts(of_job(OPEN, energy=UNKNOWN)) == "time\u00a0not\u00a0clear\u00a0yet"
-    assert saved_text.brief(of_run(GOOD, energy=UNKNOWN)) == "Saved 20 % of weighted cost: 3\u00a0min\u00a020\u00a0s"
-    assert saved_text.brief(of_run(UNKNOWN)) == "Not known"
-    assert saved_text.brief(of_run(OPEN)) == "Not clear yet"
+    assert run_saved.brief(of_run(GOOD, energy=UNKNOWN)) == "Saved 20 % (11 to 27 %): 3\u00a0min\u00a020\u00a0s"
+    assert run_saved.brief(of_run(UNKNOWN)) == "Not known"
+    assert run_saved.brief(of_run(OPEN)) == "Not clear yet"
 
 
 @pytest.mark.parametrize(
@@ -245,18 +275,18 @@ def test_few_words_beside_the_verdict() -> None:
 def test_when_it_pays_off(changes: dict[str, Any], text: str) -> None:
     told = saved_text.paid_off(of_job(**{"cost": GOOD, **changes}))
     assert text in told
-    assert told.startswith("Exploration cost 0 Wh so far.")
+    assert told.startswith("0 % of the cost so far was exploration.")
 
 
 def test_the_verdicts_word_for_word() -> None:
     lost = saved(-300.0, -200.0, -100.0, explored=400.0)
     verdicts = [
-        *(saved_text.run_verdict(of_run(cost)) for cost in (GOOD, OPEN, saved(200.0, 200.0, 200.0), UNKNOWN)),
-        saved_text.run_verdict(of_run(GOOD, measured=False)),
-        saved_text.run_verdict(of_run(saved(0.0, 0.0, 0.0))),
-        saved_text.run_verdict(of_run(lost), below=True),
-        saved_text.run_verdict(of_run(saved(-800.0, -800.0, -800.0, base=0.0), kept=False)),
-        saved_text.run_verdict(None, "the run has not ended"),
+        *(run_saved.run_verdict(of_run(cost)) for cost in (GOOD, OPEN, saved(200.0, 200.0, 200.0), UNKNOWN)),
+        run_saved.run_verdict(of_run(GOOD, measured=False)),
+        run_saved.run_verdict(of_run(saved(0.0, 0.0, 0.0))),
+        run_saved.run_verdict(of_run(lost), below=True),
+        run_saved.run_verdict(of_run(saved(-800.0, -800.0, -800.0, base=0.0), kept=False)),
+        run_saved.run_verdict(None, "the run has not ended"),
     ]
     found = "".join(f"{verdict.kind} | {verdict.word}: {verdict.text}\n" for verdict in verdicts)
     assert found == (Path(__file__).parent / "snapshots/verdicts.txt").read_text()

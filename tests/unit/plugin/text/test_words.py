@@ -40,18 +40,13 @@ def test_live_settings_in_words() -> None:
 @pytest.mark.parametrize(
     ("weights", "rule"),
     [
-        (Weights(0.5, 300.0), "weighted cost = 0.5 × energy + 0.5 × time × 300 W (eta 0.5)"),
+        (Weights(0.5, 300.0), "cost = 0.5 × energy + 0.5 × time × 300 W (eta 0.5)"),
         (Weights(1.0, 300.0), "cost = energy alone (eta 1)"),
-        (Weights(0.0, 300.0), "weighted cost = time × 300 W (eta 0)"),
+        (Weights(0.0, 300.0), "cost = time × 300 W (eta 0)"),
     ],
 )
 def test_the_cost_rule(weights: Weights, rule: str) -> None:
     assert words.cost_rule(weights) == rule
-
-
-def test_a_weighted_cost_says_that_it_is_no_energy() -> None:
-    assert words.cost_name(Weights(0.5, 300.0)) == "weighted cost (energy + time)"
-    assert words.cost_name(Weights(1.0, 300.0)) == "energy"
 
 
 def test_the_cost_rule_of_time_alone() -> None:

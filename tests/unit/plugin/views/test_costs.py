@@ -40,7 +40,9 @@ def test_a_runs_cost_is_the_sum_of_its_attempts_and_tries() -> None:
 def test_profiling_that_cost_less_than_training_is_no_part_of_the_cost() -> None:
     detail = costs.detail_of(trial(1, "a", energy_j=400.0, time_s=4.0, excess_j=-20.8, excess_s=0.0), JOB)
     assert detail.excess is not None
-    assert (detail.excess.value, detail.excess.text) == (-10.4, "−0.00289 Wh")
+    assert (detail.excess.value, detail.excess.text) == (-10.4, "−1 %"), (
+        "of the cost: its joules would be read as energy"
+    )
 
 
 def test_newest_run_first_and_mapped_instances_apart() -> None:

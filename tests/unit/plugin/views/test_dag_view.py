@@ -25,11 +25,11 @@ def test_a_row_for_each_lever_and_their_sum() -> None:
         [
             column("Energy", words.energy, why, why, why),
             column("Time", words.duration, *hours),
-            column("Weighted cost", words.energy, Estimate(0.0, 0.0, 0.0), open_, open_),
+            column("Money", words.energy, Estimate(0.0, 0.0, 0.0), open_, open_),
         ]
     )
     assert table is not None
-    assert table.columns == ["", "Time", "Weighted cost"], "a column of unknown figures says nothing"
+    assert table.columns == ["", "Time", "Money"], "a column of unknown figures says nothing"
     unclear = "not clear yet: 0.278 Wh lost to 2.5 Wh saved"
     assert table.rows == [
         ["Batch size", "saved 2 h 00 min (1 h 00 min to 3 h 00 min)", "0"],

@@ -122,7 +122,8 @@ def test_it_waits_until_the_other_has_ended_and_says_so(lock, other, caplog: pyt
     assert (mine.why_shared, mine.waited) == ("", True)
     assert 200 <= clock.now_s <= 202
     said = [record.getMessage() for record in caplog.records]
-    assert said[0].startswith("Zeus waits for GPU-1111, at most 60 min: nightly.train (process ")
+    assert said[0].startswith(f"Zeus waits for GPU-1111, at most 60 min: process {first.process.pid} on ")
+    assert said[0].endswith("(nightly.train) trains on it.")
     assert [f" {n} min:" in line for n, line in enumerate(said[1:-1], 1)] == [True] * 3
     assert said[-1].endswith(" after 3.3 min.")
     assert other().why_shared, "it is ours now"
@@ -312,8 +313,9 @@ def test_a_lock_whose_file_was_closed_ends_no_training(tmp_path: Path) -> None:
     lock._files.clear()
 
 
-def test_a_holder_that_the_task_itself_started_is_not_told(lock, other, tmp_path: Path) -> None:
-    holder = other()
+@pytest.mark.parametrize("length", [20, 250])  # Airflow's longest names
+def test_a_holder_that_the_task_itself_started_is_not_told(lock, other, tmp_path: Path, length: int) -> None:
+    holder = other(AIRFLOW_CTX_DAG_ID="d" * length, AIRFLOW_CTX_TASK_ID="t" * length)
     gpu_lock.tell_holder(tmp_path, UUIDS[0], ours={os.getpid(), holder.process.pid})
     assert holder.check() == ""
     gpu_lock.tell_holder(tmp_path, UUIDS[0], ours={os.getpid()})

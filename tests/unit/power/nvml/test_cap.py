@@ -17,7 +17,11 @@ from tests.fake_nvml import FakeNvml
 @pytest.mark.parametrize(
     ("changes", "status", "said"),
     [
-        ({"demand_w": 74.0}, "ok", "the cap never binds: the draw is 74 W, the lowest limit 100 W, at a mean clock of"),
+        (
+            {"demand_w": 74.0},
+            "ok",
+            "the training draws 74 W, and the lowest limit is 100 W: no limit holds it back, at a mean clock of",
+        ),
         ({"demand_w": 300.0}, "ok", "the limit of 250 W binds 100 % of the time, at a mean clock of 1380 MHz"),
         ({"demand_w": 300.0, "has_violations": 0}, "ok", "the limit of 250 W binds 100 % of the time"),
         ({}, "ok", "the limit of 250 W does not bind now, at a mean clock of 1380 MHz; a lower one may"),
