@@ -554,8 +554,8 @@ def test_a_second_loop_over_an_empty_slice_is_no_error(kit: Kit) -> None:
 
 @pytest.mark.parametrize(
     ("epochs", "said"),
-    [(1, "left after 1 epoch, below the target (is a `return` inside the loop?)"), (2, "left after 2 epochs, below the target")],
-)  # fmt: skip
+    [(1, "1 epoch, below the target (is a `return` inside the loop?)"), (2, "left after 2 epochs, below the target")],
+)
 def test_a_loop_that_its_author_leaves_early_keeps_its_model_below_the_target(kit: Kit, epochs: int, said: str) -> None:
     assert kit.run().train(lambda run: _reach(run, 0.5, most=epochs)) == epochs
     assert kit.ends()[0].state is State.EXHAUSTED
