@@ -91,8 +91,10 @@ class LiveAttempt(AttemptSteps):
         self._refresh()
 
     # ------------------------------------------------------------------ the loop
-    def resume(self, epochs: int) -> None:
+    def resume(self, epochs: int, *, retried: bool = False) -> None:
         """Start from a checkpoint that had trained ``epochs`` epochs.
+
+        :param retried: an earlier try left it, so that it may be complete: then nothing is trained.
 
         Raises ReportError: an epoch has begun, or no epoch is left.
         """
@@ -100,12 +102,17 @@ class LiveAttempt(AttemptSteps):
             raise ReportError(
                 f"run.resumed(epochs={epochs}): an epoch has begun. Call it before `for _ in run.epochs()`."
             )
-        if not 0 <= epochs < self._max_epochs:
+        if epochs < 0 or (epochs >= self._max_epochs and not retried):
             raise ReportError(
                 f"run.resumed(epochs={epochs}): not between 0 and max_epochs = {self._max_epochs}. Give the epochs "
                 "that the checkpoint had trained; one that is complete needs no training."
             )
         self.epochs_resumed = epochs
+
+    def keep_complete(self, target: Target, metric: float) -> None:
+        """Note the metric that an earlier try reported of the complete checkpoint."""
+        self.reached = target.reached(metric)
+        self._take(target, metric)
 
     def take_start(self, start: Start, why_cold: str | None = None) -> None:
         """Note the start of a model. Raises ReportError: this attempt has trained."""
@@ -198,7 +205,7 @@ class LiveAttempt(AttemptSteps):
         if (missed := self._sweep.missed_saving(samples)) is not None:
             incomplete = "" if self._sweep.profiler.walked else " The profile is not complete yet."
             log.info("Zeus observed: %s%s", missed.text(samples), incomplete)
-        self._waits = self._data_wait.text(self._meter.gpu_busy, self._meter.train.power_w)
+        self._waits = self._data_wait.text(self._meter.steps_busy, self._meter.train.power_w)
         if self._waits:
             log.warning("Zeus: %s.", self._waits)
         self._refresh()
@@ -214,7 +221,10 @@ class LiveAttempt(AttemptSteps):
             return State.NOT_NEEDED, "nothing was trained: the earlier model is still good"
         if self.no_data:
             return State.NO_DATA, "the data loader was empty, so no optimizer step was made"
-        if not self._meter.samples and self.planned.bound_samples_per_epoch:
+        if self.complete and not self.reached:
+            done = f"its checkpoint had trained all of max_epochs {self._max_epochs}"
+            return State.NO_METRIC if self.metric is None else State.EXHAUSTED, done
+        if not self._meter.samples and self.planned.bound_samples_per_epoch and not self.complete:
             return State.NO_DATA, "no optimizer step was reported, and earlier runs of this job reported theirs"
         if self.reached:
             return State.CONVERGED, None
@@ -224,6 +234,11 @@ class LiveAttempt(AttemptSteps):
         if done == 1:
             return State.EXHAUSTED, "the loop was left after 1 epoch, below the target (is a `return` inside the loop?)"
         return State.EXHAUSTED, f"the loop was left after {done} epochs, below the target"
+
+    @property
+    def complete(self) -> bool:
+        """Whether the checkpoint that it goes on from had trained all epochs."""
+        return self.epochs_resumed >= self._max_epochs
 
     @property
     def not_needed(self) -> bool:
@@ -239,7 +254,7 @@ class LiveAttempt(AttemptSteps):
     def notes(self) -> dict[str, float]:
         """Figures beside the observation: share of waiting for data; in mode ``observe``, the savings missed."""
         missed = self._sweep.missed_saving(self._meter.samples)
-        waited = self._data_wait.notes(self._meter.gpu_busy, self._meter.train.power_w)
+        waited = self._data_wait.notes(self._meter.steps_busy, self._meter.train.power_w)
         return {**waited, **self._sweep.cap_notes, **({} if missed is None else missed.notes(self._meter.samples))}
 
     def take_unsent(self) -> tuple[tuple[ProfileSample, ...], tuple[PowerPoint, ...]]:
@@ -308,7 +323,7 @@ class LiveAttempt(AttemptSteps):
             metric=self.metric,
             target_value=self.target_value,
             epoch_metrics=tuple(self._by_epoch) or None,
-            data_wait_s=self._data_wait.wasted_s(self._meter.gpu_busy),
+            data_wait_s=self._data_wait.wasted_s(self._meter.steps_busy),
             reasons={**seen.reasons, **{name: why for name, why in reasons.items() if why}},
         )
         self.snapshot = self._without_epochs(seen) if self.epochs_resumed else seen
