@@ -230,10 +230,9 @@ class LiveAttempt(AttemptSteps):
             return State.CONVERGED, None
         if self._meter.epochs_done + self.epochs_resumed >= self._max_epochs:
             return State.EXHAUSTED, self._exhausted
-        done = self._meter.epochs_done
-        if done == 1:
+        if self._meter.epochs_done == 1:
             return State.EXHAUSTED, "the loop was left after 1 epoch, below the target (is a `return` inside the loop?)"
-        return State.EXHAUSTED, f"the loop was left after {done} epochs, below the target"
+        return State.EXHAUSTED, f"the loop was left after {self._meter.epochs_done} epochs, below the target"
 
     @property
     def complete(self) -> bool:
