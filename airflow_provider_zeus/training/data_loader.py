@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from time import perf_counter
@@ -230,9 +231,12 @@ def _is_loader(data: Any) -> bool:
 def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
     """A torch ``DataLoader`` over ``data`` (a data set), or ``data`` itself where it is a loader of this batch size.
 
-    Raises JobSpecError: another batch size in ``options`` or in the loader, options for a loader that is built
-    already; ModuleNotFoundError for a data set without torch.
+    Raises JobSpecError: a text or a path, another batch size in ``options`` or in the loader, options for a loader that
+    is built already; ModuleNotFoundError for a data set without torch.
     """
+    if isinstance(data, str | bytes | os.PathLike):
+        problem, remedy = "a text or a path, and no data", "read the file, and give its data set or its batches"
+        raise JobSpecError.of("run.data_loader(): data", type(data).__name__, problem, remedy)
     if _is_loader(data):
         if options:
             names = ", ".join(sorted(options))
