@@ -238,7 +238,3 @@ def main(args: argparse.Namespace) -> None:
     args.out.write_text(page_of(found), encoding="utf-8")
     print("\n".join(overview(held)))
     print(args.out)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -70,7 +70,8 @@ def command(
 ) -> Callable[[Callable[[argparse.Namespace], int | None]], Callable[..., int]]:
     """A command: takes the words of its command line; ends with 2 and one line where what it was given is wrong.
 
-    Its help begins with the text of its module; ``args.began_s`` is for :func:`took`.
+    The last thing in its module, whose text is its help: where the module is run (``python -m benchmarks.name``), so is
+    the command. ``args.began_s`` is for :func:`took`.
 
     :param options: those of ``OPTIONS`` that it has; ``more``: its own.
     :param defaults: of the options, where they have no other.
@@ -92,6 +93,8 @@ def command(
                 print(error, file=sys.stderr)
                 return 2
 
+        if work.__module__ == "__main__":  # run as ``python -m``
+            raise SystemExit(main())
         return main
 
     return decorated

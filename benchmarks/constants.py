@@ -42,7 +42,6 @@ from benchmarks.quality.case_set import Cases, Recurring, recurring
 from benchmarks.replays import spent_by
 from benchmarks.report import mean_ci, plus_minus, table
 
-FACTORS = {"halved": 0.5, "doubled": 2.0}
 OFF = "off"
 KG = "knowledge_gradient"
 
@@ -254,7 +253,7 @@ def variants_of(cases: Cases, constants: Sequence[Constant | Rule]) -> list[Vari
     found = [Variant(cases, policy) for policy in policies]
     found += [Variant(cases, KG, c, OFF) for c in constants if isinstance(c, Rule) or c.off is not None]
     scaled = (c for c in constants if isinstance(c, Constant))
-    return found + [Variant(cases, c.policy, c, factor) for c in scaled for factor in FACTORS.values()]
+    return found + [Variant(cases, c.policy, c, factor) for c in scaled for factor in (0.5, 2.0)]
 
 
 def row_of(variant: Variant, now: Outcome, then: Outcome) -> list[str]:
@@ -282,8 +281,8 @@ def _dearer(now: Sequence[float], then: Sequence[float]) -> str:
 )
 def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    chosen_traces(args)
-    cases = Cases(args.traces, args.series, tuple(args.max_epochs), args.mlperf, seeds=args.seeds, every=args.every)
+    folders = chosen_traces(args).folder, args.series, tuple(args.max_epochs), args.mlperf
+    cases = Cases(*folders, seeds=args.seeds, every=args.every)
     sizes = {group: len(jobs) for group, jobs in recurring(cases).items()}
     print(f"Change of the total cost [%]; {args.seeds} seeds; cases: {sizes}")
     for title, constants in TABLES.items():
@@ -298,7 +297,3 @@ def main(args: argparse.Namespace) -> None:
             if variant.constant:
                 print(table(row_of(variant, before, then), [])[0], flush=True)
     print(f"{took(args)}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

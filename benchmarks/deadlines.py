@@ -18,17 +18,16 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from airflow_provider_zeus.model.deadline import InTime
-from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample
-from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
-from airflow_provider_zeus.simulation.driver import SLICE, Writer
-from airflow_provider_zeus.simulation.environment import NOTHING, Environment, Run
+from airflow_provider_zeus.model.trial import Decision, Phase, PlannedAttempt, ProfileSample
+from airflow_provider_zeus.optimizer.policy import choose
+from airflow_provider_zeus.simulation.driver import SLICE, replay
+from airflow_provider_zeus.simulation.environment import NOTHING, Environment, Log, Run
 from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
 from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
 from benchmarks.command import SELECTION, chosen_traces, command, on_all_cores, option, took
@@ -50,6 +49,7 @@ class Host(Environment):
         super().__init__(scenario, seed)
         self._pace = pace
         self.profiles: dict[int, list[ProfileSample]] = {}  # by batch size
+        self.now_s = 0.0  # of the recurrence
 
     def limit(self, b: int, slowdown: float | None) -> PowerMeasurement:
         """The best limit of a known profile that is fast enough."""
@@ -75,8 +75,9 @@ class Host(Environment):
         ]
         return self.scenario.arms[b].profiling
 
-    def train_from(self, planned: PlannedAttempt, now_s: float) -> Run:
+    def attempt(self, planned: PlannedAttempt) -> Run:
         """Run one attempt from ``now_s`` on, epoch by epoch, as :class:`LiveAttempt` does."""
+        now_s = self.now_s
         b, in_time = planned.batch_size, planned.in_time or InTime()
         points, most = self.scenario.pair.points[b], float(self.scenario.pair.max_epochs)
         needed, epochs = self.needs(b), 0.0
@@ -95,6 +96,7 @@ class Host(Environment):
                 energy_j, time_s = energy_j + excess.energy_j, time_s + excess.time_s
             energy_j, time_s = energy_j + part * epoch.energy_j, time_s + part * epoch.time_s * self._pace
             epochs, cost = epochs + part, cost + part * weights.cost(epoch.energy_j, epoch.time_s)
+        self.now_s += time_s
         return Run(
             b,
             point.limit_w,
@@ -133,39 +135,9 @@ def play(task: tuple[Pair, float, str, int, int, float]) -> dict[str, Any]:
     b = fastest(scenario)
     fastest_s = scenario.success_epochs(b) * scenario.full_power(b).time_s * pace
     ends_s = factor * fastest_s
-    host, late, missed = Host(scenario, seed, pace), list[bool](), 0
-    energy_j, time_s, ends = list[float](), list[float](), list[tuple[int, float]]()
-    job = scenario.job(
-        policy="zeus" if who == PAPER else "knowledge_gradient", max_slowdown=factor if who == SLOWDOWN else None
-    )
-    writer, belief = Writer(job, scenario), prior(job)
-    for t in range(recurrences):
-        runs = list[Run]()
-        if who == FASTEST:
-            while not runs or not (runs[-1].reached or len(runs) > 9):
-                planned = PlannedAttempt(batch_size=b, phase="incumbent", why="")  # type: ignore[arg-type]
-                runs.append(host.train_from(replace(planned, in_time=InTime(slowdown=1.0)), 0.0))
-        else:
-            decision = choose(
-                job,
-                belief,
-                profiles=[s for samples in host.profiles.values() for s in samples] if who != PAPER else (),
-                device=scenario.device,
-                seed=decision_seed(writer.job_id, writer.number + 1, seed),
-                finish_by_s=ends_s if who == OURS else None,
-            )
-            for attempt in decision.attempts:
-                runs.append(host.train_from(attempt, math.fsum(r.time_s for r in runs)))
-                trial = writer.open(decision, attempt, len(runs), ti_id=f"{t}")
-                belief = learn(belief, writer.close(trial, runs[-1]))
-                if runs[-1].reached:
-                    break
-        spent_s = math.fsum(r.time_s for r in runs)
-        late.append(spent_s > ends_s)
-        energy_j.append(math.fsum(r.energy_j for r in runs))
-        time_s.append(spent_s / fastest_s)
-        ends.append((runs[-1].batch_size, runs[-1].limit_w))
-        missed += not runs[-1].reached
+    log = _replayed(Host(scenario, seed, pace), who, factor, recurrences, ends_s)
+    late = [spent_s > ends_s for spent_s in log.time_s]
+    ends = list(zip(log.batch_size, log.limit_w, strict=True))
     expected = [_expected(scenario, *end) for end in ends[ENDS:] or ends]
     within_s = factor * fastest_s / pace * (1 + 1e-9)
     fixed = (_expected(scenario, b, p.limit_w) for b, points in pair.points.items() for p in points)
@@ -177,13 +149,35 @@ def play(task: tuple[Pair, float, str, int, int, float]) -> dict[str, Any]:
         "late": fmean(late),
         "late_first": fmean(late[FIRST:]),
         "late_settled": fmean(late[SETTLED:]),
-        "energy_j": math.fsum(energy_j),
-        "energy_settled_j": math.fsum(energy_j[SETTLED:]),
-        "time": fmean(time_s),
-        "missed": missed,
+        "energy_j": math.fsum(log.energy_j),
+        "energy_settled_j": math.fsum(log.energy_j[SETTLED:]),
+        "time": fmean(spent_s / fastest_s for spent_s in log.time_s),
+        "missed": sum(not runs[-1].reached for runs in log.runs),
         "end_time": fmean(s for _, s in expected) * pace / fastest_s,
         "end_energy": fmean(j for j, _ in expected) / cheapest_j,
     }
+
+
+def _replayed(host: Host, who: str, factor: float, recurrences: int, ends_s: float) -> Log:
+    """The runs of one policy. Always the fastest: the same training again and again, ten times at most."""
+    if who == FASTEST:
+        b, in_time, log = fastest(host.scenario), InTime(slowdown=1.0), Log()
+        attempt = PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why="", in_time=in_time)
+        for _ in range(recurrences):
+            runs = [host.attempt(attempt)]
+            while not runs[-1].reached and len(runs) < 10:
+                runs.append(host.attempt(attempt))
+            log.add(host.scenario, runs)
+        return log
+    slowdown = factor if who == SLOWDOWN else None
+    job = host.scenario.job(policy="zeus" if who == PAPER else "knowledge_gradient", max_slowdown=slowdown)
+
+    def choose_in_time(*args: Any, **kwargs: Any) -> Decision:
+        host.now_s = 0.0
+        profiles = [s for samples in host.profiles.values() for s in samples] if who != PAPER else ()
+        return choose(*args, **kwargs, profiles=profiles, finish_by_s=ends_s if who == OURS else None)
+
+    return replay(host.scenario, job, recurrences, host.seed, env=host, choose=choose_in_time)
 
 
 def _expected(scenario: Scenario, b: int, limit_w: float) -> tuple[float, float]:
@@ -283,7 +277,3 @@ def main(args: argparse.Namespace) -> None:
     print(text, end="")
     what = f"{len(pairs)} pairs, {args.seeds} seeds, eta {ETA:g}, pace {args.pace:g}"
     print(f"{what}: {took(args)}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

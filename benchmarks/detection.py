@@ -93,7 +93,3 @@ def main(args: argparse.Namespace) -> None:
     quiet = fmean(alarms[0] for cell, alarms in found.items() if cell.factor == 1)
     print("\n".join(table(head, lines)))
     print(f"{quiet:.2f} false alarms per 100 runs in the mean; {args.seeds} seeds, {took(args)}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

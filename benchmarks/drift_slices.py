@@ -124,7 +124,10 @@ def more_often(found: Sequence[Mapping[bool, Mapping[int, bool]]]) -> list[float
     slices = sorted({i for of in found for spike in of.values() for i in spike})
     counts = np.array(
         [
-            [[sum(of[spike].get(i, False) for of in found), sum(i in of[spike] for of in found)] for spike in _BOTH]
+            [
+                [sum(of[spike].get(i, False) for of in found), sum(i in of[spike] for of in found)]
+                for spike in (True, False)
+            ]
             for i in slices
         ]
     )
@@ -135,9 +138,6 @@ def more_often(found: Sequence[Mapping[bool, Mapping[int, bool]]]) -> list[float
     sums = sums[sums[:, :, 1].all(axis=1)]
     shares = sums[:, 0, 0] / sums[:, 0, 1] - sums[:, 1, 0] / sums[:, 1, 1]
     return [float(x) for x in (shares[0], *np.quantile(shares[1:], [0.025, 0.975]))]
-
-
-_BOTH = (True, False)
 
 
 def spikes_said(report: Mapping[str, Any]) -> str:
@@ -189,7 +189,8 @@ def _spikes_cell(of: Mapping[str, Any]) -> str:
 def draw(paths: Mapping[str, Played], path: Path) -> Path:
     """Energy, time and batch size of one seed over the slices, as Figure 10."""
     figure, axes = panels(3, across=1, width=9.0, height=2.0)
-    for ax, (of, label, unit) in zip(axes, _PANELS, strict=True):
+    shown = (("energy_j", "energy [kJ]", 1000.0), ("time_s", "time [s]", 1.0), ("batch_size", "batch size", 1))
+    for ax, (of, label, unit) in zip(axes, shown, strict=True):
         for variant, found in paths.items():
             values = [getattr(s, of) / unit for s in found.slices]
             name, colour = POLICY[variant]
@@ -207,9 +208,6 @@ def draw(paths: Mapping[str, Played], path: Path) -> Path:
     return save(
         figure, path, "Retraining on slices that drift (Figure 10), one replay", axes[0].get_legend_handles_labels()[0]
     )
-
-
-_PANELS = (("energy_j", "energy [kJ]", 1000.0), ("time_s", "time [s]", 1.0), ("batch_size", "batch size", 1))
 
 
 @command("--series --seeds --jobs --out", seeds=40, out=Path("drift-report"))
@@ -234,7 +232,3 @@ def main(args: argparse.Namespace) -> None:
     write_report(args.out, report, markdown_of(report))
     draw(shown, args.out / "drift.png")
     print(markdown_of(report), end="")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -79,7 +79,3 @@ def main(args: argparse.Namespace) -> None:
                 found.setdefault(name, []).extend(misses(scenario, known))
     head = ["known", "predictions", "rms error", "mean sd", "within 1 sd", "within 2 sd"]
     print("\n".join(table(head, [row_of(*case) for case in found.items()])))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

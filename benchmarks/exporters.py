@@ -46,21 +46,6 @@ def everything_on(home: str, port: int) -> dict[str, str]:
     }
 
 
-@command(
-    "",
-    option("--rounds", type=int, default=ROUNDS),
-    option("--task", action="store_true", help="run one task in this process, and print what it took"),
-)
-def main(args: argparse.Namespace) -> int:
-    """Print the medians as JSON; the exit status is 1 where a task takes too much longer."""
-    if args.task:
-        print(json.dumps(task()))
-        return 0
-    figures = measure(args.rounds)
-    print(json.dumps(figures, indent=2))
-    return int(figures["whole_grows_ms"] > MOST_MS or figures["end_grows_ms"] > MOST_MS)
-
-
 def measure(rounds: int) -> dict[str, float]:
     """Medians with everything off and on [ms], and how many packets came."""
     with tempfile.TemporaryDirectory() as home, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear:
@@ -176,5 +161,16 @@ def _count(ear: socket.socket) -> int:
     return packets
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+@command(
+    "",
+    option("--rounds", type=int, default=ROUNDS),
+    option("--task", action="store_true", help="run one task in this process, and print what it took"),
+)
+def main(args: argparse.Namespace) -> int:
+    """Print the medians as JSON; the exit status is 1 where a task takes too much longer."""
+    if args.task:
+        print(json.dumps(task()))
+        return 0
+    figures = measure(args.rounds)
+    print(json.dumps(figures, indent=2))
+    return int(figures["whole_grows_ms"] > MOST_MS or figures["end_grows_ms"] > MOST_MS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import permutations
 from pathlib import Path
@@ -33,7 +33,7 @@ from benchmarks.series import play
 
 EVERY_ORDER = 4  # tables
 
-Figures = dict[str, dict[str, float]]
+Figures = dict[str, list[float]]  # by column
 
 
 class Replayed(NamedTuple):
@@ -104,9 +104,14 @@ class Sibling:
                 break
 
 
-def at_once(tables: Sequence[Series], members: int, part: tuple[str, int, bool]) -> tuple[float, float]:
-    """(Tries, cost against always the default) of a sibling: their means."""
-    kind, seed, in_family = part
+def at_once(tables: Sequence[Series], members: int, part: tuple[str, int]) -> Figures:
+    """Cost against always the default, and tries, of a sibling without a family and in it: their means."""
+    each = {name: _played(tables, members, *part, in_family=name == "family") for name in ("alone", "family")}
+    costs = {name: [statistics.fmean(s.cost / s.always for s in siblings)] for name, siblings in each.items()}
+    return costs | {f"{name}, tries": [statistics.fmean(s.tries for s in of)] for name, of in each.items()}
+
+
+def _played(tables: Sequence[Series], members: int, kind: str, seed: int, *, in_family: bool) -> list[Sibling]:
     siblings = [Sibling(tables[i % len(tables)], kind, seed * members + i) for i in range(members)]
     for t in range(min(len(series.weeks) for series in tables)):
         decisions: list[Decision] = []
@@ -118,23 +123,11 @@ def at_once(tables: Sequence[Series], members: int, part: tuple[str, int, bool])
             decisions.append(each.decide(others, trying))
         for each, decision in zip(siblings, decisions, strict=True):
             each.train(t, decision)
-    return statistics.fmean(s.tries for s in siblings), statistics.fmean(s.cost / s.always for s in siblings)
+    return siblings
 
 
-def measure_at_once(tables: Sequence[Series], members: int, seeds: int, jobs: int | None) -> Figures:
-    """{"alone" | "family": {kind: mean ratio}, "alone, tries" | "family, tries": {kind: mean number}}."""
-    parts = [(kind, seed, in_family) for in_family in (False, True) for kind in KINDS for seed in range(seeds)]
-    found = dict(zip(parts, on_all_cores(partial(at_once, tables, members), parts, jobs), strict=True))
-    figures: Figures = {}
-    for at, what in ((1, ""), (0, ", tries")):
-        for name, in_family in (("alone", False), ("family", True)):
-            means = {kind: statistics.fmean(found[kind, s, in_family][at] for s in range(seeds)) for kind in KINDS}
-            figures[name + what] = means
-    return figures
-
-
-def one_seed(tables: Sequence[Series], part: tuple[str, int]) -> tuple[list[float], list[float]]:
-    """Ratios of all orders from the second table on: (alone, in the family)."""
+def one_by_one(tables: Sequence[Series], part: tuple[str, int]) -> Figures:
+    """Ratios of all orders from the second table on."""
     kind, seed = part
     defaults = [defaults_of(series)[kind] for series in tables]
 
@@ -144,19 +137,20 @@ def one_seed(tables: Sequence[Series], part: tuple[str, int]) -> tuple[list[floa
         others = [told for i in range(1, len(order)) if (told := after(order[:i]).told) is not None]
         return job_among(tables[order[-1]], defaults[order[-1]], seed, others)
 
-    whole = [(order, i) for order in orders(len(tables)) for i in range(2, len(order) + 1)]
-    return [after((order[i - 1],)).total for order, i in whole], [after(order[:i]).total for order, i in whole]
+    begun = [order[:i] for order in orders(len(tables)) for i in range(2, len(order) + 1)]
+    return {"alone": [after(some[-1:]).total for some in begun], "family": [after(some).total for some in begun]}
 
 
-def measure(tables: Sequence[Series], seeds: int, jobs: int | None = None) -> Figures:
-    """{"alone" | "family": {kind: mean ratio}}."""
+def measure(
+    work: Callable[[tuple[str, int]], Figures], seeds: int, jobs: int | None = None
+) -> dict[str, dict[str, float]]:
+    """{"alone" | "family": {kind: mean}}, and whatever else ``work`` tells of a kind of default and a seed."""
     parts = [(kind, seed) for kind in KINDS for seed in range(seeds)]
-    found: Figures = {"alone": {}, "family": {}}
-    ratios = dict(zip(parts, on_all_cores(partial(one_seed, tables), parts, jobs), strict=True))
-    for kind in KINDS:
-        for name, at in (("alone", 0), ("family", 1)):
-            found[name][kind] = statistics.fmean(r for seed in range(seeds) for r in ratios[kind, seed][at])
-    return found
+    found: dict[str, dict[str, list[float]]] = {}
+    for (kind, _), figures in zip(parts, on_all_cores(work, parts, jobs), strict=True):
+        for name, values in figures.items():
+            found.setdefault(name, {}).setdefault(kind, []).extend(values)
+    return {name: {kind: statistics.fmean(of[kind]) for kind in KINDS} for name, of in found.items()}
 
 
 @command(
@@ -174,14 +168,8 @@ def measure(tables: Sequence[Series], seeds: int, jobs: int | None = None) -> Fi
 def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
     tables = [read_series(path, args.max_epochs) for path in args.tables]
-    if args.at_once:
-        found = measure_at_once(tables, args.at_once, args.seeds, args.jobs)
-    else:
-        found = measure(tables, args.seeds, args.jobs)
+    work = partial(at_once, tables, args.at_once) if args.at_once else partial(one_by_one, tables)
+    found = measure(work, args.seeds, args.jobs)
     rows = [[kind, *(f"{found[name][kind]:.3f}" for name in found)] for kind in KINDS]
     print("\n".join(table(["default", *found], rows)))
     write_json(args.report, found)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command import command, option
+from benchmarks.report import write_json
 from tests import fake_nvml
 
 MOST_RUNS = 6  # until a saving is told
@@ -151,14 +152,8 @@ def main(args: argparse.Namespace) -> int:
             driver.add(settle_s=0.01, slow_s=0.0)
             site.environ |= driver.environment
             figures["saving on the fake driver"] = first_saving(site, SAVING, args.driver_steps)
-    text = json.dumps(figures, indent=1)
-    print(text)
-    if args.report is not None:
-        args.report.write_text(text)
+    print(json.dumps(figures, indent=1))
+    write_json(args.report, figures)
     savings = [found for name, found in figures.items() if name.startswith("saving")]
     fine = figures["measured"]["lines"] == 1 and figures["measured"]["seconds"] <= 60
     return 0 if fine and all(found["saved"] and found["runs"] <= 3 for found in savings) else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -97,7 +97,3 @@ def main(args: argparse.Namespace) -> None:
             f"{gpu:5}{name:11} {np.median(time):13.1%} {time.max():6.1%}"
             f" {np.median(power):14.1%} {power.max():6.1%}   {constants}"
         )
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

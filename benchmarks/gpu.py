@@ -48,19 +48,6 @@ class Lengths:
     width: int = 64
 
 
-@command("--out", out=Path("gpu-report"))
-def main(args: argparse.Namespace) -> None:
-    """Measure and write, or say in one line why nothing is measured; always 0."""
-    try:
-        gpu, device = opened()
-    except ZeusError as error:
-        print(f"Nothing is measured: {str(error).rstrip('.')}.")
-        return
-    report = measured(gpu, device, "cuda", partial(matrix_load, "cuda"), Lengths())
-    write_report(args.out, report, markdown_of(report), "gpu")
-    print(args.out / "gpu.md")
-
-
 def opened(*, on: str = "cuda") -> tuple[Gpu, NvmlDevice]:
     """The first GPU that CUDA shows, to read alone. Raises DeviceError and JobSpecError: nothing can be measured."""
     gpu = find_gpu()
@@ -172,5 +159,14 @@ def _n(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+@command("--out", out=Path("gpu-report"))
+def main(args: argparse.Namespace) -> None:
+    """Measure and write, or say in one line why nothing is measured; always 0."""
+    try:
+        gpu, device = opened()
+    except ZeusError as error:
+        print(f"Nothing is measured: {str(error).rstrip('.')}.")
+        return
+    report = measured(gpu, device, "cuda", partial(matrix_load, "cuda"), Lengths())
+    write_report(args.out, report, markdown_of(report), "gpu")
+    print(args.out / "gpu.md")

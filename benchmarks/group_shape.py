@@ -6,6 +6,7 @@ the six clusters that k-means forms of them. The file holds them, so that a draw
 
 from __future__ import annotations
 
+import argparse
 import csv
 import random
 import tomllib
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.simulation.traces import CsvRow, rows_of
+from benchmarks.command import command
 
 SHAPE = Path(__file__).with_name("data") / "groups.toml"
 OFTEN = 5  # jobs of a group that repeats, in ``share_in_groups_of_5``
@@ -122,20 +124,6 @@ def _bisected(wrong: Callable[[float], float], low: float, high: float) -> float
     return (low + high) / 2
 
 
-def main() -> int:
-    """Print what follows from the published numbers."""
-    shape = read_shape()
-    print(f"tail = {tail_of(shape.share_in_groups_of_5):.3f}")
-    spread = spread_of(shape)
-    runs = group_runs(shape, spread)
-    bounds, means = clusters_of(runs)
-    shares = np.diff(np.concatenate([[0], np.searchsorted(runs, bounds), [len(runs)]])) / len(runs)
-    print(f"group_spread = {spread:.3f}\ncluster_bounds_s = {[round(b) for b in bounds]}")
-    print(f"cluster_means_s = {[round(m) for m in means]}\nshares of the groups: {[f'{s:.2%}' for s in shares]}")
-    print(f"median of the groups' mean run times: {np.median(runs):.0f} s")
-    return 0
-
-
 # ---------------------------------------------------------------------- groups of submissions that overlap
 COLUMNS = ("group", "start_time", "end_time", "dataset", "runtime_ratio")
 _REMEDY = f"Give a CSV file with the columns {', '.join(COLUMNS)}"
@@ -230,5 +218,15 @@ def _submission(row: CsvRow) -> Submission:
     return Submission(start_s, end_s, row.number("runtime_ratio"))
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+@command()
+def main(args: argparse.Namespace) -> None:
+    """Print what follows from the published numbers."""
+    shape = read_shape()
+    print(f"tail = {tail_of(shape.share_in_groups_of_5):.3f}")
+    spread = spread_of(shape)
+    runs = group_runs(shape, spread)
+    bounds, means = clusters_of(runs)
+    shares = np.diff(np.concatenate([[0], np.searchsorted(runs, bounds), [len(runs)]])) / len(runs)
+    print(f"group_spread = {spread:.3f}\ncluster_bounds_s = {[round(b) for b in bounds]}")
+    print(f"cluster_means_s = {[round(m) for m in means]}\nshares of the groups: {[f'{s:.2%}' for s in shares]}")
+    print(f"median of the groups' mean run times: {np.median(runs):.0f} s")

@@ -36,8 +36,6 @@ NAMES = tuple(dict.fromkeys([*FIGURE_9, *POLICIES]))
 ALL = "all"  # workloads together
 CHUNK = 2_000  # submissions per task, or one group
 
-Work = tuple[str, Sequence[Group]]  # policy, groups
-
 
 def player_of(policy: str, scenario: Scenario, seed: int) -> Player:
     """The policy of that name."""
@@ -54,6 +52,11 @@ def scenarios_of(traces: Traces, gpu: str) -> dict[str, Scenario]:
     for pair in traces.pairs([gpu]):
         found.setdefault(traces.workloads[pair.workload].training.dataset, Scenario(pair))
     return found
+
+
+def drawn(scenarios: Mapping[str, Scenario], jobs: int, seed: int, shape: Shape | None = None) -> list[Group]:
+    """The groups of a seed; the shortest runs train what is trained the fastest."""
+    return list(draw_groups(jobs, sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s), seed, shape))
 
 
 def run_groups(
@@ -94,7 +97,7 @@ def _chunks(groups: Sequence[Group]) -> list[list[Group]]:
     return chunks
 
 
-def _play(scenarios: Mapping[str, Scenario], seed: int, work: Work) -> dict[str, Ledger]:
+def _play(scenarios: Mapping[str, Scenario], seed: int, work: tuple[str, Sequence[Group]]) -> dict[str, Ledger]:
     policy, groups = work
     found: dict[str, Ledger] = {}
     for group in groups:
@@ -177,16 +180,14 @@ def _on_cluster(
 
 def one_draw(scenarios: Mapping[str, Scenario], args: argparse.Namespace, seed: int) -> dict[str, Any]:
     """The report of the groups that a seed draws, in this process."""
-    datasets = sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s)
-    groups = list(draw_groups(args.jobs, datasets, seed, read_shape(args.shape)))
+    groups = drawn(scenarios, args.jobs, seed, read_shape(args.shape))
     return _whole_report(groups, scenarios, argparse.Namespace(**{**vars(args), "seed": seed, "processes": 1}))
 
 
 def one_change(scenarios: Mapping[str, Scenario], args: argparse.Namespace, work: tuple[Shape, int]) -> dict[str, Any]:
     """``zeus`` and Default on the busiest cluster, on groups of another shape."""
     shape, seed = work
-    datasets = sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s)
-    groups = list(draw_groups(args.jobs, datasets, seed, shape))
+    groups = drawn(scenarios, args.jobs, seed, shape)
     gpus = gpus_for(groups, max(args.loads))
     found = {policy: _on_cluster(groups, scenarios, seed, (policy, gpus)) for policy in ("default", "zeus")}
     return {"beside": share_beside(groups), **cluster_queue.report_of({max(args.loads): found})[f"{max(args.loads):g}"]}
@@ -252,18 +253,11 @@ def main(args: argparse.Namespace) -> None:
         write_page(scenarios, args)
         print(f"{args.page} after {took(args)}")
         return
-    if args.trace is not None:
-        groups = read_groups(args.trace)
-    else:
-        datasets = sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s)
-        groups = list(draw_groups(args.jobs, datasets, args.seed, read_shape(args.shape)))
+    made = partial(drawn, scenarios, args.jobs, args.seed)
+    groups = read_groups(args.trace) if args.trace else made(read_shape(args.shape))
     report = _whole_report(groups, scenarios, args)
     write_report(args.out, report, markdown_of(report))
     if args.loads:
         cluster_queue.draw(over_draws([report]), args.out / "groups.png")
     print(markdown_of(report), end="")
     print(f"{len(groups):,} groups; {args.out / 'report.md'} after {took(args)}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

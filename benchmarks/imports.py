@@ -6,10 +6,13 @@ names anyway, so what ours add is taken beyond those; the ratio is to ``import a
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import subprocess
 import sys
+
+from benchmarks.command import command
 
 RUNS = 9
 _SCRIPT = """
@@ -34,7 +37,8 @@ def measure() -> tuple[float, float, list[str]]:
     return sdk_ms, ours_ms, modules
 
 
-def main() -> None:
+@command()
+def main(args: argparse.Namespace) -> None:
     """Print the table."""
     measure()  # warm the file cache
     runs = [measure() for _ in range(RUNS)]
@@ -42,7 +46,3 @@ def main() -> None:
     print(f"import airflow.sdk with DAG, task, BaseOperator, BaseHook: {sdk_ms:8.1f} ms")
     print(f"our operator, decorator and hook modules add:             {ours_ms:8.1f} ms  (aim: at most 20)")
     print(f"ratio within these runs:                                  {ours_ms / sdk_ms:8.2%}")
-
-
-if __name__ == "__main__":
-    main()

@@ -11,6 +11,7 @@ belief as a checkpoint.
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import statistics
@@ -19,7 +20,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Any
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import POLICIES
@@ -35,6 +35,7 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import choose, learn, prior
 from airflow_provider_zeus.optimizer.thompson import ROUNDS
+from benchmarks.command import command
 from benchmarks.cost.store_log import DEVICE, seen
 
 TRIALS = 10_000
@@ -93,17 +94,11 @@ def median_us(call: Callable[[int], object], times: int) -> float:
     return statistics.median(spent) * 1e6
 
 
-def learn_us(job: ZeusJob, log: Sequence[Trial]) -> float:
-    """Mean processor time of ``learn`` per trial over the whole log [us]."""
-    start = time.process_time()
-    reduce(learn, log, prior(job))
-    return (time.process_time() - start) / len(log) * 1e6
-
-
 def choose_us(job: ZeusJob, belief: Belief) -> float:
     """Median duration of ``choose`` on a belief that was folded and not asked yet, caches empty [us]."""
     choose(job, replace(belief), device=DEVICE)  # imports
-    caches = caches_of("airflow_provider_zeus.optimizer.")
+    modules = [module for name, module in sys.modules.items() if name.startswith("airflow_provider_zeus.optimizer.")]
+    caches = [value for module in modules for value in vars(module).values() if hasattr(value, "cache_clear")]
     spent: list[float] = []
     for seed in range(CHOICES):
         fresh = replace(belief)
@@ -115,12 +110,6 @@ def choose_us(job: ZeusJob, belief: Belief) -> float:
     return statistics.median(spent) * 1e6
 
 
-def caches_of(package: str) -> list[Any]:
-    """Every ``lru_cache`` of the modules of a package that are imported."""
-    modules = [module for name, module in sys.modules.items() if name.startswith(package)]
-    return [value for module in modules for value in vars(module).values() if hasattr(value, "cache_clear")]
-
-
 def histories(job: ZeusJob, counts: Sequence[int]) -> Iterator[tuple[int, Belief]]:
     """(trials, belief) of one growing log."""
     log, belief, done = log_of(job, max(counts)), prior(job), 0
@@ -129,12 +118,15 @@ def histories(job: ZeusJob, counts: Sequence[int]) -> Iterator[tuple[int, Belief
         yield count, belief
 
 
-def main() -> None:
+@command()
+def main(args: argparse.Namespace) -> None:
     """Print the figures; exit with 1 where ``learn`` or ``choose`` is slower than its aim."""
     job = job_with(8)
     log = log_of(job, TRIALS)
     yardstick = median_us(lambda i: json.dumps(log[i % len(log)].observation.to_dict()), 5_000)
-    per_trial = learn_us(job, log)
+    start = time.process_time()
+    reduce(learn, log, prior(job))
+    per_trial = (time.process_time() - start) / len(log) * 1e6
     print(f"yardstick: json.dumps of one observation {yardstick:8.1f} us")
     print(f"learn, zeus, {len(log):,} trials, window {WINDOW} {per_trial:7.1f} us  {per_trial / yardstick:6.1f} x")
     slow = [f"learn takes {per_trial:.1f} us per trial, more than {LEARN_AIM_US:.0f}"] * (per_trial > LEARN_AIM_US)
@@ -148,7 +140,3 @@ def main() -> None:
                 slow.append(f"choose takes {median / 1e3:.1f} ms, more than {CHOOSE_AIM_US / 1e3:.0f}")
     if slow:
         raise SystemExit("\n".join(slow))
-
-
-if __name__ == "__main__":
-    main()

@@ -220,7 +220,3 @@ def main(args: argparse.Namespace) -> None:
     print("\n".join(markdown(found)))
     print(f"{args.seeds} seeds, audit={AUDIT:g}; simulated power; shares in %, 90 % intervals; {took(args)}")
     write_json(args.report, {"policy": POLICIES[0], "audit": AUDIT, "seeds": args.seeds, **found})
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -34,30 +34,6 @@ LEAST_STEPS, LEAST_S = 2_500, 480.0  # of a training: time enough for either to 
 COST_STEPS, COST_ROUNDS = 20_000, 9
 
 
-@command(
-    "--traces --out",
-    option("--workload", default="shufflenet"),
-    option("--gpu", default="v100"),
-    option("--batch-size", type=int, default=1024),
-    option("--all", action="store_true", help="every curve of the folder too: some minutes"),
-    out=Path("limit-optimizers"),
-)
-def main(args: argparse.Namespace) -> None:
-    """Run what the command line says; 2 where it cannot be run."""
-    logging.getLogger("airflow_provider_zeus").setLevel(logging.ERROR)  # a line per attempt
-    needs("zeus")
-    traces = chosen_traces(args)
-    one = curve_of(traces, args.workload, args.gpu, args.batch_size)
-    curves = curves_of(traces) if args.all else []
-    report: dict[str, Any] = {"source": "simulated", "one": {"curve": one.name, "rows": compared([one])}}
-    if curves:
-        report["all"] = {"curves": len(curves), "rows": compared(curves)}
-    report["step_cost_ns"] = step_costs(COST_STEPS, COST_ROUNDS)
-    text = markdown_of(report)
-    write_report(args.out, report, text, "limit-optimizers")
-    print(text)
-
-
 def curve_of(traces: Traces, workload: str, gpu: str, batch_size: int) -> Curve:
     """One curve. Raises JobSpecError where it was not measured, or the size of its epoch is not known."""
     pair = traces.pair(workload, gpu)
@@ -241,5 +217,25 @@ def _all_row(row: Mapping[str, Any], found: Mapping[str, Any], curves: int) -> l
     ]
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+@command(
+    "--traces --out",
+    option("--workload", default="shufflenet"),
+    option("--gpu", default="v100"),
+    option("--batch-size", type=int, default=1024),
+    option("--all", action="store_true", help="every curve of the folder too: some minutes"),
+    out=Path("limit-optimizers"),
+)
+def main(args: argparse.Namespace) -> None:
+    """Run what the command line says; 2 where it cannot be run."""
+    logging.getLogger("airflow_provider_zeus").setLevel(logging.ERROR)  # a line per attempt
+    needs("zeus")
+    traces = chosen_traces(args)
+    one = curve_of(traces, args.workload, args.gpu, args.batch_size)
+    curves = curves_of(traces) if args.all else []
+    report: dict[str, Any] = {"source": "simulated", "one": {"curve": one.name, "rows": compared([one])}}
+    if curves:
+        report["all"] = {"curves": len(curves), "rows": compared(curves)}
+    report["step_cost_ns"] = step_costs(COST_STEPS, COST_ROUNDS)
+    text = markdown_of(report)
+    write_report(args.out, report, text, "limit-optimizers")
+    print(text)

@@ -171,7 +171,3 @@ def main(args: argparse.Namespace) -> None:
         args.page.write_text(page, encoding="utf-8")
     print(markdown_of(report), end="")
     print(f"\n{args.out / 'report.md'} after {took(args)}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -29,16 +29,6 @@ EPOCHS_S = (10.0, 60.0, 3600.0)
 EPOCHS = 30  # of a training
 
 
-@command("--traces --seeds --jobs --out", seeds=20, out=Path("profiler"))
-def main(args: argparse.Namespace) -> int:
-    """Run what the command line says; 1 where a target is missed, 2 where it cannot be run."""
-    report = report_of(curves_of(chosen_traces(args)), args.seeds, args.jobs)
-    text = markdown_of(report)
-    write_report(args.out, report, text, "profiler")
-    print(text)
-    return int(not all(verdict["met"] for verdict in report["verdicts"]))
-
-
 def report_of(curves: Sequence[Curve], seeds: int, jobs: int | None = None) -> dict[str, Any]:
     """The whole ``profiler.json``."""
     grids = dict(zip(GRIDS, (list(curves), [curve.resampled(LONG) for curve in curves]), strict=True))
@@ -166,5 +156,11 @@ def _overhead_row(row: Mapping[str, Any]) -> list[str]:
     return [*cells, f"{mean:.0f} s ({median:.0f}, {p95:.0f})"]
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+@command("--traces --seeds --jobs --out", seeds=20, out=Path("profiler"))
+def main(args: argparse.Namespace) -> int:
+    """Run what the command line says; 1 where a target is missed, 2 where it cannot be run."""
+    report = report_of(curves_of(chosen_traces(args)), args.seeds, args.jobs)
+    text = markdown_of(report)
+    write_report(args.out, report, text, "profiler")
+    print(text)
+    return int(not all(verdict["met"] for verdict in report["verdicts"]))

@@ -163,7 +163,6 @@ def _mean_and_worst(by_pair: Mapping[str, float]) -> dict[str, Any]:
 SPECIAL = {BELOW: _below, ALARMS: _alarms, FOUND: _found}
 
 
-SEEDS = 20
 Found = dict[str, dict[str, dict[str, Played]]]  # by regime, pair and policy
 
 
@@ -222,7 +221,3 @@ def main(args: argparse.Namespace) -> None:
     print("\n".join(markdown(report)))
     print(f"{len(pairs)} pairs, {args.seeds} seeds, common random numbers; {took(args)}")
     write_json(args.report, report)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -103,6 +103,12 @@ def mean_ci(values: Sequence[float]) -> list[float]:
     return [statistics.fmean(values), half_width(values)]
 
 
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """(mean, lower and upper end of its 95 % confidence interval)."""
+    mean, half = mean_ci(values)
+    return mean, mean - half, mean + half
+
+
 def over_draws(reports: Sequence[Any]) -> Any:
     """Reports of the same form as one whose numbers are [mean, half of ci95]; what some lack is of the others."""
     if not isinstance(reports[0], Mapping):
@@ -117,10 +123,10 @@ def plus_minus(figure: Sequence[float], form: str = ".2f") -> str:
     return f"{figure[0]:{form}} ± {figure[1]:{form.lstrip('+')}}"
 
 
-def cell(ratio: Sequence[float], form: str = ".3g") -> str:
+def cell(ratio: Sequence[float], form: str = ".3g", unit: str = "") -> str:
     """[ratio, low, high]."""
     value, low, high = ratio
-    return f"{value:{form}} [{low:{form}}, {high:{form}}]"
+    return f"{value:{form}}{unit} [{low:{form}}, {high:{form}}]"
 
 
 def percent(ratio: Sequence[float]) -> str:

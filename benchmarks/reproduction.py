@@ -62,7 +62,3 @@ def main(args: argparse.Namespace) -> None:
     args.out.write_text(page_of(found, pictures.as_posix()), encoding="utf-8")
     print("\n".join(headlines(found)))
     print(f"{args.out} after {took(args)}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -47,18 +47,6 @@ MOST_US = 5.0
 BATCH_SIZE = 64
 
 
-@command()
-def main(args: argparse.Namespace) -> int:
-    """Print the figures as JSON; the exit status is 1 when a step costs more than it may."""
-    with tempfile.TemporaryDirectory() as folder:
-        figures = measure("none", Path(folder))
-        told, heard = figures["run.step()"]["added_us"], figures["heard of torch"]["added_us"]
-        ratios = {"step heard / run.step()": round(heard / told, 2), **tasks(Path(folder))}
-    print(json.dumps({**figures, **ratios}, indent=2))
-    fine = all(value <= 1.0 for name, value in ratios.items() if "/" in name)
-    return int(not fine or any(f["added_us"] > MOST_US for f in figures.values()))
-
-
 def tasks(folder: Path) -> dict[str, float]:
     """Medians of a task that is measured, of one that asks and tells, and of these calls alone [ms of the processor].
 
@@ -244,5 +232,13 @@ def plan_of(sizes: Sequence[int], epochs: int, folder: str | Path, *, heartbeat_
     )
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+@command()
+def main(args: argparse.Namespace) -> int:
+    """Print the figures as JSON; the exit status is 1 when a step costs more than it may."""
+    with tempfile.TemporaryDirectory() as folder:
+        figures = measure("none", Path(folder))
+        told, heard = figures["run.step()"]["added_us"], figures["heard of torch"]["added_us"]
+        ratios = {"step heard / run.step()": round(heard / told, 2), **tasks(Path(folder))}
+    print(json.dumps({**figures, **ratios}, indent=2))
+    fine = all(value <= 1.0 for name, value in ratios.items() if "/" in name)
+    return int(not fine or any(f["added_us"] > MOST_US for f in figures.values()))

@@ -105,7 +105,10 @@ def _over_all(found: Found, since: Mapping[str, int], policy: str) -> dict[str, 
 def case_markdown(report: Mapping[str, Any]) -> list[str]:
     """``report.md``: all cases together, then each."""
     together = [
-        [policy, *(text for figure in (COST, REGRET) for text in (cell(of[figure]["mean"]), _worst(of[figure])))]
+        [
+            policy,
+            *(t for f in (of[COST], of[REGRET]) for t in (cell(f["mean"]), f"{cell(f['worst'])}, {f['worst_case']}")),
+        ]
         for policy, of in report["policies"].items()
     ]
     head = ["policy", "total cost, always the default = 1", "worst", "regret, the paper's policy = 1", "worst"]
@@ -127,10 +130,6 @@ def case_markdown(report: Mapping[str, Any]) -> list[str]:
 def _cells(of: Mapping[str, Any]) -> list[str]:
     counts = [str(of["runs_below_target"]), str(of["attempts"])]
     return [cell(of[COST]), cell(of[REGRET]), plus_minus(of["expected_regret"]), *counts]
-
-
-def _worst(of: Mapping[str, Any]) -> str:
-    return f"{cell(of['worst'])}, {of['worst_case']}"
 
 
 def own_sets(args: argparse.Namespace) -> dict[str, Drift]:
@@ -159,7 +158,3 @@ def main(args: argparse.Namespace) -> None:
     write_report(args.out, report, "\n".join(lines) + "\n")
     print("\n".join(lines[lines.index("") :]))
     print(f"{args.out / 'report.md'} after {took(args)}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -131,7 +131,3 @@ def main(args: argparse.Namespace) -> None:
     report = {"policy": args.policy, "seeds": args.seeds, "slices": len(series.weeks)}
     report |= {"defaults": found[args.policy], "baselines": {name: found[name] for name in baselines}}
     write_json(args.report, report)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

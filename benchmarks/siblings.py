@@ -64,7 +64,3 @@ def main(args: argparse.Namespace) -> None:
         for member, data in members(name, MEMBERS).items():
             by_seed = on_all_cores(partial(cells, data, args.steps, SIZES), range(args.seeds), args.jobs)
             write(args.out / f"{name}_{member}.csv", [cell for found in by_seed for cell in found])
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

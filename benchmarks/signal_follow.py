@@ -22,21 +22,16 @@ from airflow_provider_zeus.model.cost import Rate, Weights
 from airflow_provider_zeus.signals.follow import Followed, weighed
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.simulation.traces import Pair
+from airflow_provider_zeus.units import J_PER_KWH, S_PER_H
 from benchmarks.command import chosen_traces, command, on_all_cores, option, took
 from benchmarks.report import table, table_of, write_report
-from benchmarks.signals import HOUR_S, part, read_signal
+from benchmarks.signals import part, read_signal
 
 RULES = ("known", "planned", "best limit")
 BEGIN_H, ETAS = (0, 6, 12, 18), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-DAY_S = 24 * HOUR_S
-J_PER_KWH = 3.6e6
+DAY_S = 24 * S_PER_H
 Spent = tuple[float, float]  # (the signal's sum over the energy: grams, or money; s)
 Row = dict[str, Any]
-
-
-def rates_of(pair: Pair) -> dict[float, Rate]:
-    """Power limit [W] -> (J, s) of an epoch of the default batch size."""
-    return {p.limit_w: (p.energy_j, p.time_s) for p in pair.points[pair.default_batch_size]}
 
 
 def train(
@@ -70,9 +65,9 @@ def frontier(single: Iterable[Spent], time_s: float) -> float:
 def play(task: tuple[str, Series, Pair, float, int]) -> list[Row]:
     """A row for each eta and rule of one signal and pair."""
     signal, series, pair, hours, every = task
-    rates = rates_of(pair)
+    rates: dict[float, Rate] = {p.limit_w: (p.energy_j, p.time_s) for p in pair.points[pair.default_batch_size]}
     top_w = max(rates)
-    work = hours * HOUR_S / rates[top_w][1]
+    work = hours * S_PER_H / rates[top_w][1]
     longest_s = work * max(time_s for _, time_s in rates.values())
     followed = {at_s: _followed(series, at_s) for at_s in begins(series, longest_s, every)}
     if not followed:
@@ -121,7 +116,7 @@ def begins(series: Series, longest_s: float, every: int) -> list[float]:
     day = datetime.fromtimestamp(first, UTC).replace(hour=0) + timedelta(days=9)
     found = []
     while (begin_s := day.timestamp()) + DAY_S + longest_s < last:
-        found += [begin_s + h * HOUR_S for h in BEGIN_H]
+        found += [begin_s + h * S_PER_H for h in BEGIN_H]
         day += timedelta(days=every)
     return [s for s in found if series.mean(s - 8 * DAY_S, s + longest_s) is not None and longest_s <= 2 * DAY_S]
 
@@ -176,7 +171,3 @@ def main(args: argparse.Namespace) -> None:
     for rule, eta, (saved, slower, gained) in summary(rows):
         print(f"{rule:<10} eta {eta:g}: saved {saved:5.1f} %, time {slower:+5.1f} %, gained {gained:+.2f} points")
     print(f"{args.out / 'report.md'} after {took(args)}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

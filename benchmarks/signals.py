@@ -24,12 +24,13 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.signals.series import PRICE, Series, Step, Unit
+from airflow_provider_zeus.signals.parse import Layout, parsed
+from airflow_provider_zeus.signals.series import PRICE, Series
 from airflow_provider_zeus.signals.start import WORTH, Start, plan_start
+from airflow_provider_zeus.units import S_PER_H
 from benchmarks.command import command, needs, on_all_cores, took
 from benchmarks.report import table, table_of, write_report
 
-HOUR_S = 3600.0
 STARTS_H, JOBS_H, WAITS_H = (1, 9, 18), (1, 2, 4), (4, 8, 16)
 MARKET, PUBLISHED_H = ZoneInfo("Europe/Berlin"), 13  # the auction's results for the next local day
 LOWEST = 1 / 3  # of the last week's values: the threshold rule begins there
@@ -68,36 +69,30 @@ Row = dict[str, Any]
 
 def read_signal(path: Path) -> Series:
     """The series of a file. Raises JobSpecError: it has another form."""
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        column = next((c for c in reader.fieldnames or () if c in UNITS), None)
-        if column is None:
-            raise JobSpecError.of("signal", str(path), "no column of known values", f"name one of {', '.join(UNITS)}")
-        unit = Unit.parse(UNITS[column])
-        steps = []
-        for row in reader:
-            start_s = datetime.fromisoformat(row["time_utc"].replace("Z", "+00:00")).timestamp()
-            steps.append(Step(start_s, start_s + HOUR_S, float(row[column]) * unit.factor))
-    return Series.of(unit, steps, source=path.name)
+    text = path.read_text(encoding="utf-8")
+    column = next((c for c in text.partition("\n")[0].split(",") if c in UNITS), None)
+    if column is None:
+        raise JobSpecError.of("signal", str(path), "no column of known values", f"name one of {', '.join(UNITS)}")
+    return parsed(text, Layout(times="time_utc", values=column, unit=UNITS[column], step_s=S_PER_H), source=path.name)
 
 
 def play(task: tuple[Case, Series, int]) -> tuple[Case, dict[str, Played]]:
     """All rules on one cell. ``every``: N-th day of the year alone."""
     case, series, every = task
     starts_s = [s for i, s in enumerate(starts_of(case, series)) if i % every == 0]
-    duration_s, wait_s = case.job_h * HOUR_S, case.wait_h * HOUR_S
+    duration_s, wait_s = case.job_h * S_PER_H, case.wait_h * S_PER_H
     mean = series.mean
 
     def cost(at_s: float) -> float:
         return mean(at_s, at_s + duration_s) or 0.0
 
     def perfect(at_s: float) -> float:
-        return min((at_s + i * HOUR_S for i in range(case.wait_h + 1)), key=cost)
+        return min((at_s + i * S_PER_H for i in range(case.wait_h + 1)), key=cost)
 
     def planned(worth: float) -> Callable[[float], float]:
         return lambda at_s: wait_for(series, at_s, wait_s, duration_s, worth)
 
-    delay_s = min((i * HOUR_S for i in range(case.wait_h + 1)), key=lambda d: fsum(cost(at + d) for at in starts_s))
+    delay_s = min((i * S_PER_H for i in range(case.wait_h + 1)), key=lambda d: fsum(cost(at + d) for at in starts_s))
     rules: dict[str, Callable[[float], float]] = {
         "perfect": perfect,
         "forecast": planned(0.0),
@@ -108,7 +103,7 @@ def play(task: tuple[Case, Series, int]) -> tuple[Case, dict[str, Played]]:
     found = {}
     for name, rule in rules.items():
         chosen = [rule(at_s) for at_s in starts_s]
-        waits_h = [(c - s) / HOUR_S for c, s in zip(chosen, starts_s, strict=True)]
+        waits_h = [(c - s) / S_PER_H for c, s in zip(chosen, starts_s, strict=True)]
         found[name] = Played(sum(map(cost, starts_s)), sum(map(cost, chosen)), fmean(waits_h))
     return case, found
 
@@ -119,7 +114,7 @@ def starts_of(case: Case, series: Series) -> list[float]:
     found = []
     while day.year == case.year:
         at_s = day.timestamp()
-        if series.mean(at_s, at_s + (case.wait_h + case.job_h) * HOUR_S) is not None:
+        if series.mean(at_s, at_s + (case.wait_h + case.job_h) * S_PER_H) is not None:
             found.append(at_s)
         day += timedelta(days=1)
     return found
@@ -129,13 +124,13 @@ def wait_for(series: Series, at_s: float, wait_s: float, duration_s: float, wort
     """When a run starts that plans at its scheduled start, and, where prices are published, anew each hour."""
     now_s, latest_s = at_s, at_s + wait_s
     while True:
-        past = part(series, now_s - 8 * 24 * HOUR_S, now_s)
+        past = part(series, now_s - 8 * 24 * S_PER_H, now_s)
         price = series.unit.goal == PRICE
         ahead = part(series, now_s, published_until(now_s)) if price else Series.of(series.unit, ())
         start: Start = plan_start(ahead, past, now_s=now_s, latest_s=latest_s, duration_s=duration_s, worth=worth)
         if start.at_s <= now_s or not price:
             return start.at_s
-        now_s += HOUR_S
+        now_s += S_PER_H
 
 
 def part(series: Series, start_s: float, end_s: float) -> Series:
@@ -153,14 +148,14 @@ def published_until(now_s: float) -> float:
 
 def threshold(series: Series, at_s: float, wait_s: float) -> float:
     """A rule without a forecast: begin once the present value is in the lowest third of the last week's."""
-    week = sorted(s.value for s in part(series, at_s - 7 * 24 * HOUR_S, at_s).steps)
+    week = sorted(s.value for s in part(series, at_s - 7 * 24 * S_PER_H, at_s).steps)
     low = week[int(LOWEST * (len(week) - 1))] if week else float("inf")
     now_s = at_s
     while now_s < at_s + wait_s:
         step = series.at(now_s)
         if step is None or step.value <= low:
             return now_s
-        now_s += HOUR_S
+        now_s += S_PER_H
     return at_s + wait_s
 
 
@@ -265,6 +260,15 @@ def picture(rows: Sequence[Row], path: Path) -> None:
     pyplot.close(figure)
 
 
+def _cases(path: Path) -> list[tuple[Case, Series]]:
+    """The cells of a file ``gb_2020.csv`` or ``price_de_2020.csv``; its name is the signal's."""
+    series = read_signal(path)
+    *words, year = path.stem.split("_")
+    goal = "price" if "price" in words else "carbon"
+    signal = f"{' '.join(w for w in words if w != 'price')} {goal} {year}"
+    return [(Case(signal, at, job, wait, int(year)), series) for at in STARTS_H for job in JOBS_H for wait in WAITS_H]
+
+
 @command("--signals --every --jobs --out --no-pictures", out=Path("signals-report"))
 def main(args: argparse.Namespace) -> int:
     """Run what the command line says; 1 where something is missed, 2 where it cannot be run."""
@@ -282,16 +286,3 @@ def main(args: argparse.Namespace) -> int:
         print(f"{'held  ' if ok else 'MISSED'} {asked}: {what}")
     print(f"{args.out / 'report.md'} after {took(args)}")
     return 0 if all(ok for ok, _, _ in found) else 1
-
-
-def _cases(path: Path) -> list[tuple[Case, Series]]:
-    """The cells of a file ``gb_2020.csv`` or ``price_de_2020.csv``; its name is the signal's."""
-    series = read_signal(path)
-    *words, year = path.stem.split("_")
-    goal = "price" if "price" in words else "carbon"
-    signal = f"{' '.join(w for w in words if w != 'price')} {goal} {year}"
-    return [(Case(signal, at, job, wait, int(year)), series) for at in STARTS_H for job in JOBS_H for wait in WAITS_H]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

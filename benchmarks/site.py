@@ -150,7 +150,3 @@ def main(args: argparse.Namespace) -> int:
                 found("held", watch.stop())
     write_json(args.out, figures)
     return 1 if figures.get("load", {}).get("errors") else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -45,25 +45,6 @@ COLUMNS |= {"threads": "{threads}", "children": "{children}", "open trials": "{o
 PARTS = 4  # of the others, with figures at the end of each
 
 
-@command(
-    "",
-    option("--recurrences", type=int, default=500, help="of all three jobs together"),
-    option("--seed", type=int, default=0),
-    option("--worker", help=argparse.SUPPRESS),
-    option("--once", action="store_true", help=argparse.SUPPRESS),
-)
-def main(args: argparse.Namespace) -> int:
-    """Print the table; 1 where something piles up."""
-    if args.once:
-        _dag(args.worker).test()
-        return 0
-    if args.worker:
-        work(args.worker, args.recurrences, args.seed)
-        return 0
-    with tempfile.TemporaryDirectory(prefix="zeus-soak-", ignore_cleanup_errors=True) as folder:
-        return soak(Path(folder), args.recurrences, args.seed)
-
-
 # ---------------------------------------------------------------------- the driver
 def soak(folder: Path, recurrences: int, seed: int) -> int:
     """Run the three processes; print what they and the trial log came to."""
@@ -267,5 +248,20 @@ def _dag(name: str) -> Any:
     return dag
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+@command(
+    "",
+    option("--recurrences", type=int, default=500, help="of all three jobs together"),
+    option("--seed", type=int, default=0),
+    option("--worker", help=argparse.SUPPRESS),
+    option("--once", action="store_true", help=argparse.SUPPRESS),
+)
+def main(args: argparse.Namespace) -> int:
+    """Print the table; 1 where something piles up."""
+    if args.once:
+        _dag(args.worker).test()
+        return 0
+    if args.worker:
+        work(args.worker, args.recurrences, args.seed)
+        return 0
+    with tempfile.TemporaryDirectory(prefix="zeus-soak-", ignore_cleanup_errors=True) as folder:
+        return soak(Path(folder), args.recurrences, args.seed)

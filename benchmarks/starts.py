@@ -297,17 +297,11 @@ def figures(seeds: Sequence[Mapping[str, Totals]]) -> dict[str, dict[str, float]
     """Of each way: cost, due and service relative to always cold; epochs a slice and missed targets a seed."""
     cold = [seed[Start.COLD.value] for seed in seeds]
     cost, service = math.fsum(t.cost for t in cold), math.fsum(t.service for t in cold)
-    found = {}
-    for way in WAYS:
-        ours = [seed[way] for seed in seeds]
-        found[way] = {
-            "cost": math.fsum(t.cost for t in ours) / cost,
-            "due": math.fsum(t.due for t in ours) / cost,
-            "epochs": math.fsum(t.epochs for t in ours) / len(ours),
-            "missed": math.fsum(t.missed for t in ours) / len(ours),
-            "service": math.fsum(t.service for t in ours) / service,
-        }
-    return found
+    whole = {"cost": cost, "due": cost, "epochs": len(seeds), "missed": len(seeds), "service": service}
+    return {
+        way: {name: math.fsum(getattr(seed[way], name) for seed in seeds) / of for name, of in whole.items()}
+        for way in WAYS
+    }
 
 
 def report(name: str, found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
@@ -341,7 +335,3 @@ def main(args: argparse.Namespace) -> None:
         print("\n".join(report(name, found[name])), flush=True)
     if args.report is not None:
         write_json(args.report, next(iter(found.values())) if len(found) == 1 else {"series": found})
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

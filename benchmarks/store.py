@@ -18,64 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
-
-from airflow_provider_zeus.model.trial import Observation, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import TrialKey
 from airflow_provider_zeus.store.base import Report
-from airflow_provider_zeus.store.rows import to_row
-from airflow_provider_zeus.store.sql import schema
-from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from airflow_provider_zeus.store.sql.store import SqlStore
 from benchmarks.command import command, option
-from benchmarks.cost.store_log import ask, seen
+from benchmarks.cost.store_log import ask, fill, seen, tell
 
-
-@command(
-    "",
-    option("--trials", type=int, default=10_000),
-    option("--url", help="database to run on; default a new SQLite file"),
-)
-def main(args: argparse.Namespace) -> None:
-    """Print the figures."""
-    with tempfile.TemporaryDirectory() as folder:
-        url = args.url or f"sqlite:///{Path(folder) / 'zeus.db'}"
-        store = SqlStore(url, create=True)
-        beside = _fill(store, url, args.trials)
-        with _beating(url, beside.key) as waited_ms:
-            start = time.perf_counter()
-            _recurrence(store, args.trials + 1)
-            cold = (time.perf_counter() - start) * 1e3
-        store.close()
-    print(f"trials logged            {args.trials:>9,}")
-    print(f"first ask + tell         {cold:9.2f} ms  (the log was never folded before)")
-    print(f"  a heartbeat meanwhile  {waited_ms.value:9.2f} ms  (the longest)")
-
-
-def _recurrence(store: SqlStore, n: int) -> Trial:
-    asked = ask(store, "bench.train", n).trial
-    return store.tell(asked.key, State.CONVERGED, Report(observation=_seen(asked.batch_size, n)))
-
-
-def _seen(batch_size: int, n: int) -> Observation:
-    """Recurrence ``n``, with as many samples as its epochs have."""
-    one = seen(batch_size, n)
-    return replace(one, samples=int((one.epochs or 0.0) * 10_000))
-
-
-def _fill(store: SqlStore, url: str, trials: int) -> Trial:
-    """A log of so many told trials: the first few asked for, the rest written like them, as a month does; the one after
-    them is open.
-    """
-    asked = [_recurrence(store, n) for n in range(1, 31)][-1]
-    row = to_row(asked)
-    rows = [
-        row | {"number": n, "ti_id": f"bench.train-{n}", "run_id": f"run{n}", "told_seq": n, "asked_after_seq": n - 1}
-        for n in range(31, trials + 1)
-    ]
-    with transaction(engine_of(read_url(url)), write=True) as connection:
-        connection.execute(sa.insert(schema.trial), rows)
-        connection.execute(sa.update(schema.job).values(told_seq=trials, last_number=trials))
-    return store.adopt(replace(asked, key=TrialKey("ti-beside")), lease_s=86_400)
+JOB_ID = "bench.train"
 
 
 @contextmanager
@@ -94,7 +43,7 @@ def _beating(url: str, key: TrialKey) -> Iterator[Any]:
 
 
 def _beat(url: str, key: TrialKey, begun: Any, over: Any, longest_ms: Any) -> None:
-    store, news = SqlStore(url), Report(observation=_seen(64, 0))
+    store, news = SqlStore(url), Report(observation=seen(64, 0))
     store.heartbeat(key, news)
     begun.set()
     while not over.wait(0.1):
@@ -105,5 +54,24 @@ def _beat(url: str, key: TrialKey, begun: Any, over: Any, longest_ms: Any) -> No
             longest_ms.value = max(longest_ms.value, (time.perf_counter() - start) * 1e3)
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+@command(
+    "",
+    option("--trials", type=int, default=10_000),
+    option("--url", help="database to run on; default a new SQLite file"),
+)
+def main(args: argparse.Namespace) -> None:
+    """Print the figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        url = args.url or f"sqlite:///{Path(folder) / 'zeus.db'}"
+        fill(url, [JOB_ID], args.trials)
+        store = SqlStore(url)
+        (newest,) = store.trials(JOB_ID, last=1)
+        beside = store.adopt(replace(newest, key=TrialKey("ti-beside")), lease_s=86_400)
+        with _beating(url, beside.key) as waited_ms:
+            start = time.perf_counter()
+            tell(store, ask(store, JOB_ID, args.trials + 1).trial, args.trials + 1)
+            cold = (time.perf_counter() - start) * 1e3
+        store.close()
+    print(f"trials logged            {args.trials:>9,}")
+    print(f"first ask + tell         {cold:9.2f} ms  (the log was never folded before)")
+    print(f"  a heartbeat meanwhile  {waited_ms.value:9.2f} ms  (the longest)")

@@ -113,20 +113,20 @@ def _work(url: str, load: Load, worker: int, workers: int, commits: int, start: 
     try:
         start.wait(WAIT_S)
         for _ in range(commits):
-            _timed(lived.commit_ms, lambda: empty_commit(url, EMPTY))
+            timed(lived.commit_ms, empty_commit, url, EMPTY)
         start.wait(WAIT_S)
         lived.began_s = time.monotonic()
         before: Callable[[], object] | None = None
         for job_id, i in load.part(worker, workers):
-            trial = _timed(lived.ask_ms, lambda job_id=job_id, i=i: ask(store, job_id, i)).trial  # type: ignore[misc]
+            trial = timed(lived.ask_ms, ask, store, job_id, i).trial
             if before:
-                _timed(lived.tell_ms, before)
+                timed(lived.tell_ms, before)
             else:
                 start.wait(WAIT_S)  # all have asked, none has told: these overlap for sure
             before = lambda trial=trial, i=i: tell(store, trial, i)  # noqa: E731
             said.put(None)
         if before:
-            _timed(lived.tell_ms, before)
+            timed(lived.tell_ms, before)
     except Exception as error:  # whatever it is, it is one that a caller would have seen
         lived.errors.append(f"{type(error).__name__}: {error}")
         start.abort()
@@ -134,9 +134,10 @@ def _work(url: str, load: Load, worker: int, workers: int, commits: int, start: 
     said.put(lived)
 
 
-def _timed(into: list[float], work: Callable[[], Any]) -> Any:
+def timed(into: list[float], work: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """What a call returns; how long it took [ms] is added to ``into``."""
     start = time.perf_counter()
-    result = work()
+    result = work(*given, **named)
     into.append((time.perf_counter() - start) * 1e3)
     return result
 
@@ -198,20 +199,6 @@ def databases(backends: list[str]) -> Iterator[Callable[[str], Any]]:
             yield lambda backend: empty_database(admin) if backend == "postgresql" else file()
 
 
-@command("--backends --out", option("--processes", type=int, default=PROCESSES))
-def main(args: argparse.Namespace) -> int:
-    """Print the figures; 1 when anything was lost."""
-    results = []
-    with databases(args.backends) as empty:
-        for backend in args.backends:
-            for load in LOADS:
-                with empty(backend) as url:
-                    results.append({"backend": backend} | run(url, load, processes=args.processes))
-                print(_shown(results[-1]), flush=True)
-    write_json(args.out, results)
-    return 1 if any(one["errors"] for one in results) else 0
-
-
 def _shown(one: dict[str, Any]) -> str:
     lines = [f"{one['backend']}, {one['load']}: {one['trials']:,} trials from {one['processes']} processes"]
     if "ask" in one:
@@ -225,5 +212,15 @@ def _shown(one: dict[str, Any]) -> str:
     return "\n".join([*lines, f"  {verdict}"])
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+@command("--backends --out", option("--processes", type=int, default=PROCESSES))
+def main(args: argparse.Namespace) -> int:
+    """Print the figures; 1 when anything was lost."""
+    results = []
+    with databases(args.backends) as empty:
+        for backend in args.backends:
+            for load in LOADS:
+                with empty(backend) as url:
+                    results.append({"backend": backend} | run(url, load, processes=args.processes))
+                print(_shown(results[-1]), flush=True)
+    write_json(args.out, results)
+    return 1 if any(one["errors"] for one in results) else 0

@@ -20,7 +20,7 @@ from airflow_provider_zeus.store.sql.store import SqlStore
 from benchmarks.command import command, option, progress
 from benchmarks.cost.store_log import ask, checkpoint, empty_commit, explained, fill, pages, scans, tell, use
 from benchmarks.report import write_json
-from benchmarks.store_load import databases
+from benchmarks.store_load import databases, timed
 
 MOST, MOST_OF_FAMILY = 1.5, 1.2
 SIBLINGS, OF_EACH = 200, 500
@@ -71,17 +71,12 @@ def run(small: str, large: str, scale: Scale, rounds: int = ROUNDS) -> dict[str,
             store = SqlStore(url)
             stack.callback(store.close)
             stores[name] = (store, url, asked, trials)
-        commits = []
+        commits: list[float] = []
         for i in progress(range(rounds + len(asked)), rounds + len(asked)):
             for name, (store, url, asked, trials) in stores.items():
                 job_id, n = asked[i % len(asked)], trials + 1 + i // len(asked)
-                start_s = time.perf_counter()
-                trial = ask(store, job_id, n).trial
-                asks[name].append((time.perf_counter() - start_s) * 1e3)
-                tell(store, trial, n)
-                start_s = time.perf_counter()
-                empty_commit(url, job_id)
-                commits.append((time.perf_counter() - start_s) * 1e3)
+                tell(store, timed(asks[name], ask, store, job_id, n).trial, n)
+                timed(commits, empty_commit, url, job_id)
         store, url, asked, trials = stores["large"]
         figures |= _read(store, url, asked[0], trials)
     medians = {
@@ -104,9 +99,7 @@ def siblings(alone: str, among: str, jobs: int, trials: int, rounds: int = ROUND
         for i in progress(range(jobs + rounds), jobs + rounds):  # each job's first question tells its family
             for family, store in stores.items():
                 job_id, n = names[i % jobs], trials + 1 + i // jobs
-                start_s = time.perf_counter()
-                trial = ask(store, job_id, n, family=family).trial
-                asks[family].append((time.perf_counter() - start_s) * 1e3)
+                trial = timed(asks[family], ask, store, job_id, n, family=family).trial
                 tell(store, trial, n)
     own, told = (statistics.median(times[jobs:]) for times in asks.values())
     heard = trial.decision.family.members if trial.decision.family else 0
@@ -115,37 +108,13 @@ def siblings(alone: str, among: str, jobs: int, trials: int, rounds: int = ROUND
 
 def _read(store: SqlStore, url: str, job_id: str, trials: int) -> dict[str, Any]:
     """Times of what the pages read [ms], and statements that read the whole table."""
-    times = {}
+    times: dict[str, list[float]] = {}
     for what, read in pages(store, job_id, trials):
         read()
-        start = time.perf_counter()
-        read()
-        times[what] = (time.perf_counter() - start) * 1e3
+        timed(times.setdefault(what, []), read)
     with explained(url) as plans:
         use(store, job_id, trials + ROUNDS * 2)
-    return {"pages_ms": times, "statements": len(plans), "scans": scans(plans)}
-
-
-@command("--backends --out", option("--shrink", type=int, default=1, help="divide the trials by this: a rehearsal"))
-def main(args: argparse.Namespace) -> int:
-    """Print the figures; 1 when a target is missed."""
-    results = []
-    with databases(args.backends) as empty:
-        for backend in args.backends:
-            for scale in SCALES:
-                with empty(backend) as small, empty(backend) as large:
-                    results.append({"backend": backend} | run(small, large, scale.shrunk(args.shrink)))
-                print(_shown(results[-1]), flush=True)
-            with empty(backend) as alone, empty(backend) as among:
-                found = siblings(alone, among, max(SIBLINGS // args.shrink, 2), OF_EACH)
-            results.append({"backend": backend, "scans": []} | found)
-            print(_of_family(results[-1]), flush=True)
-    write_json(args.out, results)
-    return 1 if any(one["ratio"] > _most(one) or one["scans"] for one in results) else 0
-
-
-def _most(one: dict[str, Any]) -> float:
-    return MOST_OF_FAMILY if "siblings" in one else MOST
+    return {"pages_ms": {what: ms for what, (ms,) in times.items()}, "statements": len(plans), "scans": scans(plans)}
 
 
 def _of_family(one: dict[str, Any]) -> str:
@@ -171,5 +140,20 @@ def _shown(one: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+@command("--backends --out", option("--shrink", type=int, default=1, help="divide the trials by this: a rehearsal"))
+def main(args: argparse.Namespace) -> int:
+    """Print the figures; 1 when a target is missed."""
+    results = []
+    with databases(args.backends) as empty:
+        for backend in args.backends:
+            for scale in SCALES:
+                with empty(backend) as small, empty(backend) as large:
+                    results.append({"backend": backend} | run(small, large, scale.shrunk(args.shrink)))
+                print(_shown(results[-1]), flush=True)
+            with empty(backend) as alone, empty(backend) as among:
+                found = siblings(alone, among, max(SIBLINGS // args.shrink, 2), OF_EACH)
+            results.append({"backend": backend, "scans": []} | found)
+            print(_of_family(results[-1]), flush=True)
+    write_json(args.out, results)
+    slow = any(one["ratio"] > (MOST_OF_FAMILY if "siblings" in one else MOST) for one in results)
+    return int(slow or any(one["scans"] for one in results))

@@ -21,10 +21,11 @@ import io
 import statistics
 import tokenize
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.command import command, option
 from benchmarks.cost.entered import Entered, entered
 from benchmarks.report import table
 
@@ -89,7 +90,7 @@ def style_of(package: Path, top: Path | None = None) -> Style:
     lines = [len(text.splitlines()) for text in texts.values()]
     code = sum(len(_code_lines(text, trees[name])) for name, text in texts.items())
     nodes = [node for tree in trees.values() for node in ast.walk(tree)]
-    lengths = sorted(map(_length, filter(_is_function, nodes)))
+    lengths = sorted(_length(node) for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     constants = sum(
         isinstance(node, ast.Assign) and _is_constant(node) for tree in trees.values() for node in tree.body
     )
@@ -161,10 +162,6 @@ def _is_constant(node: ast.Assign) -> bool:
     return any(name == name.upper() for name in names)
 
 
-def _is_function(node: ast.AST) -> bool:
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-
-
 def _length(node: ast.AST) -> int:
     first: int = node.lineno  # type: ignore[attr-defined]
     last: int = node.end_lineno  # type: ignore[attr-defined]
@@ -194,22 +191,19 @@ def rooms(package: Path) -> dict[str, Style]:
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+@command(
+    "",
+    option("--package", type=Path, nargs="+", default=[], help="folders of packages to measure"),
+    option("--rooms", action="store_true", help="this package, room by room"),
+)
+def main(args: argparse.Namespace) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--package", type=Path, nargs="+", default=[], help="folders of packages to measure")
-    parser.add_argument("--rooms", action="store_true", help="this package, room by room")
-    options = parser.parse_args(arguments)
-    if options.rooms:
+    if args.rooms:
         print(shown(rooms(HERE)))
-    elif options.package:
-        print(shown({str(folder): style_of(folder) for folder in options.package}))
+    elif args.package:
+        print(shown({str(folder): style_of(folder) for folder in args.package}))
     else:
         print(shown({"this package": style_of(HERE), **RECORDED}))
         print()
         for what, now in entered().items():
             print(f"{what}: {now} entered; as it was: {ENTERED_BEFORE[what]}")
-
-
-if __name__ == "__main__":
-    main()

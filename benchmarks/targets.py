@@ -246,8 +246,7 @@ def markdown(found: Mapping[str, Figure]) -> list[str]:
 )
 def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
-    chosen_traces(args)
-    cases = Cases(args.traces, args.series, tuple(args.max_epochs), args.mlperf, args.held)
+    cases = Cases(chosen_traces(args).folder, args.series, tuple(args.max_epochs), args.mlperf, args.held)
     cases = cases._replace(
         seeds=args.seeds, series_seeds=args.series_seeds, every=args.every, first_seed=args.first_seed
     )
@@ -259,7 +258,3 @@ def main(args: argparse.Namespace) -> None:
         f"steps of {args.every}; {took(args)}"
     )
     write_json(args.report, {name: list(figure) for name, figure in found.items()})
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -105,7 +105,3 @@ def main(args: argparse.Namespace) -> int:
     write_report(args.out, report, "\n".join(lines) + "\n", "upstream")
     print(f"literal / upstream: geometric mean {overall:.3f}, farthest {worst:.3f}")
     return int(abs(overall - 1) > GEOMEAN_WITHIN or abs(worst - 1) > PAIR_WITHIN)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

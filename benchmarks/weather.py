@@ -114,7 +114,3 @@ def train(cell: Cell) -> Row:
 def main(args: argparse.Namespace) -> None:
     """Train what the table lacks."""
     print(f"{args.out}: {measure(args.out, args.jobs or os.cpu_count() or 1)} trainings more")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -201,7 +201,3 @@ def main(args: argparse.Namespace) -> None:
     steps = len(data.starts) if args.steps is None else args.steps
     play = partial(year, args.series, args.bike, steps)
     print(report(list(on_all_cores(play, range(args.seeds), args.jobs)), data.shares))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

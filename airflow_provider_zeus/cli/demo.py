@@ -18,12 +18,12 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from airflow_provider_zeus.cli.shell import command, not_migrated, os_user, say
 from airflow_provider_zeus.errors import StoreError, ZeusError
 from airflow_provider_zeus.links.zeus import dag_path
 from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.reports.closing import closing
 from airflow_provider_zeus.store.open import embedded_path, open_store
 
@@ -32,8 +32,6 @@ JOB_ID = f"{DAG_ID}.{TASK_ID}"
 OVER = ("success", "failed")
 POLL_S, RUN_S = 1.0, 300.0  # between two looks; without the end of a run something is wrong
 TRIES = 10  # of a write, a second apart: SQLite takes one writer at a time
-
-T = TypeVar("T")
 
 
 class DemoError(ZeusError):

@@ -15,15 +15,15 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO
 
 from airflow_provider_zeus.errors import ConnectionLookupError, DamagedLogError, JobSpecError, ZeusError
+from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.printable import visible
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-T = TypeVar("T")
 
 MIGRATE = "run 'airflow db migrate' (or 'airflow standalone', which does so)"
 

@@ -101,8 +101,9 @@ class Weights(NamedTuple):
         return min(allowed, key=lambda limit_w: (self.value(*allowed[limit_w]), limit_w), default=None)
 
     def text(self, cost: float) -> str:
-        """A cost as text, as the pages write it."""
-        return cost_text(cost, self.unit)
+        """A cost as text: "2.74 weighed Wh" where it is of energy and time, which would be taken for energy."""
+        amount, _, unit = cost_text(cost, self.unit).rpartition(" ")
+        return f"{amount} {'' if self.one_alone else 'weighed '}{unit}"
 
 
 def hurried(weights: Weights, planned: PlannedAttempt) -> Weights:

@@ -31,8 +31,9 @@ from typing import (
     get_type_hints,
 )
 
+from airflow_provider_zeus.patience import T
+
 E = TypeVar("E", bound=StrEnum)
-T = TypeVar("T")
 Reader = Callable[[Any], Any]
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TypeVar
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Rates
@@ -16,8 +15,7 @@ from airflow_provider_zeus.optimizer import starts
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, RECURRENCES_KEPT, UNKNOWN, Belief, Failure, Run
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.optimizer.slices import most_epochs, short, slice_name
-
-V = TypeVar("V")
+from airflow_provider_zeus.patience import T
 
 _MOST_TARGET = 100  # characters of an earlier target in a sentence
 FAILURES_KEPT = 32  # more than ten recurrences have, unless many fail at once
@@ -202,7 +200,7 @@ def _with_run(
     return {**fields, "slices": slices}
 
 
-def _newest(entries: tuple[V, ...], entry: V, keep: int) -> tuple[V, ...]:
+def _newest(entries: tuple[T, ...], entry: T, keep: int) -> tuple[T, ...]:
     """``entries`` (ordered by trial number, their first item) with ``entry``; the ``keep`` newest of them."""
     if not entries or entries[-1][0] <= entry[0]:  # type: ignore[index]
         return (*entries, entry)[-keep:]

@@ -16,7 +16,6 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.optimizer.arms import arms_of, translated
 from airflow_provider_zeus.optimizer.belief import Belief
 
-NEVER = "no run of it that teaches has reached the target within the window"
 NOWHERE = "its EpochCost was not measured on any device"
 
 
@@ -67,7 +66,8 @@ def _of_arms(
     costs = translated(here, there)
     found = {}
     for b in sizes:
-        epochs = Estimate.normal(arms[b].mean, arms[b].sd) if b in arms else Estimate.missing(NEVER)
+        never = "no run of it that teaches has reached the target within the window"
+        epochs = Estimate.normal(arms[b].mean, arms[b].sd) if b in arms else Estimate.missing(never)
         cost = Estimate.missing(NOWHERE) if b not in costs else Estimate(costs[b], costs[b], costs[b])
         if b in costs and b not in here:
             cost = cost.without_interval("taken from another device")

@@ -1,7 +1,8 @@
 """Energy and time of a task that does not know that it is measured: of the GPUs that it uses, else of its processors.
 
 A GPU counts only where this task, with the processes that it started, was the only one that computed on it. A GPU that
-it did not touch counts nothing. The processors count where it touched none: figures of both are never added.
+it did not touch counts nothing; where a container hides that, no energy is known. The processors count where it touched
+none: figures of both are never added.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.limits.gpu_lock import tell_holder
 from airflow_provider_zeus.power.meter import Span, read
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
-from airflow_provider_zeus.power.nvml.visible import find_gpus, uuid_by_torch
+from airflow_provider_zeus.power.nvml.visible import find_gpus, uuids_by_torch
 
 OPEN_S = 20.0  # how long the driver may take until its GPUs are open
 
@@ -62,19 +63,22 @@ class CountedGpu(Counted):
     def __init__(self, gpu: NvmlDevice) -> None:
         super().__init__(gpu)
         self.used = False
+        self.unknown = False  # processes computed on it of which nobody knows whose they are
         self.shared = ""  # why what it drew is not this task's alone
         self.busy: list[float] = []
 
     def look(self, ours: set[int], first_use: Callable[[str], None]) -> None:
         """See who computes on it now.
 
-        :param ours: ids of the task's processes. A container hides them; then torch in this process names them.
+        :param ours: ids of the task's processes. A container hides them; then torch in this process names its GPUs.
         :param first_use: gets the GPU's UUID when the task is seen on it for the first time.
         """
         gpu, listed = self.device, self.device.computing() or []
         mine = len(ours.intersection(listed))
-        if not mine and gpu.uuid is not None and uuid_by_torch() == gpu.uuid:
+        if not mine and gpu.uuid is not None and gpu.uuid in uuids_by_torch():
             mine = 1
+        if not mine and any(map(_is_hidden, listed)):  # listed still: one that has just ended is not
+            self.unknown = self.unknown or any(map(_is_hidden, gpu.computing() or []))
         others = len(listed) - mine
         if others > 0 and not self.shared:
             self.shared = f"{others} other process{'es' if others > 1 else ''} computed on {gpu.uuid or 'the GPU'} too"
@@ -88,6 +92,9 @@ class CountedGpu(Counted):
     @property
     def why_not(self) -> str:
         """Why its energy is not known, or not this task's alone; empty where it is."""
+        if self.unknown and not self.used:
+            of = self.device.uuid or "the GPU"
+            return f"whether this task computed on {of} is not known: its container hides whose processes are there"
         return self.shared or super().why_not
 
 
@@ -197,14 +204,25 @@ class TaskMeter:
 
     @property
     def _used(self) -> Sequence[Counted]:
-        """What counts: the GPUs that the task was seen on, else the processors."""
-        return [gpu for gpu in self._gpus if gpu.used] or [self._host]
+        """What counts: the GPUs that the task was seen on, or may have been, else the processors."""
+        return [gpu for gpu in self._gpus if gpu.used or gpu.unknown] or [self._host]
 
     @property
     def _limit_w(self) -> float | None:
         """The power limit of the GPUs that it uses [W]; None where they differ."""
         limits = {gpu.device.limit_w() for gpu in self._gpus if gpu.used}
         return limits.pop() if len(limits) == 1 else None
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether a process cannot be seen here: it is of the host, and this is a container. One that has ended is too."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # of another user
+        pass
+    return False
 
 
 def _every_gpu() -> list[NvmlDevice]:

@@ -20,11 +20,6 @@ from airflow_provider_zeus.optimizer.learn import learn, same_target, with_rates
 
 RunId = tuple[str, ...]  # of a scheduled run of one task and map index
 
-MEASURED = "that were measured before the job named batch sizes"
-BYPASSED = "not seen to use the chosen batch size"
-UNKNOWN_STATE = "in a state or phase that this version does not know"
-FOREIGN = "on another device or by another energy source, for joules and seconds"
-
 
 @dataclass(frozen=True)
 class Dataset:
@@ -99,10 +94,10 @@ def as_dataset(trials: Iterable[Trial], job: ZeusJob, where: Where | None = None
     own = [t for t in used if t.spec["job_version"] == job.job_version]
     steps: list[tuple[str, Sequence[Trial], Sequence[Trial]]] = [
         ("written twice", rows, once),
-        (UNKNOWN_STATE, once, known),
-        (MEASURED, known, sized),
+        ("in a state or phase that this version does not know", once, known),
+        ("that were measured before the job named batch sizes", known, sized),
         ("whose slice of data was empty", sized, trained),
-        (BYPASSED, trained, used),
+        ("not seen to use the chosen batch size", trained, used),
         ("of another job_version", used, own),
     ]
     left_out = {why: len(before) - len(after) for why, before, after in steps if len(after) < len(before)}
@@ -111,7 +106,7 @@ def as_dataset(trials: Iterable[Trial], job: ZeusJob, where: Where | None = None
         where = newest_device(own)
     others = sum(n for device, n in devices.items() if device != where)
     if others:
-        left_out[FOREIGN] = others
+        left_out["on another device or by another energy source, for joules and seconds"] = others
     return Dataset(job, tuple(own), where, left_out, tuple(known))
 
 
@@ -141,7 +136,6 @@ def runs_of(trials: Iterable[Trial]) -> list[list[Trial]]:
 
 
 ENERGY, TIME = Weights(1.0, 1.0), Weights(0.0, 1.0)  # a "cost" that is the energy [J] alone, the time [s] alone
-RUNNING = "of a run that has not ended"
 
 
 @dataclass(frozen=True)
@@ -232,7 +226,7 @@ def recurrences(log: Dataset) -> tuple[list[RunTrials], dict[str, int]]:
         why = "that failed before they reported anything: what they spent is not known"
         gone = len(group) - len(measured) - len(idle)
         if any(t.state is State.RUNNING for t in group):
-            why, gone = RUNNING, len(group)
+            why, gone = "of a run that has not ended", len(group)
         elif not (measured or idle) or any(t.observation.time_s is None for t in measured):
             why, gone = "of a run whose attempts reported no time", len(group)
         elif any(t.observation.where != log.where for t in measured):

@@ -24,7 +24,6 @@ from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, counted
 
 PROVIDER = "airflow-provider-zeus"
-NO_PRICE = "no price is set: set [zeus] price_per_kwh or price_per_gpu_hour, and currency"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +81,8 @@ def charges_of(
             gpu_s = math.fsum(o.spent[1] for o in seen)
             cost = then.money_of(energy_j, gpu_s)
             if cost is None or not math.isfinite(cost):
-                left_out.append(then.unpriced or ("its energy is not known" if then.priced else NO_PRICE))
+                unset = "no price is set: set [zeus] price_per_kwh or price_per_gpu_hour, and currency"
+                left_out.append(then.unpriced or ("its energy is not known" if then.priced else unset))
             elif not re.fullmatch("[A-Z]{3}", then.currency):
                 left_out.append(f"its currency {then.currency!r} is none of three capital letters (ISO 4217)")
             else:

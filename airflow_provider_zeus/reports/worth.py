@@ -21,9 +21,7 @@ from airflow_provider_zeus.units import counted, energy_text
 
 LAST = 20  # retrainings that are looked at
 LEAST = 3  # of a mean with an interval
-STUDENT = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)  # 90 %, by degrees of freedom from 1; then Z
 Z = 1.72
-UNTOLD = "no run reported how good the earlier model was on its data: call run.served(...) or run.still_good(...)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +82,7 @@ def worth(
         if len(told) == last:
             break
     if not told:
-        return UNTOLD
+        return "no run reported how good the earlier model was on its data: call run.served(...) or run.still_good(...)"
     gains = {t.number: _gain(t, target) for t in told}
     groups = [(change, [g for n, g in gains.items() if n in change.shown_by]) for change in changes]
     shown = {n for change in changes for n in change.shown_by}
@@ -118,7 +116,8 @@ def _mean(values: Sequence[float]) -> Estimate:
     if len(values) < LEAST:
         return Estimate(mean, None, None)
     free = len(values) - 2
-    half = (STUDENT[free] if free < len(STUDENT) else Z) * statistics.stdev(values) / math.sqrt(len(values))
+    student = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)  # 90 %, by degrees of freedom from 1; then Z
+    half = (student[free] if free < len(student) else Z) * statistics.stdev(values) / math.sqrt(len(values))
     return Estimate(mean, mean - half, mean + half)
 
 

@@ -198,7 +198,7 @@ class LiveAttempt(AttemptSteps):
         if (missed := self._sweep.missed_saving(samples)) is not None:
             incomplete = "" if self._sweep.profiler.walked else " The profile is not complete yet."
             log.info("Zeus observed: %s%s", missed.text(samples), incomplete)
-        self._waits = self._data_wait.text(self._meter.gpu_busy, self._meter.train.power_w)
+        self._waits = self._data_wait.text(self._meter.steps_busy, self._meter.train.power_w)
         if self._waits:
             log.warning("Zeus: %s.", self._waits)
         self._refresh()
@@ -236,7 +236,7 @@ class LiveAttempt(AttemptSteps):
     def notes(self) -> dict[str, float]:
         """Figures beside the observation: share of waiting for data; in mode ``observe``, the savings missed."""
         missed = self._sweep.missed_saving(self._meter.samples)
-        waited = self._data_wait.notes(self._meter.gpu_busy, self._meter.train.power_w)
+        waited = self._data_wait.notes(self._meter.steps_busy, self._meter.train.power_w)
         return {**waited, **self._sweep.cap_notes, **({} if missed is None else missed.notes(self._meter.samples))}
 
     def take_unsent(self) -> tuple[tuple[ProfileSample, ...], tuple[PowerPoint, ...]]:
@@ -304,7 +304,7 @@ class LiveAttempt(AttemptSteps):
             metric=self.metric,
             target_value=self.target_value,
             epoch_metrics=tuple(self._by_epoch) or None,
-            data_wait_s=self._data_wait.wasted_s(self._meter.gpu_busy),
+            data_wait_s=self._data_wait.wasted_s(self._meter.steps_busy),
             reasons={**seen.reasons, **{name: why for name, why in reasons.items() if why}},
         )
         self.snapshot = self._without_epochs(seen) if self.epochs_resumed else seen

@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.trial import PlannedAttempt
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.meter import read
 from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck
-from airflow_provider_zeus.training.data_wait import DOMINATES, DataWait, remedy
+from airflow_provider_zeus.training.data_wait import DataWait, remedy
 from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
 from airflow_provider_zeus.training.metering import AttemptMeter
 from airflow_provider_zeus.training.profiling.sweep import Sweep
@@ -189,12 +189,14 @@ class AttemptSteps:
                 self._add_wait(*self._torch.take_waits(), self._torch.remedy)
 
     def _add_wait(self, waited_s: float, looped_s: float, to_try: str) -> None:
-        """Add waits for batches; where they dominate, windows tell nothing about power limits."""
+        """Add waits for batches; as long as they dominate, windows tell nothing about power limits."""
         self._data_wait.add(waited_s, looped_s, to_try)
-        waste = self._data_wait.waste(self._meter.gpu_busy)
-        if waste is not None and waste > DOMINATES:
+        waste = self._data_wait.waste(self._meter.steps_busy)
+        why = ""
+        if waste is not None and waste > 0.5:
             why = f"{100 * waste:.0f} % of the training time is spent waiting for batches"
-            self._sweep.profiler.know_waits(f"{why}: windows of it tell nothing about power limits")
+            why += ": windows of it tell nothing about power limits"
+        self._sweep.profiler.know_waits(why)
 
     def _start_training(self, *, first_step_done: bool) -> None:
         raise_again(self.interrupt)

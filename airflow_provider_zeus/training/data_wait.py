@@ -8,8 +8,6 @@ from typing import Any
 
 from airflow_provider_zeus.units import energy_text, time_text
 
-DOMINATES = 0.5  # share above which windows of the training tell nothing about power limits
-
 
 class DataWait:
     """Adds up how long the loaders of an attempt let it wait.

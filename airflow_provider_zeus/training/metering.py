@@ -31,7 +31,8 @@ class AttemptMeter:
         self._total = Span()
         self.train = Span()  # the training steps alone, without validation, up to the last reading
         self._point: Span | None = None  # since the last power point; None before the first epoch
-        self._busy_s = self._busy_known_s = 0.0  # time in which the GPU worked, of the time in which it says so
+        # seconds in which the GPU worked, and in which it says so: beside the training steps, and in them
+        self._busy_s, self._busy_known_s = [0.0, 0.0], [0.0, 0.0]
         self._tick_s = 0.0  # when the sums are next taken
         self._epoch_start: Reading | None = None
         self._epoch_from = 0  # samples when the present epoch began
@@ -142,8 +143,8 @@ class AttemptMeter:
         if len(self.points) > 2 * MAX_POINTS:  # nothing sends them: thin them out
             self.points.extend(thinned(drain(self.points)))
         if (busy := self._device.busy()) is not None:
-            self._busy_s += min(busy, 1.0) * point.time_s
-            self._busy_known_s += point.time_s
+            self._busy_s[self.training] += min(busy, 1.0) * point.time_s
+            self._busy_known_s[self.training] += point.time_s
         self._point = Span(reading)
 
     def close(self) -> None:
@@ -175,7 +176,14 @@ class AttemptMeter:
     @property
     def gpu_busy(self) -> float | None:
         """Share of the time in which the GPU worked, 0 to 1; None where it did not tell."""
-        return self._busy_s / self._busy_known_s if self._busy_known_s else None
+        known_s = sum(self._busy_known_s)
+        return sum(self._busy_s) / known_s if known_s else None
+
+    @property
+    def steps_busy(self) -> float | None:
+        """The same share of the time of the training steps alone."""
+        known_s = self._busy_known_s[True]
+        return self._busy_s[True] / known_s if known_s else None
 
     def observation(self) -> Observation:
         """Sums up to the last reading. Fields that only the attempt knows (metric, target, ...) are left out."""

@@ -11,7 +11,6 @@ import logging
 import math
 import random
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.training.run import ZeusRun
 from benchmarks.parts import limit_replay
 from benchmarks.parts.profiler_replay import WINDOW_S, Curve
-from benchmarks.report import mean_ci
+from benchmarks.report import interval
 
 STEP_S = 0.1  # at the highest limit
 BATCH_SIZE = 1000  # by definition
@@ -150,10 +149,5 @@ def our_way(scenario: Scenario, seeds: int = SEEDS) -> Extra:
     logging.getLogger("airflow_provider_zeus").setLevel(logging.WARNING)  # a line per training
     found = [overhead(curve, points[-1].time_s, epochs, seed) for seed in range(seeds)]
     astray = sum(f.regret > 0 for f in found)
-    energy, time, cost = (_interval([getattr(f, name) for f in found]) for name in ("energy", "time", "cost"))
+    energy, time, cost = (interval([getattr(f, name) for f in found]) for name in ("energy", "time", "cost"))
     return Extra(energy, time, cost, astray)
-
-
-def _interval(values: Sequence[float]) -> tuple[float, float, float]:
-    mean, half = mean_ci(values)
-    return mean, mean - half, mean + half

@@ -254,35 +254,27 @@ def unbound(bench: Bench) -> bool:
     return search.unbound_w({limits_w[top]: seen}) is not None
 
 
+CAP_FIGURES = (
+    *("walks_saved", "windows_before", "windows", "best_by_noise_before", "best_by_noise"),
+    *("above_best_before", "above_best", "above_best_where_it_stops"),  # the last: its part of the mean over all curves
+)
+
+
 def cap_figures(curves: Sequence[Curve], seeds: int, cell: tuple[float, float]) -> dict[str, Any]:
     """Walks and windows saved, cost above the best, and limits that are best by noise, before and with the rule."""
     eta, noise = cell
-    walks, windows_before, windows, noisy_before, noisy, stopped = 0, 0, 0, 0, 0, 0.0
-    above, above_before = [], []
+    rows = []
     for curve in curves:
         cost, below = truth(curve, eta), curve.energy_j[-1] / curve.time_s[-1] < curve.limits_w[0]
         for seed in range(seeds):
             bench = Bench(curve, eta, noise, seed)
-            found, stops = ours(bench), unbound(bench)
-            at = bench.limits - 1 if stops else found.at
-            walks, windows_before = walks + stops, windows_before + found.windows
-            windows += 1 if stops else found.windows
-            noisy_before += bool(below and found.at < bench.limits - 1)
-            noisy += bool(below and at < bench.limits - 1)
-            above.append(cost[at] / cost.min() - 1)
-            stopped += float(above[-1]) if stops else 0.0
-            above_before.append(cost[found.at] / cost.min() - 1)
-    searches = len(curves) * seeds
-    return {
-        "eta": eta,
-        "noise": noise,
-        "walks_saved": walks / searches,
-        "windows_before": windows_before / searches,
-        "windows": windows / searches,
-        "best_by_noise_before": noisy_before / searches,
-        "best_by_noise": noisy / searches,
-        "above_best_before": float(np.mean(above_before)),
-        "above_best": float(np.mean(above)),
-        "above_best_where_it_stops": stopped / searches,  # its part of the mean over all curves
-        "above_best_worst": float(np.max(above)),
-    }
+            found, stops, top = ours(bench), unbound(bench), bench.limits - 1
+            at = top if stops else found.at
+            windows = found.windows, 1 if stops else found.windows
+            above_before, above = (float(cost[i] / cost.min() - 1) for i in (found.at, at))
+            noisy = (bool(below and i < top) for i in (found.at, at))
+            rows.append((stops, *windows, *noisy, above_before, above, above if stops else 0.0))
+    columns = list(zip(*rows, strict=True))
+    figures = dict(zip(CAP_FIGURES, (sum(column) / len(rows) for column in columns), strict=True))
+    figures |= {name: float(np.mean(columns[CAP_FIGURES.index(name)])) for name in ("above_best_before", "above_best")}
+    return {"eta": eta, "noise": noise, **figures, "above_best_worst": max(columns[-2])}

@@ -13,6 +13,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from airflow_provider_zeus.simulation.environment import Environment, Log, Run
 from airflow_provider_zeus.simulation.scenario import Scenario
@@ -51,32 +52,26 @@ class Package:
         """Train until a run reaches its target, at most 20 times."""
         spent = 0.0
         for _ in range(TRIES):
-            b = self._predict()
+            chosen = self._asked(self._optimizer.predict)
+            b = self._default if self.broken else int(chosen)
             bound = math.inf if self.broken else self._beta * self._cheapest
             self.bounded = bound < math.inf
             reached, cost = train(b, bound)
             spent += cost
-            self._observe(b, cost, reached)
+            self._asked(self._optimizer.observe, b, cost, reached)
             if reached:
                 self._cheapest = min(self._cheapest, spent)
             if reached or self.broken:
                 return
 
-    def _predict(self) -> int:
-        if not self.broken:
-            try:
-                return int(self._optimizer.predict(self._job))
-            except (ValueError, KeyError, IndexError, AssertionError, RuntimeError):
-                self.broken = True
-        return self._default
-
-    def _observe(self, batch_size: int, cost: float, reached: bool) -> None:
+    def _asked(self, method: Callable[..., Any], *given: object) -> Any:
+        """What the optimizer returns, unless it has given up."""
         if self.broken:
-            return
+            return None
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # equal costs: a division by their variance, 0
-                self._optimizer.observe(self._job, batch_size, cost, reached)
+                return method(self._job, *given)
         except (ValueError, KeyError, IndexError, AssertionError, RuntimeError):
             self.broken = True
 

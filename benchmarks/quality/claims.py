@@ -72,18 +72,14 @@ def lines_of(claims: Sequence[Claim]) -> list[str]:
     """A table, and a sentence for each claim that differs; claims with the same one share it."""
     keys = [key for key in ("data", *POLICIES) if any(key in c.ours for c in claims)]
     head = ["in the paper", "figure", "published", *({"data": "here", **POLICIES}[key] for key in keys)]
-    rows = [[c.where, c.what, _published(c), *(cell(c, key) for key in keys)] for c in claims]
+    given = (c.published if isinstance(c.published, str) else number(c.published, c.unit, c.digits) for c in claims)
+    rows = [[c.where, c.what, of, *(cell(c, key) for key in keys)] for c, of in zip(claims, given, strict=True)]
     apart: dict[str, list[str]] = {}
     for c in claims:
         if c.differs():
             apart.setdefault(c.why, []).append(c.what)
     said = [f"- *{', '.join(what)}*: {why}" for why, what in apart.items()]
     return [*table(head, rows), *(["", "Where they differ:", "", *said] if said else [])]
-
-
-def _published(claim: Claim) -> str:
-    given = claim.published
-    return given if isinstance(given, str) else number(given, claim.unit, claim.digits)
 
 
 # ---------------------------------------------------------------------- claims of replays

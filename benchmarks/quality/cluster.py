@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.units import J_PER_KWH, S_PER_H
 from benchmarks.group_shape import Group, Submission
 from benchmarks.plots import POLICY, name_of, panels, save
 from benchmarks.quality.overlap import Going, Player
@@ -121,9 +122,6 @@ def gpus_for(groups: Sequence[Group], load: float) -> int:
     return max(1, math.ceil(math.fsum(s.end_s - s.start_s for s in runs) / max(span_s, 1.0) / load))
 
 
-HOUR_S, KWH_J = 3600.0, 3.6e6
-
-
 def report_of(found: Mapping[float, Mapping[str, Cluster]]) -> dict[str, Any]:
     """By load and policy: energy [kWh], GPU time [h], waits and times to the model [h]; and against Default = 1."""
     report = {
@@ -143,13 +141,13 @@ def _figures(of: Cluster) -> dict[str, Any]:
     waits = sorted(of.waits_s)
     return {
         "gpus": of.gpus,
-        "energy_kwh": of.energy_j / KWH_J,
-        "gpu_h": of.busy_s / HOUR_S,
-        "mean_wait_h": statistics.fmean(waits) / HOUR_S,
-        "wait_95_h": waits[int(0.95 * (len(waits) - 1))] / HOUR_S,
-        "mean_end_h": statistics.fmean(of.ends_s) / HOUR_S,
+        "energy_kwh": of.energy_j / J_PER_KWH,
+        "gpu_h": of.busy_s / S_PER_H,
+        "mean_wait_h": statistics.fmean(waits) / S_PER_H,
+        "wait_95_h": waits[int(0.95 * (len(waits) - 1))] / S_PER_H,
+        "mean_end_h": statistics.fmean(of.ends_s) / S_PER_H,
         "runs_below_target": of.runs_below_target,
-        "energy_by_size_kwh": {size: j / KWH_J for size, j in of.energy_by_size_j.items()},
+        "energy_by_size_kwh": {size: j / J_PER_KWH for size, j in of.energy_by_size_j.items()},
     }
 
 

@@ -98,14 +98,18 @@ def _losing(kind: str, scenario: Scenario) -> tuple[Scenario, Scenario] | None:
     else:
         tilt = "towards small" if kind == SMALL_ONLY else "towards large"
         tilted = times(scenario, factor_of(tilt, scenario.pair))
-        after = without(tilted, half_of(scenario, large=kind == SMALL_ONLY))
+        sizes = scenario.pair.batch_sizes
+        half = len(sizes) // 2  # the middle one stays
+        after = without(tilted, sizes[len(sizes) - half :] if kind == SMALL_ONLY else sizes[:half])
     if after is None:
         return None
     before, after = with_room(scenario, after)
     if kind != LOWERED:
         return before, after
-    raised = with_reaching_default(after)
-    return raised, with_default(before, raised.pair.default_batch_size)
+    reach = [b for b in after.pair.batch_sizes if reaching(after.pair, b)]
+    default = after.pair.default_batch_size
+    default = default if default in reach else max(reach)
+    return with_default(after, default), with_default(before, default)
 
 
 def factor_of(kind: str, pair: Pair) -> Callable[[int], float]:
@@ -177,20 +181,6 @@ def without(scenario: Scenario, lost: Collection[int]) -> Scenario | None:
     left = [b for b in scenario.pair.batch_sizes if b not in lost and reaching(scenario.pair, b)]
     epochs = {b: (math.inf,) if b in lost else runs for b, runs in scenario.pair.epochs.items()}
     return changed(scenario, epochs=epochs) if left else None
-
-
-def half_of(scenario: Scenario, *, large: bool) -> Sequence[int]:
-    """The smaller or the larger half of the batch sizes, the middle one left out."""
-    sizes = scenario.pair.batch_sizes
-    count = len(sizes) // 2
-    return sizes[len(sizes) - count :] if large else sizes[:count]
-
-
-def with_reaching_default(scenario: Scenario) -> Scenario:
-    """The scenario; where its default never reaches the target, with the largest batch size that does."""
-    pair = scenario.pair
-    reach = [b for b in pair.batch_sizes if reaching(pair, b)]
-    return scenario if pair.default_batch_size in reach else with_default(scenario, max(reach))
 
 
 # ---------------------------------------------------------------------- one size alone

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.group_shape import Shape
 from benchmarks.plots import name_of
-from benchmarks.report import cell, fill_in, mean_ci, over_draws, plus_minus, table
+from benchmarks.report import cell, fill_in, interval, mean_ci, over_draws, plus_minus, table
 
 POLICIES = ("zeus", "knowledge_gradient")
 CHANGED = (("gap_median", (0.25, 4.0)), ("gap_spread", (0.75, 3.0)), ("run_spread", (0.2, 0.8)))
@@ -31,7 +31,9 @@ def page_of(reports: Sequence[Report], changed: Mapping[str, Sequence[Report]], 
     whole = over_draws(reports)
     together = [r["workloads"].get("all") or next(iter(r["workloads"].values())) for r in reports]
     default = [of["default"] for of in together]
-    wrong = [sum(f[n] for of in together for f in of.values()) for n in _WRONG]
+    below, lost = (
+        sum(f[f"runs_{n}"] for of in together for f in of.values()) for n in ("below_target", "without_model")
+    )
     words = {
         "gpu": args.gpu,
         "GPU": args.gpu.upper(),
@@ -42,7 +44,7 @@ def page_of(reports: Sequence[Report], changed: Mapping[str, Sequence[Report]], 
         "in_groups_of_5": f"{100 * whole['in_groups_of_5'][0]:.0f}",
         "by_workload": _runs_said(reports),
         "beside": f"{100 * mean_ci([f['concurrent'] / f['submissions'] for f in default])[0]:.0f}",
-        "wrong": f"Below its target ended {wrong[0]:,}, without a model {wrong[1]:,} of all runs of all policies",
+        "wrong": f"Below its target ended {below:,}, without a model {lost:,} of all runs of all policies",
         "load": _load(max(args.loads)),
     }
     lines = {
@@ -55,9 +57,6 @@ def page_of(reports: Sequence[Report], changed: Mapping[str, Sequence[Report]], 
         "changed_said": changes_said(changed),
     }
     return fill_in("groups", words, lines)
-
-
-_WRONG = ("runs_below_target", "runs_without_model")
 
 
 def _runs_said(reports: Sequence[Report]) -> str:
@@ -106,7 +105,7 @@ def queue_said(reports: Sequence[Report]) -> list[str]:
     for policy in POLICIES:
         of = [(r["cluster"][load][policy], r["cluster"][load]["default"]) for r in reports]
         energy, time = (_percent([f[n] for f, _ in of]) for n in ("energy", "time"))
-        less = _interval([f["mean_wait_h"] - base["mean_wait_h"] for f, base in of], "+.2f")
+        less = cell(interval([f["mean_wait_h"] - base["mean_wait_h"] for f, base in of]), "+.2f")
         shorter = sum(f["mean_wait_h"] < base["mean_wait_h"] for f, base in of)
         said.append(
             f"- `{policy}` at {_load(load)} load: energy {energy}, GPU time {time}, mean wait {less} hours; the "
@@ -132,7 +131,7 @@ def by_size_said(reports: Sequence[Report]) -> list[str]:
         names = list(dict.fromkeys(size for row in of for size in row))
         small, large = names[0], names[-1]
         both = [(row[small], row[large]) for row in of if small in row and large in row]
-        more = _interval([100 * (b - a) for a, b in both], "+.1f")
+        more = cell(interval([100 * (b - a) for a, b in both]), "+.1f")
         said.append(f"- `{policy}`, groups of {large} against groups of {small}: energy {more} points.")
     return said
 
@@ -156,11 +155,11 @@ def changes_said(changed: Mapping[str, Sequence[Report]]) -> list[str]:
         found = {}
         for name, reports in changed.items():
             if name != NOTHING:
-                found[name] = mean_ci([of(r) - of(base) for r, base in zip(reports, as_assumed, strict=True)])
+                found[name] = interval([of(r) - of(base) for r, base in zip(reports, as_assumed, strict=True)])
         name = max(found, key=lambda n: abs(found[n][0]))
-        mean, half = found[name]
-        sure = "" if abs(mean) > half else ", which may be chance"
-        said.append(f"- {what}: at most {cell([mean, mean - half, mean + half], form)}, with {name}{sure}.")
+        _, low, high = found[name]
+        sure = "" if low * high > 0 else ", which may be chance"
+        said.append(f"- {what}: at most {cell(found[name], form)}, with {name}{sure}.")
     return said
 
 
@@ -177,9 +176,4 @@ def _load(load: float | str) -> str:
 
 
 def _percent(ratios: Sequence[float]) -> str:
-    return _interval([100 * (r - 1) for r in ratios], "+.1f", " %")
-
-
-def _interval(values: Sequence[float], form: str, unit: str = "") -> str:
-    mean, half = mean_ci(values)
-    return f"{mean:{form}}{unit} [{mean - half:{form}}, {mean + half:{form}}]"
+    return cell(interval([100 * (r - 1) for r in ratios]), "+.1f", " %")

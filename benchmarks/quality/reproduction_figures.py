@@ -17,8 +17,7 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import chosen_traces
 from benchmarks.drift_slices import EACH
-from benchmarks.group_shape import draw_groups
-from benchmarks.groups import ALL, run_groups, scenarios_of
+from benchmarks.groups import ALL, drawn, run_groups, scenarios_of
 from benchmarks.groups import report_of as groups_report
 from benchmarks.quality import sweeps
 from benchmarks.quality.scenario_sets import reaching
@@ -107,13 +106,11 @@ def grid_orders(scenario: Scenario, upstream: Sequence[float], seeds: int) -> di
     sizes = list(pair.batch_sizes)
     outwards = [default, *(b for b in reversed(sizes) if b < default), *(b for b in sizes if b > default)]
     sure = [b for b in sizes if reaching(pair, b) == 1]
-    lists = dict(zip(SEARCHED, (sizes, outwards, sure), strict=True))
-    return {name: ratio_of(_grid(scenario, some, seeds), upstream).to_json() for name, some in lists.items()}
-
-
-def _grid(scenario: Scenario, sizes: Sequence[int], seeds: int) -> list[float]:
-    times = scenario.pair.recurrences
-    return [grid_search(scenario, times, seed, sizes).expected_regret()[-1] for seed in range(seeds)]
+    found = {}
+    for name, some in zip(SEARCHED, (sizes, outwards, sure), strict=True):
+        logs = [grid_search(scenario, pair.recurrences, seed, some) for seed in range(seeds)]
+        found[name] = ratio_of([log.expected_regret()[-1] for log in logs], upstream).to_json()
+    return found
 
 
 def first_size(scenario: Scenario) -> tuple[int, float, float]:
@@ -129,11 +126,9 @@ def clusters(traces: Traces, gpu: str, submissions: int, draws: int = DRAWS) -> 
     Each draw is another trace; the intervals are those over the draws. Cost is Eq. 2 with eta 0.5.
     """
     scenarios = scenarios_of(traces, gpu)
-    datasets = sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s)
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
     for seed in range(draws):
-        groups = list(draw_groups(submissions, datasets, seed))
-        report = groups_report(run_groups(groups, scenarios, GROUP_POLICIES, seed, 1))
+        report = groups_report(run_groups(drawn(scenarios, submissions, seed), scenarios, GROUP_POLICIES, seed, 1))
         for workload, row in report["workloads"].items():
             for policy, figures in row.items():
                 kept = found.setdefault(workload, {}).setdefault(policy, {"energy": [], "time": [], "cost": []})

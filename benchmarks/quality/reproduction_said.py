@@ -181,7 +181,9 @@ def shapes(found: Results) -> list[str]:
     said = []
     for gpu in gpus_of(found):
         here = found.on(gpu)
-        convex, once = ([name_of(s.pair.workload) for s in here if is_so(s)] for is_so in _SHAPES)
+        convex, once = (
+            [name_of(s.pair.workload) for s in here if is_so(s)] for is_so in (figures.convex, figures.unimodal)
+        )
         apart = [name for name in (name_of(s.pair.workload) for s in here) if name not in once]
         two = [name_of(s.pair.workload) for s in here if len(figures.energies(s)) < 3]
         alone = f"; {', '.join(two)} by having two sizes alone" if two else ""
@@ -189,6 +191,3 @@ def shapes(found: Results) -> list[str]:
         text += f"{len(once)} fall, then rise, or do one of both"
         said.append(f"{text}; {', '.join(apart)} turn more than once." if apart else f"{text}.")
     return said
-
-
-_SHAPES = (figures.convex, figures.unimodal)

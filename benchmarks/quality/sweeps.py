@@ -40,29 +40,30 @@ def report_of(results: Mapping[Task, Replays]) -> dict[str, Any]:
     report: dict[str, Any] = {"eta": {}, "beta": {}, "parts": {}}
     for policy in dict.fromkeys(t.policy for t in results if t.policy in (*POLICIES, UPSTREAM)):
         wide, narrow = ([p for p in every if (policy, p, *at) in by] for at in ((ETAS[0], 2.0), (0.5, BETAS[0])))
-        whole = {pair: by[policy, pair, 0.5, 2.0] for pair in wide}
-
-        def energy(pair: str, eta: float, policy: str = policy) -> Ratio:
-            return against_default(by[policy, pair, eta, 2.0].eta_last5)
-
-        def time(pair: str, eta: float, policy: str = policy) -> Ratio:
-            return against_default(by[policy, pair, eta, 2.0].tta_last5)
-
-        def all_energy(pair: str, beta: float, policy: str = policy, whole: Any = whole) -> Ratio:
-            return ratio_of(by[policy, pair, 0.5, beta].cum_energy, whole[pair].cum_energy)
-
-        def cost(pair: str, part: str, whole: Any = whole) -> Ratio:
-            return ratio_of(_cost(by[part, pair, 0.5, 2.0]), _cost(whole[pair]))
-
-        def slowdown(pair: str, part: str, whole: Any = whole) -> Ratio:
-            return ratio_of(_time(by[part, pair, 0.5, 2.0]), _time(whole[pair]))
-
-        report["eta"][policy] = {"energy": _over(wide, ETAS, energy), "time": _over(wide, ETAS, time)}
-        report["beta"][policy] = _over(narrow, BETAS, all_energy)
-        if policy in PARTS:
-            parts = PARTS[policy]
-            report["parts"][policy] = {"time": _over(narrow, parts, slowdown), "cost": _over(narrow, parts, cost)}
+        for kind, found in _of_policy(by, policy, wide, narrow).items():
+            report[kind][policy] = found
     return report
+
+
+def _of_policy(
+    by: Mapping[tuple[str, str, float, float], Replays], policy: str, wide: Sequence[str], narrow: Sequence[str]
+) -> dict[str, Any]:
+    def at(pair: str, part: str = policy, eta: float = 0.5, beta: float = 2.0) -> Replays:
+        return by[part, pair, eta, beta]
+
+    found: dict[str, Any] = {
+        "eta": {
+            "energy": _over(wide, ETAS, lambda pair, eta: against_default(at(pair, eta=eta).eta_last5)),
+            "time": _over(wide, ETAS, lambda pair, eta: against_default(at(pair, eta=eta).tta_last5)),
+        },
+        "beta": _over(narrow, BETAS, lambda p, beta: ratio_of(at(p, beta=beta).cum_energy, at(p).cum_energy)),
+    }
+    if parts := PARTS.get(policy):
+        found["parts"] = {
+            "time": _over(narrow, parts, lambda pair, part: ratio_of(_time(at(pair, part)), _time(at(pair)))),
+            "cost": _over(narrow, parts, lambda pair, part: ratio_of(_cost(at(pair, part)), _cost(at(pair)))),
+        }
+    return found
 
 
 def against_default(values: Sequence[float]) -> Ratio:

@@ -70,7 +70,9 @@ def bounds(scenario: Scenario, path: Path) -> Path:
         ax.set(xlabel=f"time to target [{s_name}]", ylabel=f"energy to target [{j_name}]")
     for power_w, style in (*((w, ":") for w in BOUNDS_W), (lowest, "--"), (highest, "--")):
         axes[0].plot([0, far], [0, far * s * power_w / j], style, color=GREY, lw=1.1)
-    axes[0].text(0.02, 0.97, _lines_said(lowest, highest), transform=axes[0].transAxes, va="top", fontsize=7)
+    dotted = " and ".join(f"{w:g} W" for w in BOUNDS_W)
+    said = f"dotted: {dotted} (the paper's)\ndashed: {lowest:.0f} and {highest:.0f} W (measured)"
+    axes[0].text(0.02, 0.97, said, transform=axes[0].transAxes, va="top", fontsize=7)
     axes[0].set_xlim(0, far * 1.03)
     axes[0].set_ylim(0, 1.25 * max(p.energy_j for p in points) / j)
     for i, p in enumerate(best):
@@ -84,11 +86,6 @@ def bounds(scenario: Scenario, path: Path) -> Path:
     axes[1].set_title("the Pareto front: batch size, limit")
     pair = scenario.pair
     return save(figure, path, f"{name_of(pair.workload)} on {pair.gpu.upper()} (Figure 2)", [])
-
-
-def _lines_said(lowest: float, highest: float) -> str:
-    dotted = " and ".join(f"{w:g} W" for w in BOUNDS_W)
-    return f"dotted: {dotted} (the paper's)\ndashed: {lowest:.0f} and {highest:.0f} W (measured)"
 
 
 def envelope(scenario: Scenario, path: Path) -> Path:

@@ -11,6 +11,15 @@ from airflow.sdk import DAG, task
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
 
+FOUR_SIZES = ZeusJob(
+    batch_sizes=[16, 32, 64, 128],
+    default_batch_size=32,
+    target="accuracy >= 0.9",
+    max_epochs=30,
+    device="simulated:v100/shufflenet",
+    profile_s=0.1,
+    profile_steps=2,
+)
 SAVED: list[tuple[str, int]] = []  # (run id, batch size) of every model kept, in order
 
 

@@ -15,20 +15,12 @@ from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.store.open import open_store
+from tests.integration.jobs import FOUR_SIZES as JOB
 
 RUNS = 30
 MOST_TRIES = 3  # of the size that fails, in so many runs
 NEEDS = {16: 6, 32: 8, 64: 7, 128: 9}  # epochs
 BAD = 64  # next to the default, and the cheapest if it worked
-JOB = ZeusJob(
-    batch_sizes=[16, 32, 64, 128],
-    default_batch_size=32,
-    target="accuracy >= 0.9",
-    max_epochs=30,
-    device="simulated:v100/shufflenet",
-    profile_s=0.1,
-    profile_steps=2,
-)
 _task_instances = itertools.count(1)
 
 

@@ -33,7 +33,7 @@ def test_the_page_of_all_jobs(visit: Visit) -> None:
     assert row.locator(".badge.simulated").count() >= 1
     assert re.fullmatch("exploring|learning|settled|not exploring yet", row.locator(".state .badge").inner_text())
     assert row.locator(".state .why").inner_text()
-    assert re.match(r"Next: (tries )?batch size \d+", row.locator(".next").inner_text())
+    assert re.match(r"Next run: (tries )?batch size \d+", row.locator(".next").inner_text())
     assert at.fine()
 
 

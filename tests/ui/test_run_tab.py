@@ -64,7 +64,7 @@ def test_the_tab_of_a_run_says_why(visit: Visit, site: Site) -> None:
     assert tab.locator(".curves").count() == 2, "a curve for each batch size"
     assert at.fine()
     newest = visit(f"zeus/page?dag_id={ZEUS_DAG}&run_id={quote(site.runs[-1], safe='')}")
-    newest.tab().locator(".next", has_text=re.compile(r"^Next: .*batch size \d+.*, about .*\.$")).wait_for()
+    newest.tab().locator(".next", has_text=re.compile(r"^Next run: .*batch size \d+.*, about .*\.$")).wait_for()
     assert newest.fine()
 
 

@@ -15,13 +15,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache
 from importlib import import_module
-from typing import TypeVar
 
 from fastapi import HTTPException  # noqa: TID253 - loaded by the api-server alone
 
 from airflow_provider_zeus.airflow_compat import BaseUser
-
-T = TypeVar("T")
+from airflow_provider_zeus.patience import T
 
 THREADS = 2  # with more, Airflow's threads would get a smaller share of Python's global lock
 SHARE = 0.5  # of its time that a thread may compute; it sleeps for the rest

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from airflow_provider_zeus.airflow_compat import Connection, DagModel, XComModel, create_session
 from airflow_provider_zeus.errors import SignalError, StoreError
@@ -23,7 +23,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.operators.mixins import WAIT
 from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, learn, prior
-from airflow_provider_zeus.patience import bounded
+from airflow_provider_zeus.patience import T, bounded
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
 from airflow_provider_zeus.plugin.views.overview_view import Live
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
@@ -38,7 +38,6 @@ from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-T = TypeVar("T")
 _Version = tuple[int, int | None, TrialKey]  # number, told_seq, key: the log may have been replaced by another one
 _Learned = tuple[tuple[_Version, ...], Belief]  # the trials that a belief was learned from, and the belief
 

@@ -145,7 +145,7 @@ async function fillSaved(row) {
     cell.dataset.sort = saved.figure.value ?? "";
     if (saved.of) cell.append(element("div", saved.of, { class: "note of" }));
     if (!saved.amounts && !share.length) cell.append(element("div", saved.text, { class: "note why" }));
-    row.querySelector(".next").textContent = saved.next && `Next: ${unbroken(saved.next)}`;
+    row.querySelector(".next").textContent = saved.next && `Next run: ${unbroken(saved.next)}`;
     const calm = job.state.name === "exploring" || job.state.name === "settled";
     if (saved.state && calm) row.querySelector(".state").replaceChildren(...stateParts(saved.state));
   } catch (problem) {

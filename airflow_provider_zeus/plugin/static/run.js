@@ -91,7 +91,7 @@ async function sayNext({ next: line, part: { job_id: job, live, newest } }) {
   try {
     if (newest) {
       const { next } = await fetchJson(api("jobs", dagId, "saved", { job_id: job }));
-      return line.replaceChildren(next && `Next: ${unbroken(next)}.`);
+      return line.replaceChildren(next && `Next run: ${unbroken(next)}.`);
     }
   } catch {
     // the tab says it, or why not

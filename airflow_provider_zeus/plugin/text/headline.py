@@ -34,7 +34,6 @@ from airflow_provider_zeus.signals.tariff import Tariff
 from airflow_provider_zeus.units import counted, energy_text, grams_text, time_text
 
 COST, NEXT = "Cost", "Next run"
-CONTROLS = "How do I pause exploration, pin a batch size or measure the default?"
 NO_RUN = "No run that counts here has ended yet; what each run cost is shown here then."
 
 

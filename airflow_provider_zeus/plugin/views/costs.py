@@ -169,9 +169,11 @@ def detail_of(trial: Trial, job: ZeusJob, pending: Collection[TrialKey] = ()) ->
 
 
 def _excess(seen: Observation, weights: Weights) -> Figure | None:
-    """What profiling cost beyond the same samples at the chosen limit; None where nothing was, or nothing tells it."""
+    """What profiling cost beyond the same samples at the chosen limit; None: under 1 %, or not known."""
     known = seen.excess_s is not None and (weights.eta == 0 or seen.excess_j is not None)
     excess = weights.cost(seen.excess_j, seen.excess_s or 0.0) if known else 0.0
+    if not weights.one_alone and abs(excess) < 0.005 * (observed_cost(seen, weights) or 0.0):
+        return None
     if excess >= 0:
         return _of_cost(excess, seen, weights) if excess else None
     less = f"−{_of_cost(-excess, seen, weights).text}"

@@ -35,7 +35,6 @@ from airflow_provider_zeus.reports.months import (
 from airflow_provider_zeus.units import counted, energy_text, time_text
 
 JOBS = 7  # of the chart with a colour of their own; the others are one more
-OTHERS = "other jobs"
 NO_RUN = "No run began in this month or the one before."
 NOTHING = "Not known: no job's default has run and can be compared."
 
@@ -183,7 +182,7 @@ def months_chart(sums: Sequence[PeriodSum], months: Sequence[str], kind: str) ->
     most = len(ordered) if len(ordered) <= JOBS + 1 else JOBS
     rows = {job: of_job[job] for job in ordered[:most]}
     if most < len(ordered):
-        rows[OTHERS] = [sum(column) for column in zip(*(of_job[job] for job in ordered[most:]), strict=True)]
+        rows["other jobs"] = [sum(column) for column in zip(*(of_job[job] for job in ordered[most:]), strict=True)]
     totals = [sum(column) for column in zip(*rows.values(), strict=True)]
     if not any(totals):
         return Chart(title=title, note="Nothing was spent yet.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_zeus.plugin.charts import metric_chart
-from airflow_provider_zeus.plugin.text import headline, words
+from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.saved_text import paid_off
 from airflow_provider_zeus.plugin.views import compare_view
 
@@ -59,7 +59,7 @@ PAGES: Mapping[str, Sequence[Block]] = {
         Block("shift", "", "text", lambda of: of.shift, slow=True, fold=OTHERWISE),
         Block("front", "", "chart", lambda of: of.front, slow=True, fold=OTHERWISE),
         Block("rows", "", "runs", lambda of: of.rows, fold=EACH),
-        Block("controls", "", "controls", fold=headline.CONTROLS),
+        Block("controls", "", "controls", fold="How do I pause exploration, pin a batch size or measure the default?"),
         Block("gaps", "", "list", lambda of: of.gaps, slow=True, fold=MISSING),
         Block("whose", "Device", "text", lambda of: of.known.device, slow=True, fold=MISSING),
         Block("store", "Trial log", "text", fold=MISSING),

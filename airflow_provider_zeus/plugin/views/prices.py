@@ -17,8 +17,6 @@ from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, grams_text
 
 log = logging.getLogger(__name__)
 
-NO_CURRENCY = "(no currency set)"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors(Prices):
@@ -67,7 +65,7 @@ class Factors(Prices):
     def amount(self, value: float) -> str:
         """An amount of money with two decimals; below the smallest coin it says so."""
         text = "under 0.01" if 0 < abs(value) < 0.005 else f"{value:,.2f}"
-        return f"{text} {self.currency or NO_CURRENCY}"
+        return f"{text} {self.currency or '(no currency set)'}"
 
     def _kwh(self, energy_j: float) -> str:
         """Kilowatt hours that are paid for."""

@@ -104,9 +104,26 @@ def uuid_by_torch() -> str | None:
     if cuda is None:
         return None
     try:
-        return f"GPU-{cuda.get_device_properties(cuda.current_device()).uuid}".replace("GPU-GPU-", "GPU-")
+        return _uuid_of(cuda, cuda.current_device())
     except Exception:  # an older torch, or CUDA after an error
         return None
+
+
+def uuids_by_torch() -> set[str | None]:
+    """UUIDs of the GPUs on which this process holds memory by torch; of its current one where it holds none."""
+    cuda: Any = torch_cuda()
+    found = set[str | None]()
+    try:
+        for index in range(cuda.device_count() if cuda else 0):
+            if cuda.memory_reserved(index):  # asking for it makes no context there
+                found.add(_uuid_of(cuda, index))
+    except Exception as error:
+        log.debug("torch does not tell where it holds memory: %r", error)
+    return found or {uuid_by_torch()}
+
+
+def _uuid_of(cuda: Any, index: int) -> str:
+    return f"GPU-{cuda.get_device_properties(index).uuid}".replace("GPU-GPU-", "GPU-")
 
 
 def _gpu(function: str, key: int | str) -> Gpu:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
@@ -21,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from airflow_provider_zeus.errors import DamagedLogError, StoreError
 from airflow_provider_zeus.model.job_checks import OF_TASK
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
+from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.store import rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, VariablePort
 from airflow_provider_zeus.store.live_settings import variable_key
@@ -35,9 +35,6 @@ from airflow_provider_zeus.store.variables.document import Beat, LogDocument
 log = logging.getLogger(__name__)
 
 JOBS = "zeus-jobs"  # names of the jobs: a task on Airflow 3.2 cannot list Variables
-
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)

@@ -32,28 +32,7 @@ _J, _T, _P, _C = schema.job, schema.trial, schema.power, schema.checkpoint
 _COLUMNS = tuple(c.name for c in _T.c)
 _JSON = {c.name for c in _T.c if isinstance(c.type, sa.JSON)}
 _NEEDED = [c.name for c in _T.c if not c.nullable and c.name not in ("id", "job_id")]
-_NOTES = """  -- which rows change; an index takes longer to fill with 500 rows than it saves
-    CREATE TABLE changed (id INTEGER PRIMARY KEY);
-    DROP INDEX ix_zeus_trial_state;
-    DROP INDEX ix_zeus_trial_dag;
-    DROP INDEX ix_zeus_trial_size;
-    DROP INDEX ix_zeus_trial_told;
-    CREATE TRIGGER note AFTER UPDATE ON zeus_trial BEGIN INSERT OR IGNORE INTO changed VALUES (new.id); END;
-"""
 _ADD = str(sa.insert(_T).compile(dialect=sqlite.dialect(), column_keys=_COLUMNS))
-_FORGET_RETURNED = sa.text(  # runs in the order in which they began; outside of Airflow each trial is a run
-    """
-    WITH runs AS (
-        SELECT *, CASE run_id WHEN '' THEN number ELSE min(number) OVER (PARTITION BY dag_id, run_id) END AS began
-        FROM zeus_trial WHERE job_id = :job
-    ), kept AS (
-        SELECT id, row_number() OVER (PARTITION BY map_index, run_type ORDER BY began DESC, number DESC) AS nth
-        FROM runs WHERE returned IS NOT NULL AND state IN :left
-    )
-    UPDATE zeus_trial SET returned = NULL WHERE id IN (SELECT id FROM kept WHERE nth > :returned)
-    """
-).bindparams(sa.bindparam("left", [state.value for state in State if state.left_model], expanding=True))
-
 Rows = dict[int, tuple[Any, Any]]  # id of a row -> the packed trial that it was made of, and its job's spec
 
 log = logging.getLogger(__name__)
@@ -77,7 +56,14 @@ def _database() -> sa.Engine:
     empty = made.driver_connection
     assert isinstance(empty, sqlite3.Connection)
     made.detach()  # else its pool may close it
-    empty.executescript(_NOTES)
+    empty.executescript("""  -- which rows change; an index takes longer to fill with 500 rows than it saves
+    CREATE TABLE changed (id INTEGER PRIMARY KEY);
+    DROP INDEX ix_zeus_trial_state;
+    DROP INDEX ix_zeus_trial_dag;
+    DROP INDEX ix_zeus_trial_size;
+    DROP INDEX ix_zeus_trial_told;
+    CREATE TRIGGER note AFTER UPDATE ON zeus_trial BEGIN INSERT OR IGNORE INTO changed VALUES (new.id); END;
+""")
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(":memory:", check_same_thread=False)
@@ -218,7 +204,19 @@ def _forget(connection: sa.Connection, job_id: str, newest: int) -> int:
     old = (_T.c.job_id == job_id, _T.c.number <= newest - 20)
     connection.execute(sa.delete(_P).where(_P.c.trial_id.in_(sa.select(_T.c.id).where(*old))))
     connection.execute(sa.update(_T).where(*old, _T.c.epoch_metrics.is_not(None)).values(epoch_metrics=sa.null()))
-    connection.execute(_FORGET_RETURNED, {"job": job_id, "returned": RETURNED})
+    kept = sa.text(  # runs in the order in which they began; outside of Airflow each trial is a run
+        """
+        WITH runs AS (
+            SELECT *, CASE run_id WHEN '' THEN number ELSE min(number) OVER (PARTITION BY dag_id, run_id) END AS began
+            FROM zeus_trial WHERE job_id = :job
+        ), kept AS (
+            SELECT id, row_number() OVER (PARTITION BY map_index, run_type ORDER BY began DESC, number DESC) AS nth
+            FROM runs WHERE returned IS NOT NULL AND state IN :left
+        )
+        UPDATE zeus_trial SET returned = NULL WHERE id IN (SELECT id FROM kept WHERE nth > :returned)
+        """
+    ).bindparams(sa.bindparam("left", [state.value for state in State if state.left_model], expanding=True))
+    connection.execute(kept, {"job": job_id, "returned": RETURNED})
     newest_first = sa.select(_T.c.number).where(_T.c.job_id == job_id).order_by(_T.c.number.desc())
     too_many = newest_first.offset(KEPT_TRIALS).limit(1).scalar_subquery()
     more = connection.execute(sa.delete(_T).where(_T.c.job_id == job_id, _T.c.number <= too_many)).rowcount

@@ -148,13 +148,13 @@ class Profiler:
         self._decide()
 
     def know_waits(self, why: str) -> None:
-        """Windows tell nothing about limits, for this reason: none is chosen by them."""
+        """Windows tell nothing about limits, for this reason: none is chosen by them. Empty: they do."""
         self.waits = why
         self._decide()
 
     def reset(self) -> ProfileSample:
-        """Forget all samples. Returns the mark that says so to readers of the stored samples."""
-        self._measured = {}
+        """Forget all samples, and the cap. Returns the mark that says so to readers of the stored samples."""
+        self._measured, self.capped, self.locked = {}, None, ""
         self._decide()
         return ProfileSample.mark(self.batch_size)
 

@@ -6,9 +6,9 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
 
 from airflow_provider_zeus.model.trial import ProfileSample, summed_with_marks
+from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.limits.sidecar_server import same_w
@@ -22,7 +22,6 @@ from airflow_provider_zeus.training.profiling.measurement_windows import (
 from airflow_provider_zeus.training.profiling.profiler import Conditions, MissedSaving, Profiler
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 _MAX_FAILURES = 3  # pieces without energy after which profiling stops and the limit found is set
 
@@ -57,10 +56,14 @@ class Sweep:
         self._why_said = False
         self._drift = DriftDetector(profiler.min_s, profiler.window_samples)
         self._detects_drift = bool(profiler.limits_w) and not profiler.weights.fastest
+        self._waited = False  # until now the training waited for its batches
 
     # ------------------------------------------------------------------ edges
     def start(self, reading: Reading, samples: int) -> None:
-        """Begin training steps, when ``samples`` were trained in all."""
+        """Begin training steps, when ``samples`` were trained in all. Waits that are over begin the profile anew."""
+        if self._waited and not self.profiler.waits and not any(sample.is_mark for sample in self.measured):
+            self._forget()
+        self._waited = bool(self.profiler.waits)
         self._detects_drift = self._detects_drift and self._may_set
         if self._may_set and self.profiler.next_limit_w is not None:
             self._start_profiling(reading, samples)
@@ -142,8 +145,7 @@ class Sweep:
             100 * MAX_DIFFERENCE,
         )
         self._detects_drift = False
-        self._record(self.profiler.reset())
-        self.windows.unsettle()
+        self._forget()
         if not pauses:
             self._start_profiling(reading, samples)
 
@@ -266,6 +268,13 @@ class Sweep:
                 self._limits.set_w(self._limits.found_w)
         elif self.profiler.next_limit_w is None and self._may_set and self._chosen_w is not None:
             self._limits.set_w(self._chosen_w)
+
+    def _forget(self) -> None:
+        """Begin the profile anew, with what was seen of the cap."""
+        self._record(self.profiler.reset())
+        self.cap = CapWatch(self._device)
+        self.windows.drop()
+        self.windows.unsettle()
 
     def _record(self, sample: ProfileSample) -> None:
         self.measured.append(sample)

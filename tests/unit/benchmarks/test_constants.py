@@ -181,15 +181,3 @@ def test_cells_by_hand() -> None:
     assert (row[0], row[2]) == (f"`CAUTION` {constant(*CAUTION)}", "off")
     assert row[3:] == ["+5.00 ± 63.53 (+10)", "+0.00 ± 0.00 (+0)", "-2"]
     assert row_of(variant, now, now)[3:] == ["=", "=", "="]
-
-
-def test_what_cannot_be_replayed_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("ZEUS_TRACES", raising=False)
-    assert constants.main([]) == 2
-    assert "ZEUS_TRACES" in capsys.readouterr().err
-    write(tmp_path)
-    (tmp_path / "empty").mkdir()
-    assert constants.main(["--traces", str(tmp_path), "--series", str(tmp_path / "empty")]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -63,7 +63,7 @@ def test_a_slowdown_ends_at_the_cheapest_size_and_limit_within_it() -> None:
 def test_a_bounded_attempt_ends_at_its_bound() -> None:
     host = deadlines.Host(Scenario(PAIR, 1.0), 0)
     tried = PlannedAttempt(batch_size=64, phase="explore", why="", bound_epochs=3.0)  # type: ignore[arg-type]
-    run = host.train_from(tried, 0.0)
+    run = host.attempt(tried)
     assert (run.epochs, run.reached) == (3.0, False)
     assert set(host.profiles) == {64}
 
@@ -84,4 +84,3 @@ def test_it_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     late, slow = ([line.split(" | ")[1] for line in table.splitlines()[2:]] for table in tables.split("\n\n"))
     assert late == [who for who in deadlines.WHO if who != deadlines.SLOWDOWN]
     assert slow == ["without", "with it"]
-    assert deadlines.main(["--traces", str(tmp_path / "none"), "--out", str(out)]) == 2

@@ -81,8 +81,3 @@ def test_the_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert (steady["spikes"], steady["after"]) == (0, None), "every slice is alike"
     assert "none, " in capsys.readouterr().out
     assert (out / "drift.png").stat().st_size > 5_000
-
-
-def test_a_folder_without_tables_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert drift_slices.main(["--series", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
-    assert "holds no CSV file" in capsys.readouterr().err

@@ -45,6 +45,6 @@ def test_it_prints_every_history_and_says_what_is_too_slow(
     for name, value in {"TRIALS": 50, "CHOICES": 3, "HISTORIES": (0, 10), "CHOOSE_AIM_US": 0.0}.items():
         monkeypatch.setattr(learn, name, value)
     with pytest.raises(SystemExit, match="choose takes"):
-        learn.main()
+        learn.main([])
     lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()[3:]]
     assert lines == [[policy, count] for policy in POLICIES for count in ("0", "10")]

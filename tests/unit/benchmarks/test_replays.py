@@ -52,12 +52,6 @@ def test_a_bar_only_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatc
     assert shown.endswith("\n")
 
 
-def test_seeds_must_be_positive(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        upstream.main(["--seeds", "0"])
-    assert "0 is not a positive number" in capsys.readouterr().err
-
-
 def test_upstreams_own_simulator_agrees_where_nothing_is_left_to_chance(tmp_path: Path) -> None:
     """Size 64 misses in half of its runs, so only what comes before it is compared: 32 is run, then 16."""
     pytest.importorskip("zeus._legacy.simulate", reason="upstream is not installed: pip install zeus==0.16.0")

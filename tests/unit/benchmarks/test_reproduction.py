@@ -21,7 +21,6 @@ from benchmarks.quality import claims, reproduction_tables
 from benchmarks.quality import reproduction_figures as figures
 from benchmarks.quality import reproduction_said as sentences
 from benchmarks.quality.claims import Claim, Measured
-from benchmarks.quality.landscapes import choices
 from benchmarks.quality.reproduction_page import page_of
 from benchmarks.quality.tradeoff import potentials
 from benchmarks.replays import UPSTREAM, Replays, Task, run_tasks
@@ -99,11 +98,6 @@ def test_the_command_writes_page_and_pictures_and_prints_the_headlines(
     files = {p.relative_to(tmp_path / "docs").as_posix() for p in (tmp_path / "docs" / "images").rglob("*.png")}
     assert set(shown) == files, "every picture is on the page, and every picture of the page is there"
     assert all((tmp_path / "docs" / name).stat().st_size > 3_000 for name in files)
-
-
-def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert reproduction.main(["--traces", str(tmp_path)]) == 2
-    assert "summary_power_<gpu>.csv" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------- claims
@@ -249,11 +243,6 @@ def test_the_papers_way_of_profiling_by_hand(tmp_path: Path) -> None:
     extra = papers_way(tiny(tmp_path), full_power=True)
     assert list(extra.time) == pytest.approx([(5 - 40 / 12) / 24] * 3)
     assert list(extra.energy) == pytest.approx([(5 * 90 - 40 / 12 * 190) / 4560] * 3)
-
-
-@pytest.mark.nightly
-def test_a_picture_of_choices(tmp_path: Path) -> None:
-    assert choices(tiny(tmp_path), ["zeus", UPSTREAM], tmp_path / "c.png").stat().st_size > 3_000
 
 
 # ---------------------------------------------------------------------- the page in the tree

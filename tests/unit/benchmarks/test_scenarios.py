@@ -296,14 +296,6 @@ def test_a_part_alone(tmp_path: Path) -> None:
     assert not {kind_of(name) for name in cases} & {*LOST, "steady"}
 
 
-def test_no_traces_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ZEUS_TRACES", raising=False)
-    assert benchmark.main([]) == 2
-    error = capsys.readouterr().err.splitlines()
-    assert len(error) == 1
-    assert "ZEUS_TRACES" in error[0]
-
-
 def test_replays_come_in_the_order_of_the_seeds(tmp_path: Path) -> None:
     drift = Drift(tiny(tmp_path), 30)
     found = benchmark.run_all({"a": drift}, [PAPERS], range(7), 1)["a"][PAPERS]

@@ -10,8 +10,9 @@ import pytest
 
 from airflow_provider_zeus.model.cost import Rate
 from airflow_provider_zeus.signals.series import Series, Step, Unit
+from airflow_provider_zeus.units import J_PER_KWH, S_PER_H
 from benchmarks import signal_follow
-from benchmarks.signal_follow import HOUR_S, J_PER_KWH, frontier, train
+from benchmarks.signal_follow import frontier, train
 from tests.unit.simulation import tiny
 
 RATES: dict[float, Rate] = {100.0: (2000.0, 20.0), 200.0: (3000.0, 10.0)}
@@ -27,10 +28,10 @@ def grid(folder: Path, name: str, night: float, day: float) -> None:
 
 def test_a_run_spends_by_the_hour() -> None:
     unit = Unit.parse("g/kWh")
-    series = Series.of(unit, [Step(0.0, HOUR_S, 100.0), Step(HOUR_S, 2 * HOUR_S, 300.0)])
+    series = Series.of(unit, [Step(0.0, S_PER_H, 100.0), Step(S_PER_H, 2 * S_PER_H, 300.0)])
     work = 360.0 + 90.0  # an hour at 200 W, then half an hour at 100 W
-    grams, time_s = train(series, 0.0, work, lambda at_s: 200.0 if at_s < HOUR_S else 100.0, RATES)
-    assert time_s == pytest.approx(1.5 * HOUR_S)
+    grams, time_s = train(series, 0.0, work, lambda at_s: 200.0 if at_s < S_PER_H else 100.0, RATES)
+    assert time_s == pytest.approx(1.5 * S_PER_H)
     assert grams == pytest.approx((360 * 3000.0 * 100.0 + 90 * 2000.0 * 300.0) / J_PER_KWH)
 
 

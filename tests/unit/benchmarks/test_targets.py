@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.quality.case_set import Cases, recurring, two_sizes_alone
 from benchmarks.quality.drifts import SHIFT
-from benchmarks.targets import ASKED, Figure, figures_of, main, markdown, worst
+from benchmarks.targets import ASKED, Figure, figures_of, markdown, worst
 from tests.unit.simulation.tiny import write
 
 
@@ -50,11 +50,3 @@ def test_each_group_holds_jobs_and_thinning_leaves_one_of_each(tmp_path: Path) -
     assert (len(found["drifts"]), len(found["audit"])) == (1, 1)
     assert {job.job.expected_runs for job in found["expected runs"]} == {40}
     assert found["audit"][0].job.audit == 0.02
-
-
-def test_without_traces_it_says_what_to_give(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("ZEUS_TRACES", raising=False)
-    assert main([]) == 2
-    assert "ZEUS_TRACES" in capsys.readouterr().err

@@ -184,5 +184,6 @@ def test_a_cost_per_sample_says_nothing_of_an_epoch_of_unknown_size() -> None:
 
 
 def test_the_text_of_a_cost_is_that_of_the_pages() -> None:
-    assert HALF.text(54_321) == cost_text(54_321, "J")
+    assert HALF.text(54_321) == "15.1 weighed Wh", "or it would be read as energy"
+    assert Weights(1.0, 300.0).text(54_321) == cost_text(54_321, "J")
     assert Weights(0.0, 1.0, time_alone=True).text(7_205.3) == time_text(7_205.3)

@@ -72,40 +72,28 @@ def test_somebody_elses_limit_is_left_alone(card: Gpu, tmp_path: Path, start, gu
     assert card.limit_w == 180.0
 
 
-def test_a_setter_that_fails_in_the_trainer_is_made_good_by_the_guardian(
-    card: Gpu, nvml: FakeNvml, tmp_path: Path, start, guardians: Guardians
+@pytest.mark.parametrize(
+    ("call", "then", "said"),
+    [
+        ("nvmlDeviceSetPowerManagementLimit", "said = {}", {}),
+        ("nvmlDeviceGetPowerManagementLimit", "said = {'set': control.set_w(125.0)}", {"set": False}),
+    ],
+    ids=["a setter that fails", "a limit that cannot be read is not taken for somebody else's"],
+)
+def test_what_the_driver_refuses_the_trainer_is_made_good_by_the_guardian(
+    card: Gpu, nvml: FakeNvml, start, guardians: Guardians, call: str, then: str, said: dict[str, bool]
 ) -> None:
     trainer = start(
         ON_NVML
         + "control = LimitControl(gpu, state_dir)\ncontrol.__enter__()\nsay(set=control.set_w(150.0))\n"
-        + "sys.stdin.readline()\ncontrol.__exit__(None, None, None)\nsay()\ntime.sleep(60)",
+        + f"sys.stdin.readline()\n{then}\ncontrol.__exit__(None, None, None)\nsay(**said)\ntime.sleep(60)",
         stdin=-1,
     )
     assert trainer.hear() == {"set": True}
-    nvml.fail("nvmlDeviceSetPowerManagementLimit", 999)
+    nvml.fail(call, 999)
     trainer.process.stdin.write("\n")
     trainer.process.stdin.flush()
-    trainer.hear()
-    assert (card.limit_w, len(guardians())) == (150.0, 1)
-    nvml.heal()
-    trainer.die(signal.SIGKILL)
-    wait_for(lambda: card.limit_w == 250.0, WITHIN_S)
-
-
-def test_a_limit_that_cannot_be_read_any_more_is_not_taken_for_somebody_elses(
-    card: Gpu, nvml: FakeNvml, tmp_path: Path, start, guardians: Guardians
-) -> None:
-    trainer = start(
-        ON_NVML
-        + "with LimitControl(gpu, state_dir) as control:\n    say(set=control.set_w(150.0))\n    sys.stdin.readline()\n"
-        + "    said = control.set_w(125.0)\nsay(set=said)\ntime.sleep(60)",
-        stdin=-1,
-    )
-    assert trainer.hear() == {"set": True}
-    nvml.fail("nvmlDeviceGetPowerManagementLimit", 999)
-    trainer.process.stdin.write("\n")
-    trainer.process.stdin.flush()
-    assert trainer.hear() == {"set": False}
+    assert trainer.hear() == said
     assert (card.limit_w, len(guardians())) == (150.0, 1)
     nvml.heal()
     trainer.die(signal.SIGKILL)

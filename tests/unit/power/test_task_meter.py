@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ from airflow_provider_zeus.power import task_meter
 from airflow_provider_zeus.power.cpu import RaplShareDevice, cpu_seconds, descendants, host_seconds
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
+from airflow_provider_zeus.power.nvml import visible
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.power.task_meter import TaskMeter
 from tests.fake_nvml import FakeNvml
@@ -79,7 +81,7 @@ def test_the_processors_beside_a_gpu_are_a_figure_of_their_own(nvml: FakeNvml, t
 def test_a_gpu_that_nobody_of_the_task_touched_counts_nothing(nvml: FakeNvml, opened: Callable[[], TaskMeter]) -> None:
     gpu = nvml.add()
     meter = opened()
-    gpu.processes = 1  # of somebody else
+    gpu.processes, gpu.own_pid = 1, 1  # of somebody else
     spend(nvml, meter)
     seen = meter.observation()
     assert seen.energy_j is None
@@ -87,6 +89,40 @@ def test_a_gpu_that_nobody_of_the_task_touched_counts_nothing(nvml: FakeNvml, op
     assert seen.gpu_uuid is None
     assert "no source of energy" in seen.reasons["energy_j"]
     assert seen.time_s is not None
+
+
+def test_where_a_container_hides_whose_processes_they_are_the_energy_is_not_known(
+    nvml: FakeNvml, opened: Callable[[], TaskMeter]
+) -> None:
+    gpu = nvml.add()
+    meter = opened()
+    gpu.processes = 1  # by an id of the host: of this task's subprocess, or of somebody else
+    spend(nvml, meter)
+    seen = meter.observation()
+    assert (seen.energy_j, seen.energy_source) == (None, None)
+    assert "whether this task computed on GPU-" in seen.reasons["energy_j"]
+
+
+@pytest.mark.parametrize("reserved", [(1, 1), (0, 1), (0, 0)])
+def test_in_a_container_torch_names_every_gpu_that_this_process_holds_memory_on(
+    nvml: FakeNvml, opened: Callable[[], TaskMeter], monkeypatch: pytest.MonkeyPatch, reserved: tuple[int, int]
+) -> None:
+    gpus = [nvml.add(), nvml.add()]
+    cuda = SimpleNamespace(
+        device_count=lambda: 2,
+        current_device=lambda: 0,
+        memory_reserved=reserved.__getitem__,
+        get_device_properties=lambda index: SimpleNamespace(uuid=gpus[index].uuid.decode()),
+    )
+    monkeypatch.setattr(visible, "torch_cuda", lambda: cuda)
+    meter = opened()
+    named = [gpu for gpu, held in zip(gpus, reserved, strict=True) if held] or gpus[:1]
+    for gpu in named:
+        gpu.processes = 1  # by an id of the host
+    spend(nvml, meter)
+    seen = meter.observation()
+    assert seen.gpu_uuid == ",".join(gpu.uuid.decode() for gpu in named)
+    assert seen.energy_source == "nvml_counter"
 
 
 @pytest.mark.parametrize("first", ["ours", "theirs"])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.trial import Origin, State, Trial, TrialKey
-from airflow_provider_zeus.reports.focus import COLUMNS, NO_PRICE, as_csv, charges_of
+from airflow_provider_zeus.reports.focus import COLUMNS, as_csv, charges_of
 from airflow_provider_zeus.reports.month_spent import DagAbout
 from airflow_provider_zeus.signals.prices import Prices
 from tests.strategies import make_trial
@@ -127,7 +127,7 @@ def test_the_rows_add_up_to_the_month() -> None:
     [
         ({"energy_j": None}, EUR, "its energy is not known"),
         ({"energy_j": None, "energy_source": None}, EUR, "its energy is not known"),
-        ({}, Prices(), NO_PRICE),
+        ({}, Prices(), "no price is set: set [zeus] price_per_kwh or price_per_gpu_hour, and currency"),
         ({}, replace(EUR, currency=""), "its currency '' is none of three capital letters (ISO 4217)"),
         ({"time_s": None, "energy_j": None}, EUR, "it reported nothing"),
         ({"state": State.RUNNING}, EUR, "it has not ended"),

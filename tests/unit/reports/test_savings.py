@@ -17,7 +17,7 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, Phase, ProfileSample, State, Trial, Where
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT
-from airflow_provider_zeus.reports.dataset import FOREIGN, as_dataset
+from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.savings import Savings, saving
 from tests.strategies import A40, CPU, REPRODUCIBLE, V100, jobs_and_logs, profiles
 from tests.unit.optimizer.world import World, job_of
@@ -350,7 +350,7 @@ def test_epochs_of_another_gpu_count_its_joules_do_not() -> None:
     assert found.runs == 1
     assert found.time.baseline.value == pytest.approx(8 * FULL_S)
     assert found.time.spent == pytest.approx(80.0)
-    assert found.left_out[FOREIGN] == 1
+    assert found.left_out["on another device or by another energy source, for joules and seconds"] == 1
 
 
 @pytest.mark.parametrize("limit_w", [250.0, None])

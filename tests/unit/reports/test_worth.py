@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.optimizer.slices import Change
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.worth import UNTOLD, Worth, worth
+from airflow_provider_zeus.reports.worth import Worth, worth
 from tests.strategies import make_trial
 from tests.unit.optimizer.world import World, job_of
 
@@ -69,6 +69,6 @@ def test_fewer_retrainings_are_told_only_as_skipped_runs_show_them() -> None:
 def test_only_the_last_ones_count_and_what_is_not_told_is_said() -> None:
     trials = [ran(n, 0.5, 0.3) for n in range(1, 6)]
     assert found(trials, last=2).runs == 2
-    assert worth(as_dataset([ran(1, None, 0.3), ran(2, 0.4, None)], JOB)) == UNTOLD
+    assert worth(as_dataset([ran(1, None, 0.3), ran(2, 0.4, None)], JOB)).startswith("no run reported how good")
     given_up = [ran(1, 0.5, 0.4, State.GIVEN_UP)]
-    assert worth(as_dataset(given_up, JOB)) == UNTOLD
+    assert worth(as_dataset(given_up, JOB)).startswith("no run reported how good")

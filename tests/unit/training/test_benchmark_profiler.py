@@ -128,11 +128,3 @@ def test_the_report_says_what_is_met_and_the_exit_status_follows(
     monkeypatch.setitem(profiler.GRIDS, "21 limits", 0.01)
     assert profiler.main(arguments) == 1
     assert "| NO |" in (out / "profiler.md").read_text()
-
-
-def test_without_traces_it_says_what_to_give(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("ZEUS_TRACES", raising=False)
-    assert profiler.main(["--out", str(tmp_path)]) == 2
-    assert "Give --traces DIR" in capsys.readouterr().err

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from airflow_provider_zeus.model.trial import DATA_WAIT, UNCAPPED
+from airflow_provider_zeus.model.trial import DATA_WAIT, UNCAPPED, DeviceInfo
+from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.training import data_loader, data_wait, samples, torch_steps
 from airflow_provider_zeus.training.data_wait import DataWait, remedy
 from airflow_provider_zeus.training.run import ZeusRun
@@ -82,6 +83,41 @@ def test_the_share_is_found_and_no_alarm_below_a_tenth(kit: Kit, clock: Clock, s
     assert (DATA_WAIT in end.observation.reasons) == (share >= 0.1)
 
 
+class Queued(Device):
+    """A GPU that works on what is queued while the host waits, by a clock of the test."""
+
+    share = 0.95
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(DeviceInfo(model="H100", energy_source="nvml_counter"), "no limit here")
+        self.now_s = clock
+
+    def energy_j(self) -> float:
+        return 300.0 * self.now_s()
+
+    def busy(self) -> float:
+        return self.share
+
+
+def test_a_validation_without_the_gpu_makes_no_wait_a_waste(kit: Kit, clock: Clock) -> None:
+    gpu = Queued(clock)
+
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            gpu.share = 0.95
+            for _ in run.data_loader(DataLoader(Slow(clock, 0.1), batch_size=2)):
+                clock.now_s += STEP_S
+            gpu.share = 0.0
+            clock.now_s += 30.0
+            run.report(acc=float(epoch == 1))
+
+    kit.run(incumbent(2), batch_sizes=[2], default_batch_size=2, on=gpu).train(train)
+    seen = kit.last()
+    assert seen.gpu_busy == pytest.approx(0.95 * 8 / 68, abs=0.02)
+    assert seen.data_wait_s == pytest.approx(0.05 * 8, abs=0.02)
+    assert DATA_WAIT not in seen.reasons
+
+
 @pytest.mark.parametrize("kept", [False, True], ids=["a fresh pass", "persistent workers"])
 def test_a_validation_between_the_epochs_is_neither_a_wait_nor_training(
     kit: Kit, clock: Clock, monkeypatch: pytest.MonkeyPatch, *, kept: bool
@@ -141,6 +177,24 @@ def test_where_the_wait_dominates_no_limit_is_chosen(kit: Kit, share: float, lim
     assert ({s.limit_w for s in kit.profile()} == {250.0}) is (share > 0.5)
     why = kit.last().reasons.get(UNCAPPED, "")
     assert ("windows of it tell nothing about power limits" in why) is (share > 0.5)
+
+
+def test_a_first_epoch_on_a_cold_disk_leaves_the_run_its_power_limit(kit: Kit) -> None:
+    """Its windows do not count in the profile, which begins anew, once, when the training no longer waits."""
+
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            for _ in range(10):
+                run.step()
+            run.progress.present.end_pass(9.0 if epoch == 0 else 0.0, 10.0)
+            run.report(acc=0.0)
+
+    kit.run(incumbent(1024), eta=1.0, max_epochs=60).train(train)
+    profile = kit.profile()
+    assert [sample.is_mark for sample in profile].count(True) == 1
+    assert {sample.limit_w for sample in profile if not sample.is_mark} == {250.0, 200.0, 150.0, 125.0, 100.0}
+    assert kit.last().power_limit_w < 250.0
+    assert UNCAPPED not in kit.last().reasons
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_where_no_limit_binds_the_walk_ends_with_its_first_window(
         step()
     assert gpu.limit_w() == 250.0
     assert "No power limit is chosen" in caplog.text
-    assert "the lowest limit 100 W" in tuner.observed(Observation()).reasons[UNCAPPED]
+    assert "the lowest limit is 100 W" in tuner.observed(Observation()).reasons[UNCAPPED]
     assert {sample.limit_w for sample in kept(tuner)} == {250.0}
 
 

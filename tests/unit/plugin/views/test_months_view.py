@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from airflow_provider_zeus.plugin.views import months_view
-from airflow_provider_zeus.plugin.views.months_view import JOBS, NO_RUN, NOTHING, OTHERS, months_chart
+from airflow_provider_zeus.plugin.views.months_view import JOBS, NO_RUN, NOTHING, months_chart
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.month_spent import DagAbout
 from airflow_provider_zeus.reports.months import PeriodSum, SavedDraws, Spent
@@ -209,7 +209,7 @@ def test_the_chart_names_the_jobs_that_spent_most_and_adds_the_others() -> None:
     chart = months_chart(sums, MONTHS, "measured")
     assert chart.option is not None
     series = chart.option["series"]
-    assert [s["name"] for s in series] == [*(f"job{n:02d}" for n in range(12, 12 - JOBS, -1)), OTHERS]
+    assert [s["name"] for s in series] == [*(f"job{n:02d}" for n in range(12, 12 - JOBS, -1)), "other jobs"]
     assert [d["value"] for d in series[0]["data"]] == [1, 0, 12]
     assert series[-1]["data"][2]["value"] == sum(range(1, 6))
     assert chart.text == "2026-11: 78 kWh in all."

@@ -37,7 +37,7 @@ def test_a_small_amount_is_no_zero() -> None:
     priced = Factors(price_per_kwh=0.25, currency="EUR")
     amounts = (0.000123, 0.0049, 0.0051, 0.3, 0.0)
     assert [priced.amount(a) for a in amounts] == ["under 0.01 EUR"] * 2 + ["0.01 EUR", "0.30 EUR", "0.00 EUR"]
-    assert Factors(price_per_kwh=0.25).amount(0.3).split(" ", 1) == ["0.30", prices.NO_CURRENCY]
+    assert Factors(price_per_kwh=0.25).amount(0.3).split(" ", 1) == ["0.30", "(no currency set)"]
     assert Factors(price_per_kwh=0.25, currency="EUR").amount(-1234.5) == "-1,234.50 EUR"
 
 
