@@ -119,7 +119,8 @@ class ZeusRun:
         if (try_number or 1) > 1:
             plan = plan.for_retry()
         if ranks.rank:
-            return cls.from_plan(plan, sink=environment.OtherRank(os.environ, plan.ti_id, ranks.rank), ranks=ranks)
+            other = environment.OtherRank(os.environ, plan.ti_id, ranks.rank)
+            return cls.from_plan(plan, sink=other, try_number=try_number, ranks=ranks)
         results = environment.Results(os.environ, plan.ti_id if ranks.several else "")
         run = cls.from_plan(plan, sink=results, try_number=try_number, ranks=ranks)
         run._hand_over = results.hand_over

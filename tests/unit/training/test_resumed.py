@@ -134,6 +134,19 @@ def test_of_a_complete_checkpoint_that_a_retry_found_itself_no_metric_is_known(k
     assert (kit.ends()[-1].state, kit.ends()[-1].observation.metric) == (State.NO_METRIC, None)
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_each_process_of_a_retry_takes_a_complete_checkpoint(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    environ = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2", "ZEUS_TRY": "2"}
+    for name, value in {**environ, "ZEUS_PLAN": kit.plan().to_json()}.items():
+        monkeypatch.setenv(name, value)
+    run = ZeusRun.from_env()
+    kit.runs.append(run)
+    run.resumed(epochs=10)
+    assert run.progress.present.complete
+
+
 def test_a_start_does_not_go_on_from_the_checkpoint_of_the_start_that_failed_before_it(kit: Kit) -> None:
     """Neither in the try that follows, nor in its retry, which trains another start alone: both have one batch size."""
     kept: list[Checkpoint] = []
