@@ -123,7 +123,9 @@ def _end_returned(run: PlanProgress, live: LiveAttempt, value: object) -> bool:
         drop_frames(live.interrupt)
         return False
     live.leave()
-    if not live.epochs_done and not live.no_data and not live.not_needed:  # neither quality nor epochs are known
+    if not (
+        live.epochs_done or live.no_data or live.not_needed or live.complete
+    ):  # neither quality nor epochs are known
         others = f"; it reported {', '.join(sorted(live.names))}" if live.names else ""
         remedy = "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
         if not {"transformers.trainer", "lightning.pytorch", "pytorch_lightning"}.isdisjoint(sys.modules):
@@ -186,7 +188,7 @@ def _keep(run: PlanProgress, live: LiveAttempt, value: object) -> None:
     if state in (State.CONVERGED, State.NOT_NEEDED):
         return
     log.warning("Zeus: the model of batch size %d is kept, but %s.", live.planned.batch_size, reason)
-    if run.job.require_target and not live.reached and not live.no_data:
+    if run.job.require_target and not live.reached and not live.no_data and state is not State.NO_METRIC:
         raise BelowTargetError.of(live.planned.batch_size, reason, run.job.target)
 
 
