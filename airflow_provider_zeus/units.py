@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 J_PER_KWH = 3.6e6
 S_PER_H = 3600.0
+UNKNOWN = "–"  # in place of a figure that is not known
 
 
 def energy_text(energy_j: float, beside_j: float | None = None) -> str:

@@ -84,10 +84,8 @@ class DrivenRun:
             remedy = f"set {self._epochs_option}=run.job.max_epochs{leave_out}, or give the job a smaller max_epochs"
             raise JobSpecError.of(option, value, problem, remedy)
         self._samples, self._epochs = samples, run.epochs()
-        if not run.epochs_done:
-            self.refuse_complete(trained)
         if trained and not run.epochs_done:
-            run.resumed(epochs=min(max(int(trained), 1), max_epochs - 1))
+            self.resume(trained)
         try:
             self._next_epoch()  # a rehearsal ends with its first epoch
         except ReportError:
@@ -96,12 +94,22 @@ class DrivenRun:
                 "trainer out of `for _ in run.epochs():`, and give it one callback of a run alone."
             ) from None
 
-    def refuse_complete(self, trained: float) -> None:
-        """Raise JobSpecError where a checkpoint has trained all epochs of the job, so that none is left."""
-        if trained >= (max_epochs := self.run.job.max_epochs or 1):
+    def resume(self, trained: float) -> None:
+        """Go on from a checkpoint of so many epochs; one that has trained all of the job's ends the run.
+
+        Raises JobSpecError where it has, and no earlier try of this run left it.
+        """
+        max_epochs = self.run.job.max_epochs or 1
+        if trained < max_epochs:
+            self.run.resumed(epochs=max(int(trained), 1) if max_epochs > 1 else 0)
+            return
+        try:
+            self.run.resumed(epochs=int(trained))
+        except ReportError:
             problem = f"it has trained all of the job's max_epochs = {max_epochs}"
             remedy = f"leave {self._checkpoint_option} out, or give the job a larger max_epochs"
-            raise JobSpecError.of(self._checkpoint_option, f"a checkpoint of epoch {trained:g}", problem, remedy)
+            value = f"a checkpoint of epoch {trained:g}"
+            raise JobSpecError.of(self._checkpoint_option, value, problem, remedy) from None
 
     def no_data(self) -> None:
         """Tell the run that the framework found no batch and began no loop."""

@@ -90,6 +90,7 @@ class ZeusTrainerCallback(TrainerCallback):
             samples=samples_per_pass(loader) if args.world_size == 1 else None,
             trained=trained,
         )
+        control.should_training_stop = control.should_training_stop or self._driven.over  # its checkpoint is complete
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any) -> None:
         """Begin an epoch. Where no evaluation of the epoch before had the metric, its last value counts again."""

@@ -60,6 +60,7 @@ class ZeusCallback(Callback):
             samples=samples,
             trained=max(trainer.current_epoch, 0.5 if trainer.global_step else 0),
         )
+        trainer.should_stop = trainer.should_stop or self._driven.over  # its checkpoint is complete
         # Reports an epoch after the module's own hooks, which may log its metric: only checkpoints are called so late.
         modules = [kind.__module__ for kind in type(trainer).__mro__]
         package = next(name for name in modules if name.endswith(end := ".trainer.trainer")).removesuffix(end)
@@ -76,7 +77,9 @@ class ZeusCallback(Callback):
                 raise error
             self._driven.no_data()
         elif not (self._driven.begun or self._driven.over):
-            self._driven.refuse_complete(trainer.current_epoch)
+            if trainer.current_epoch >= (self._driven.run.job.max_epochs or 1):
+                self._driven.resume(trainer.current_epoch)
+                return
             problem = "it ended before its first step"
             remedy = "look at max_time, max_steps, max_epochs and limit_train_batches of the Trainer"
             raise JobSpecError.of("trainer.fit", "no training", problem, remedy)

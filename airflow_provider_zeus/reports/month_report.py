@@ -19,7 +19,6 @@ from airflow_provider_zeus.printable import cell, visible
 from airflow_provider_zeus.reports.baseline import OLD
 from airflow_provider_zeus.reports.month_spent import (
     GROUPINGS,
-    MISSING,
     SPENT,
     DagAbout,
     GroupSum,
@@ -42,7 +41,7 @@ from airflow_provider_zeus.reports.months import (
     silent_text,
 )
 from airflow_provider_zeus.signals.prices import Prices
-from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, counted, energy_text, grams_text, time_text
+from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, UNKNOWN, counted, energy_text, grams_text, time_text
 
 DagJob = tuple[str, str]
 
@@ -244,7 +243,7 @@ def _lines(kind: str, report: MonthReport) -> list[str]:
 
 
 def _spent(spent: Spent, prices: Prices) -> str:
-    parts = [text for text in spent_cells(spent, prices)[1:] if text != MISSING]
+    parts = [text for text in spent_cells(spent, prices)[1:] if text != UNKNOWN]
     return f"{', '.join(parts)}, in {counted(spent.runs, 'run')} of {counted(spent.jobs, 'job')}"
 
 
@@ -257,7 +256,7 @@ def _cells(row: MonthRow, prices: Prices) -> list[str]:
         *spent_cells(row.spent, prices),
         _amount(saved["energy"], energy_text),
         _amount(saved["time"], time_text),
-        MISSING if saved["money"].value is None else _amount(saved["money"], lambda v: price_text(v, currency)),
+        UNKNOWN if saved["money"].value is None else _amount(saved["money"], lambda v: price_text(v, currency)),
     ]
 
 

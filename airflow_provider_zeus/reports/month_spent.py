@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.months import PeriodSum, Spent, by_kind
 from airflow_provider_zeus.signals.prices import Prices
-from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, energy_text, grams_text, time_text
+from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, UNKNOWN, energy_text, grams_text, time_text
 
 GROUPINGS = ("owner", "tag")
 NONE, GONE = "(none)", "(not known: Airflow has no such DAG now)"  # names of groups
-MISSING = "–"
 SPENT = ("Runs", "Energy", "Time", "Money", "CO₂e")  # names of the cells
 
 
@@ -62,10 +61,10 @@ def spent_cells(spent: Spent, prices: Prices) -> list[str]:
     paid, emitted_g = prices.money_of(spent.energy_j, spent.gpu_s), prices.co2e_g_of(spent.energy_j)
     return [
         f"{spent.runs:,}",
-        MISSING if spent.energy_j is None else energy_text(spent.energy_j),
+        UNKNOWN if spent.energy_j is None else energy_text(spent.energy_j),
         time_text(spent.time_s),
-        MISSING if paid is None else price_text(paid, prices.currency),
-        MISSING if emitted_g is None else grams_text(emitted_g),
+        UNKNOWN if paid is None else price_text(paid, prices.currency),
+        UNKNOWN if emitted_g is None else grams_text(emitted_g),
     ]
 
 

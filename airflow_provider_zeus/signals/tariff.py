@@ -20,8 +20,6 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.series import Series, Step, Unit, is_number
 from airflow_provider_zeus.units import S_PER_H
 
-TARIFF = "tariff"  # source of its series
-
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -85,7 +83,7 @@ class Tariff:
             until_s = at_s + S_PER_H - _into_hour_s(at_s, self.zone)
             steps.append(Step(at_s, until_s, self.at(at_s)))
             at_s = until_s
-        return Series.of(self.unit, steps, source=TARIFF, zone=str(self.zone))
+        return Series.of(self.unit, steps, source="tariff", zone=str(self.zone))
 
 
 def _into_hour_s(time_s: float, zone: ZoneInfo) -> float:

@@ -20,7 +20,7 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
 from airflow_provider_zeus.simulation.environment import Environment, Log, Run
-from airflow_provider_zeus.simulation.scenario import SOURCE, Scenario
+from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import PowerMeasurement
 
 SLICE = 1_000_000  # samples per epoch
@@ -122,7 +122,7 @@ class Writer:
             device_model=self._gpu,
             device_count=1,
             max_power_w=self._max_power_w,
-            energy_source=SOURCE,
+            energy_source="simulated",
         )
         return replace(trial, state=state, observation=seen)
 

@@ -13,8 +13,6 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo
 from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
 
-SOURCE = "simulated"
-
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
@@ -102,7 +100,7 @@ class Scenario:
     @property
     def device(self) -> DeviceInfo:
         """The GPU, for ``choose``."""
-        return DeviceInfo(model=self.pair.gpu, max_power_w=self.pair.max_power_w, energy_source=SOURCE)
+        return DeviceInfo(model=self.pair.gpu, max_power_w=self.pair.max_power_w, energy_source="simulated")
 
     def job(self, **fields: Any) -> ZeusJob:
         """Return the job of this scenario, without audits; ``fields`` override fields of :class:`ZeusJob`."""

@@ -26,8 +26,6 @@ from airflow_provider_zeus.store.sql import checkpoints, families, measurements,
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-MEASURED = 8 * USUAL  # newest trials that are read for what a run takes: its attempts, and those of its retries
-
 
 @dataclass(slots=True)
 class JobLog:
@@ -149,7 +147,8 @@ def _budgets(log: JobLog, request: AskRequest, running: Sequence[Trial], device:
     if not request.allowances:
         return []
     source = device.energy_source if device else None
-    measured = trials.measured(log.connection, log.job_id, source, MEASURED, log.newest)
+    most = 8 * USUAL  # trials: attempts of these runs, and those of their retries
+    measured = trials.measured(log.connection, log.job_id, source, most, log.newest)
     takes = usual_run([*measured, *running], source)
     open_runs = [t.observation.spent for t in running if t.key.ti_id != request.ti_id]
     uses = []

@@ -91,8 +91,10 @@ class LiveAttempt(AttemptSteps):
         self._refresh()
 
     # ------------------------------------------------------------------ the loop
-    def resume(self, epochs: int) -> None:
+    def resume(self, epochs: int, *, retried: bool = False) -> None:
         """Start from a checkpoint that had trained ``epochs`` epochs.
+
+        :param retried: an earlier try left it, so that it may be complete: then nothing is trained.
 
         Raises ReportError: an epoch has begun, or no epoch is left.
         """
@@ -100,12 +102,17 @@ class LiveAttempt(AttemptSteps):
             raise ReportError(
                 f"run.resumed(epochs={epochs}): an epoch has begun. Call it before `for _ in run.epochs()`."
             )
-        if not 0 <= epochs < self._max_epochs:
+        if epochs < 0 or (epochs >= self._max_epochs and not retried):
             raise ReportError(
                 f"run.resumed(epochs={epochs}): not between 0 and max_epochs = {self._max_epochs}. Give the epochs "
                 "that the checkpoint had trained; one that is complete needs no training."
             )
         self.epochs_resumed = epochs
+
+    def keep_complete(self, target: Target, metric: float) -> None:
+        """Note the metric that an earlier try reported of the complete checkpoint."""
+        self.reached = target.reached(metric)
+        self._take(target, metric)
 
     def take_start(self, start: Start, why_cold: str | None = None) -> None:
         """Note the start of a model. Raises ReportError: this attempt has trained."""
@@ -214,13 +221,21 @@ class LiveAttempt(AttemptSteps):
             return State.NOT_NEEDED, "nothing was trained: the earlier model is still good"
         if self.no_data:
             return State.NO_DATA, "the data loader was empty, so no optimizer step was made"
-        if not self._meter.samples and self.planned.bound_samples_per_epoch:
+        if self.complete and not self.reached:
+            done = f"its checkpoint had trained all of max_epochs {self._max_epochs}"
+            return State.NO_METRIC if self.metric is None else State.EXHAUSTED, done
+        if not self._meter.samples and self.planned.bound_samples_per_epoch and not self.complete:
             return State.NO_DATA, "no optimizer step was reported, and earlier runs of this job reported theirs"
         if self.reached:
             return State.CONVERGED, None
         if self._meter.epochs_done + self.epochs_resumed >= self._max_epochs:
             return State.EXHAUSTED, self._exhausted
         return State.EXHAUSTED, f"the loop was left after {self._meter.epochs_done} epochs, below the target"
+
+    @property
+    def complete(self) -> bool:
+        """Whether the checkpoint that it goes on from had trained all epochs."""
+        return self.epochs_resumed >= self._max_epochs
 
     @property
     def not_needed(self) -> bool:

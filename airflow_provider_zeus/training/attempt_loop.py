@@ -89,7 +89,7 @@ def _run_attempt(run: PlanProgress, live: LiveAttempt, fn: Callable[[], T]) -> t
     try:
         value = fn()
     except BaseException as error:
-        if remedy := missing_extra(error):
+        if remedy := remedy_of(error):
             log.error("Zeus: %s", remedy)
         if run.forked or not _next_follows(run, live, error, handled):
             raise
@@ -123,7 +123,9 @@ def _end_returned(run: PlanProgress, live: LiveAttempt, value: object) -> bool:
         drop_frames(live.interrupt)
         return False
     live.leave()
-    if not live.epochs_done and not live.no_data and not live.not_needed:  # neither quality nor epochs are known
+    if not (
+        live.epochs_done or live.no_data or live.not_needed or live.complete
+    ):  # neither quality nor epochs are known
         others = f"; it reported {', '.join(sorted(live.names))}" if live.names else ""
         remedy = "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
         if not {"transformers.trainer", "lightning.pytorch", "pytorch_lightning"}.isdisjoint(sys.modules):
@@ -186,7 +188,7 @@ def _keep(run: PlanProgress, live: LiveAttempt, value: object) -> None:
     if state in (State.CONVERGED, State.NOT_NEEDED):
         return
     log.warning("Zeus: the model of batch size %d is kept, but %s.", live.planned.batch_size, reason)
-    if run.job.require_target and not live.reached and not live.no_data:
+    if run.job.require_target and not live.reached and not live.no_data and state is not State.NO_METRIC:
         raise BelowTargetError.of(live.planned.batch_size, reason, run.job.target)
 
 
@@ -309,7 +311,7 @@ def error_text(error: BaseException) -> str:
 
     What Airflow's log would mask is masked (:func:`.airflow_compat.masked`), before the text is cut.
     """
-    remedy = missing_extra(error)
+    remedy = remedy_of(error)
     return truncated(masked(f"{type(error).__name__}: {_text(error)}{f'. {remedy}' if remedy else ''}"), 500)
 
 
@@ -320,8 +322,12 @@ def _text(error: BaseException) -> str:
         return "its text cannot be read"
 
 
-def missing_extra(error: BaseException) -> str | None:
-    """What to install where a module is missing that an extra of this package brings; None for any other error."""
+def remedy_of(error: BaseException) -> str | None:
+    """What to do about an error of the training function, where its kind tells: a module that an extra of this package
+    brings, a loop over ``run.epochs`` without its brackets. None for any other error.
+    """
+    if isinstance(error, TypeError) and _text(error) == "'method' object is not iterable":
+        return "If that is run.epochs, write `for epoch in run.epochs():`, with the brackets."
     if not isinstance(error, ModuleNotFoundError) or not isinstance(error.name, str):
         return None
     extras = {  # module -> the extra of this package that brings it

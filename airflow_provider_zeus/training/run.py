@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Never, NoReturn, Self
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.job_checks import Start
@@ -53,6 +54,7 @@ class ZeusRun:
     ) -> None:
         self.plan, self.device, self.ranks = plan, device, ranks
         self._in_train = False
+        self._retried = (try_number or 1) > 1
         self.job = plan.job
         self._target = self.job.parsed_target
         self._error_before = getattr(sys, "last_value", None)  # the interpreter sets it when an error ends a script
@@ -117,7 +119,8 @@ class ZeusRun:
         if (try_number or 1) > 1:
             plan = plan.for_retry()
         if ranks.rank:
-            return cls.from_plan(plan, sink=environment.OtherRank(os.environ, plan.ti_id, ranks.rank), ranks=ranks)
+            other = environment.OtherRank(os.environ, plan.ti_id, ranks.rank)
+            return cls.from_plan(plan, sink=other, try_number=try_number, ranks=ranks)
         results = environment.Results(os.environ, plan.ti_id if ranks.several else "")
         run = cls.from_plan(plan, sink=results, try_number=try_number, ranks=ranks)
         run._hand_over = results.hand_over
@@ -157,11 +160,18 @@ class ZeusRun:
         ``epochs()`` then numbers from here, and ``max_epochs`` includes the epochs of the checkpoint. The run teaches
         the cost of an epoch, but not how many epochs the batch size needs.
 
+        In a retry whose checkpoint had trained all of ``max_epochs``, ``epochs()`` gives none, and the run ends as the
+        earlier try reported it.
+
         :param epochs: that the checkpoint had trained. Call it before the first epoch of each attempt that resumes.
 
-        Raises ReportError: an epoch has begun already, or a number below 0.
+        Raises ReportError: an epoch has begun already, or a number below 0; no epoch is left, and this is no retry.
         """
-        self.progress.present.resume(epochs)
+        live, held = self.progress.present, self.checkpoint
+        live.resume(epochs, retried=held is not None or self._retried)
+        seen = held.observation if held is not None and held.epochs == epochs else None
+        if live.complete and seen is not None and seen.metric is not None and seen.target_value is not None:
+            live.keep_complete(replace(self._target, value=seen.target_value), seen.metric)
 
     def checkpointed(self, path: str | os.PathLike[str], *, epochs: int) -> None:
         """Say where the newest checkpoint lies, after a report: a retry of this task then finds it::
@@ -332,13 +342,16 @@ class ZeusRun:
         """Count an optimizer step over ``samples`` (default: the batch size); for loops without ``data_loader``."""
         self.progress.step(samples)
 
-    def report(self, **metrics: float) -> None:
+    def report(self, *unnamed: Never, **metrics: float) -> None:
         """End an epoch with its metrics; gives the attempt up when its bound or ``max_epochs`` is passed.
 
         Other metrics than the target's may come in reports of their own. Raises ReportError: a metric comes twice in an
         epoch; the target's metric is no number, or in another unit than the target; no target value was set; no epoch
-        has begun.
+        has begun; a value without a name.
         """
+        if unnamed:
+            name = self._target.metric
+            raise ReportError(f"run.report() got a value without its name. Write run.report({name}=value).")
         self.progress.note_child()
         live = self.progress.present
         raise_again(live.interrupt)

@@ -20,7 +20,8 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
     value_axis,
 )
 from airflow_provider_zeus.plugin.text import words
-from airflow_provider_zeus.plugin.views.models import UNKNOWN, Chart, Table
+from airflow_provider_zeus.plugin.views.models import Chart, Table
+from airflow_provider_zeus.units import UNKNOWN
 
 MOST_ROWS = 50  # of the table
 

@@ -13,8 +13,8 @@ from airflow_provider_zeus.model.trial import PowerPoint, Trial
 from airflow_provider_zeus.plugin.charts import metric_chart, run_charts
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.models import UNKNOWN, Chart, RunRow, Table
-from airflow_provider_zeus.units import devices
+from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Table
+from airflow_provider_zeus.units import UNKNOWN, devices
 
 MOST = 8  # columns
 NOTHING = "There is nothing to compare: choose two runs, or jobs, that you may see and that have trials."

@@ -28,7 +28,7 @@ from airflow_provider_zeus.reports.levers import Lever
 from airflow_provider_zeus.reports.schedule_shift import schedule_shift
 from airflow_provider_zeus.reports.worth import worth
 from airflow_provider_zeus.signals.series import PRICE, Series
-from airflow_provider_zeus.signals.tariff import TARIFF, Tariff
+from airflow_provider_zeus.signals.tariff import Tariff
 
 NO_JOB = (
     "This DAG has no Zeus job in the log of Connection zeus_default. A task decorated with @task.zeus(ZeusJob(...)) is "
@@ -190,7 +190,7 @@ def shifts(trials: Iterable[Trial], factors: Factors, hours: Mapping[str, Series
     """What another hour of the day would have cost and emitted, in sentences: by ``[zeus] tariff``, else ``hours``."""
     runs, by = list(trials), dict[str, Tariff | Series](hours)
     if factors.tariff:  # it counts where no service prices the hours
-        by = {name: s for name, s in hours.items() if s.source != TARIFF}
+        by = {name: s for name, s in hours.items() if s.source != "tariff"}
         if all(s.unit.goal != PRICE for s in by.values()):
             by = {"[zeus] tariff": factors.tariff, **by}
     found = (headline.shift(schedule_shift(runs, s, factors.pue or 1.0), s, name) for name, s in by.items())

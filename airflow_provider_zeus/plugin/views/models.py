@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator
 
-UNKNOWN = "–"
+from airflow_provider_zeus.units import UNKNOWN
+
 LONGEST = 500  # characters of a text from the log in lists; a run's own page shows all of it
 
 

@@ -24,7 +24,6 @@ from airflow_provider_zeus.plugin.views.measured_view import (
     use_tiles,
 )
 from airflow_provider_zeus.plugin.views.models import (
-    UNKNOWN,
     Answer,
     Chart,
     Detail,
@@ -39,6 +38,7 @@ from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.reports.job_remarks import of_ended
 from airflow_provider_zeus.reports.limit_profiles import LimitSaving, limit_saving
 from airflow_provider_zeus.reports.run_figures import RunSaving
+from airflow_provider_zeus.units import UNKNOWN
 
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
 WAITS = "its cost is not yet stored in the log"

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.unit.training.conftest import kit  # noqa: F401
+from airflow_provider_zeus.model.trial import TrialKey
+from airflow_provider_zeus.training.protocol.plan import Checkpoint, Checkpoints
+from tests.unit.training.conftest import Kit, kit  # noqa: F401
+
+
+def left_behind(kit: Kit, epochs: int) -> Checkpoints:  # noqa: F811
+    """What a retry finds of the first run of a kit."""
+    observation = kit.ends()[0].observation
+    assert observation is not None
+    key = TrialKey("ti-0")
+    return Checkpoints(Checkpoint(path="/c", epochs=epochs, batch_size=16, key=key, observation=observation))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training.run import ZeusRun
-from tests.unit.integrations.conftest import one_thread
+from tests.unit.integrations.conftest import left_behind, one_thread
 from tests.unit.training.conftest import Kit, explore, incumbent
 
 SIZES: dict[str, Any] = {"batch_sizes": [16, 32], "default_batch_size": 16, "profile_s": 0.1, "profile_steps": 1}
@@ -290,11 +290,15 @@ def test_a_resumed_trainer_counts_as_resumed(
     assert f"checkpoint that had trained {epochs} epochs" in seen.reasons["epochs"]
 
 
-def test_a_checkpoint_that_is_complete_is_refused(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_complete_is_refused_but_in_a_retry(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:
     kit.run(incumbent(16), max_epochs=1, **SIZES).train(hf.Training(tmp_path, epochs=99, save_strategy="epoch"))
     training = hf.Training(tmp_path, resume=str(tmp_path / "out" / "checkpoint-3"))
     with pytest.raises(JobSpecError, match=r"resume_from_checkpoint = .*trained all of the job's max_epochs = 1"):
         kit.run(incumbent(16), max_epochs=1, **SIZES).train(training)
+    retry = kit.run(incumbent(16), max_epochs=1, **SIZES)
+    retry.checkpoints = left_behind(kit, epochs=1)
+    retry.train(training)
+    assert (kit.ends()[-1].state, kit.last().samples) == (State.EXHAUSTED, 0)
 
 
 def test_another_metric_is_named_after_the_first_epoch(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import BATCH_SIZE, State
 from airflow_provider_zeus.training.run import ZeusRun
-from tests.unit.integrations.conftest import one_thread
+from tests.unit.integrations.conftest import left_behind, one_thread
 from tests.unit.training.conftest import Kit, explore, incumbent
 
 SIZES: dict[str, Any] = {"batch_sizes": [16, 32], "default_batch_size": 16, "profile_s": 0.1, "profile_steps": 1}
@@ -251,7 +251,7 @@ def test_a_resumed_trainer_counts_as_resumed(
     assert f"checkpoint that had trained {epochs} epochs" in seen.reasons["epochs"]
 
 
-def test_a_checkpoint_that_is_complete_is_refused(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_complete_is_refused_but_in_a_retry(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
     def train(run: ZeusRun) -> None:
         first = pl.trainer(run, tmp_path)
         first.fit(pl.Linear(99), data := DataLoader(TensorDataset(torch.randn(SAMPLES, 4)), batch_size=16), data)
@@ -260,6 +260,11 @@ def test_a_checkpoint_that_is_complete_is_refused(pl: ModuleType, kit: Kit, tmp_
     kit.run(incumbent(16), max_epochs=2, **SIZES).train(train)
     with pytest.raises(JobSpecError, match=r"ckpt_path = .*trained all of the job's max_epochs = 2"):
         kit.run(incumbent(16), max_epochs=2, **SIZES).train(pl.Training(tmp_path, ckpt_path=tmp_path / "last.ckpt"))
+    for epochs in (2, 99):
+        retry = kit.run(incumbent(16), max_epochs=2, **SIZES)
+        retry.checkpoints = left_behind(kit, epochs=2)
+        retry.train(pl.Training(tmp_path, epochs=epochs, ckpt_path=tmp_path / "last.ckpt"))
+        assert (kit.ends()[-1].state, kit.last().samples) == (State.EXHAUSTED, 0)
 
 
 @pytest.mark.parametrize("sanity", [0, 2])

@@ -90,6 +90,63 @@ def test_only_an_attempt_of_its_size_or_the_last_one_gets_the_checkpoint_of_an_e
     assert seen == [(1024, False), (256, True)]
 
 
+@pytest.mark.parametrize(
+    ("metric", "target", "state"),
+    [(0.5, "acc >= 0.9", State.EXHAUSTED), (0.95, "acc >= 0.9", State.CONVERGED), (0.5, "acc >= runtime", "converged")],
+)
+def test_a_retry_goes_on_from_a_checkpoint_that_is_complete_and_trains_nothing(
+    kit: Kit, metric: float, target: str, state: str
+) -> None:
+    kept: list[Checkpoint] = []
+    seen: list[int] = []
+
+    def train(run: ZeusRun) -> str:
+        if target.endswith("runtime") and not run.checkpoint:
+            run.set_target(0.4)
+        if run.checkpoint:
+            run.resumed(epochs=run.checkpoint.epochs)
+        for epoch in run.epochs():
+            seen.append(epoch)
+            steps(run)
+            run.report(acc=metric if epoch == 2 else 0.1)
+            run.checkpointed("/c", epochs=epoch + 1)
+        if len(kept) == 3 and not run.checkpoint:
+            raise ConnectionError("the model's registry is away")
+        return "kept"
+
+    first = kit.run(max_epochs=3, target=target)
+    first.checkpoints = Checkpoints(keep=kept.append)
+    with pytest.raises(ConnectionError):
+        first.train(train)
+    retry = kit.run(max_epochs=3, target=target)
+    retry.checkpoints = Checkpoints(kept[-1])
+    assert retry.train(train) == "kept"
+    assert seen == [0, 1, 2]
+    end = kit.ends()[-1]
+    assert (end.state, end.observation.metric, end.observation.epochs) == (state, metric, None)
+
+
+def test_of_a_complete_checkpoint_that_a_retry_found_itself_no_metric_is_known(kit: Kit) -> None:
+    """Whether it reached the target is not known, so the retry does not fail for it."""
+    run = ZeusRun.from_plan(kit.plan(require_target=True), sink=kit.lines.append, try_number=2)
+    kit.runs.append(run)
+    assert run.train(from_checkpoint, had=10) == []
+    assert (kit.ends()[-1].state, kit.ends()[-1].observation.metric) == (State.NO_METRIC, None)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_each_process_of_a_retry_takes_a_complete_checkpoint(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    environ = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2", "ZEUS_TRY": "2"}
+    for name, value in {**environ, "ZEUS_PLAN": kit.plan().to_json()}.items():
+        monkeypatch.setenv(name, value)
+    run = ZeusRun.from_env()
+    kit.runs.append(run)
+    run.resumed(epochs=10)
+    assert run.progress.present.complete
+
+
 def test_a_start_does_not_go_on_from_the_checkpoint_of_the_start_that_failed_before_it(kit: Kit) -> None:
     """Neither in the try that follows, nor in its retry, which trains another start alone: both have one batch size."""
     kept: list[Checkpoint] = []
