@@ -162,10 +162,14 @@ class Target:
             )
         try:
             given: Any = metrics[self.metric]
-            value = float(given.item() if hasattr(given, "item") else given)  # numpy's of one element is no float
+            given = given.item() if hasattr(given, "item") else given  # numpy's of one element is no float
+            value = math.nan if isinstance(given, str | bytes) else float(given)
         except (TypeError, ValueError, RuntimeError, OverflowError):  # of a tensor of several elements, of 10**400
             shown = f"{call}({self.metric}={_shown(metrics[self.metric])})"
             raise ReportError(f"{shown}: not one number. Report one for the whole epoch, such as a mean.") from None
+        if isinstance(given, str | bytes):
+            shown = f"{call}({self.metric}={_shown(given)})"
+            raise ReportError(f"{shown}: not one number, but a text. Write {call}({self.metric}=float(value)).")
         if math.isnan(value) or value == (math.inf if self.higher_is_better else -math.inf):
             raise ReportError(
                 f"{call}({self.metric}={metrics[self.metric]!r}): not a finite number. The training may have "

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import (
     DATA_WAIT,
@@ -196,12 +197,14 @@ def _unit(trials: Sequence[Trial]) -> Remark | None:
 
 
 def _easy(trials: Sequence[Trial], runs: int = 3) -> Remark | None:
-    """Whether the first report reached the target in each of the newest runs."""
-    newest = [t for t in trials if t.state is State.CONVERGED and t.observation.epochs is not None][-runs:]
+    """Whether the first report reached the target in each of the newest runs that started from fresh weights."""
+    fresh = [t for t in trials if (t.observation.start or t.planned.start) in (None, Start.COLD)]
+    newest = [t for t in fresh if t.state is State.CONVERGED and t.observation.epochs is not None][-runs:]
     if len(newest) < runs or any((t.observation.epochs or 0.0) > 1 for t in newest):
         return None
+    cold = " from a cold start" if newest[-1].planned.start is not None else ""
     text = (
-        f"Each of the newest {runs} runs reached {newest[-1].spec.get('target')} at its first report, so that no "
+        f"Each of the newest {runs} runs{cold} reached {newest[-1].spec.get('target')} at its first report, so that no "
         "batch size can need fewer epochs. Is the target too easy, or in another unit?"
     )
     return Remark(RemarkKind.EASY, newest[-1].number, text)

@@ -75,7 +75,12 @@ def test_a_target_without_a_value_says_what_to_call() -> None:
 
 def test_the_metric_of_the_target_is_picked() -> None:
     assert Target.parse("acc >= 1").pick({"loss": 3.0, "acc": 0.5}) == 0.5
-    assert Target.parse("acc >= 1").pick({"acc": "0.5"}) == 0.5  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("value", ["0.5", b"0.5", np.str_("0.5")])
+def test_a_text_is_no_metric(value: Any) -> None:
+    with pytest.raises(ReportError, match=r"but a text\. Write run\.report\(acc=float\(value\)\)"):
+        Target.parse("acc >= 1").pick({"acc": value})
 
 
 def test_a_report_without_the_metric_names_both() -> None:

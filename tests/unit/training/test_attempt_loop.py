@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.training.attempt_loop import missing_extra, out_of_memory
+from airflow_provider_zeus.training.attempt_loop import out_of_memory, remedy_of
 from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.run import ZeusRun
@@ -722,12 +722,23 @@ def test_a_missing_module_of_an_extra_names_what_to_install(kit: Kit, caplog: py
     assert "pip install 'airflow-provider-zeus[torch]'" in caplog.text
 
 
+def test_a_loop_over_epochs_without_its_brackets_is_told_of_them(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    def train(run: ZeusRun) -> None:
+        for _ in enumerate(run.epochs):  # type: ignore[var-annotated, arg-type]
+            pass
+
+    with pytest.raises(TypeError):
+        kit.run().train(train)
+    assert "write `for epoch in run.epochs():`, with the brackets" in caplog.text
+    assert str(kit.ends()[0].reason).endswith("with the brackets.")
+
+
 @pytest.mark.parametrize(
     "error",
     [ModuleNotFoundError("No module named 'mine'", name="mine"), ModuleNotFoundError("odd"), ImportError("torch")],
 )
 def test_of_another_error_nothing_is_said(error: ImportError) -> None:
-    assert missing_extra(error) is None
+    assert remedy_of(error) is None
 
 
 def test_a_counter_that_stands_still_since_the_training_began_measures_nothing(kit: Kit) -> None:
