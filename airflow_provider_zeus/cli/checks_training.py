@@ -165,8 +165,8 @@ def metric(outcome: Outcome) -> Finding:
     if target.value is None or not target.reached(found):
         return ok("metric", f"{target.metric} comes: {found:g} after its first steps")
     what = f"{target.metric} {found:g} reaches the target ({target} {target.value:g}) after its first steps"
-    remedy = f'if that is not meant, set a target that only a trained model reaches; or is "{target.other_way}" meant'
-    return warning("metric", what, remedy)
+    or_turn = f'; or is "{target.other_way}" meant' if target.other_way else ""
+    return warning("metric", what, f"if that is not meant, set a target that only a trained model reaches{or_turn}")
 
 
 def value(outcome: Outcome, *, readers: Sequence[str] = (), to_report: bool = False) -> Finding:

@@ -93,8 +93,9 @@ class Target:
 
     @property
     def other_way(self) -> str:
-        """This target in the other direction, as a job states it."""
-        return replace(self, higher_is_better=not self.higher_is_better)._stated
+        """This target in the other direction, as a job states it; empty where the metric's name speaks against it."""
+        other = replace(self, higher_is_better=not self.higher_is_better)
+        return "" if other.turned else other._stated
 
     @property
     def _stated(self) -> str:

@@ -60,7 +60,9 @@ def test_whether_steps_are_told() -> None:
 
 @pytest.mark.parametrize(("found", "status"), [(0.5, "ok"), (0.05, "warning"), (50.0, "ok"), (None, "undecided")])
 def test_a_loss_is_compared_with_its_target(found: float | None, status: str) -> None:
-    assert metric(outcome(metric=found)).status == status
+    finding = metric(outcome(metric=found))
+    assert finding.status == status
+    assert "meant" not in str(finding.remedy).replace("if that is not meant", ""), "a loss never has to rise"
 
 
 @pytest.mark.parametrize(
