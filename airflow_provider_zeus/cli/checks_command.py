@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from airflow_provider_zeus.cli.checks_training import of_training, training
+from airflow_provider_zeus.cli.checks_training import of_training, parted, training
 from airflow_provider_zeus.cli.finding import Finding, error, ok, undecided, warning
 from airflow_provider_zeus.cli.rehearsal import Outcome
 from airflow_provider_zeus.model.job import ZeusJob
@@ -59,6 +59,8 @@ def _printed(job: ZeusJob, last_line: str) -> Finding:
     if printed.metric is None:
         what, _, remedy = str(reason).partition(": ")
         return error("metric", what, remedy)
+    if not target.turned and (misread := target.misread(printed.metric)):
+        return error("metric", *parted(misread))
     if doubt := target.doubt(printed.metric):
         return (error if target.turned else warning)("metric", *doubt)
     return ok("metric", f"{target.metric} comes: {printed.metric:g}")

@@ -59,7 +59,7 @@ def training(outcome: Outcome, *, made_up: str = "", unset: str = "", timeout_s:
         told = "metric" if _of_metric(outcome) else "epochs" if next(epochs(outcome), None) else ""
         if told:
             return error("training", f"batch size {size}: it ended by an error of its {told}", f"see its {told}")
-        what, remedy = _parted(ended.error)
+        what, remedy = parted(ended.error)
         return error("training", f"batch size {size}: {what}", remedy)
     if ended.kind == "zeus":
         return error("training", f"batch size {size}: {ended.error}")
@@ -86,7 +86,7 @@ def _of_metric(outcome: Outcome) -> bool:
     return re.search(others, str(ended.error)) is None
 
 
-def _parted(text: str) -> tuple[str, str | None]:
+def parted(text: str) -> tuple[str, str | None]:
     """An error's first sentence, with its place, and its remedy: the sentences that follow."""
     parts = re.fullmatch(r"(.+?)\. (\S.*?)\.?( \([^()\s]+:\d+\))?", text, re.DOTALL)
     if parts is None:
@@ -152,7 +152,7 @@ def metric(outcome: Outcome) -> Finding:
     """Whether the target's metric comes, in the target's unit and direction."""
     target, found = outcome.plan.job.parsed_target, outcome.metric
     if outcome.ended is not None and _of_metric(outcome):
-        what, remedy = _parted(str(outcome.ended.error))
+        what, remedy = parted(str(outcome.ended.error))
         names = outcome.seen.names if outcome.seen else ()
         if names and target.metric not in names and f"run.report({target.metric}=" in str(outcome.ended.error):
             meant = f"or name {' or '.join(names[:3])} in the job's target, if that is what is meant"

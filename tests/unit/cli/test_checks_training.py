@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.cli import checks_host
+from airflow_provider_zeus.cli.checks_command import of_command
 from airflow_provider_zeus.cli.checks_training import batch_size, metric, of_training, starts, steps
 from airflow_provider_zeus.cli.rehearsal import Ended, Outcome, Stage
 from airflow_provider_zeus.errors import ConnectionLookupError
@@ -105,6 +106,23 @@ def test_a_loop_that_is_left_after_its_first_epoch(epochs: int, left: bool) -> N
     found = Stage().function(replace(JOB, max_epochs=epochs), train)
     assert found.seen is not None
     assert found.seen.left == left
+
+
+@pytest.mark.parametrize(
+    ("target", "metric", "status", "remedy"),
+    [
+        ("accuracy >= 0.9", 95.0, "error", "report it as a share"),
+        ("accuracy >= 90", 0.95, "warning", "report it in the unit of the target"),
+        ("accuracy <= 0.9", 95.0, "error", 'write "accuracy >= 0.9"'),
+        ("reward >= 20", 0.95, "ok", "None"),
+    ],
+)
+def test_what_a_command_prints(target: str, metric: float, status: str, remedy: str) -> None:
+    plan = Stage().plan(replace(JOB, target=target), Path("/nowhere"))
+    printed = Outcome(plan=plan, ended=Ended(), last_output=f'{{"{target.split()[0]}": {metric}}}')
+    (finding,) = [f for f in of_command(printed, names_zeus=True, timeout_s=1.0) if f.check == "metric"]
+    assert finding.status == status
+    assert str(finding.remedy).startswith(remedy)
 
 
 def looks_back(data: object) -> object:
