@@ -44,7 +44,7 @@ class RemarkKind(StrEnum):
     TARGET = "target"
     DEVICE = "device"
     LIMIT = "limit"  # the power limit of a job that chooses no batch size
-    UNIT = "unit"  # one of metric and target is a share, the other one per cent
+    UNIT = "unit"  # the target's direction looks wrong; or one of metric and target is a share, the other one per cent
     NO_METRIC = "no metric"  # the newest run reported none
     UNSEEN = "unseen"  # nothing shows that the newest run used its batch size
     DATA_WAIT = "data wait"  # the newest run waited for its batches
@@ -184,7 +184,7 @@ def _why_limit(old: Trial, new: Trial) -> str:
 
 
 def _unit(trials: Sequence[Trial]) -> Remark | None:
-    """Whether the newest metric and its target are a share and per cent."""
+    """Whether the target looks wrong beside the newest metric: its direction, or its unit."""
     newest = next((t for t in reversed(trials) if t.observation.metric is not None), None)
     target = None if newest is None else _target(newest.spec)
     if newest is None or newest.observation.metric is None or not isinstance(target, Target):
@@ -192,7 +192,7 @@ def _unit(trials: Sequence[Trial]) -> Remark | None:
     doubt = replace(target, value=newest.observation.target_value or target.value).doubt(newest.observation.metric)
     if not doubt:
         return None
-    text = f"{doubt[0].upper()}{doubt[1:]}. Report it in the unit of the target."
+    text = ". ".join(f"{part[0].upper()}{part[1:]}" for part in doubt) + "."
     return Remark(RemarkKind.UNIT, newest.number, text)
 
 

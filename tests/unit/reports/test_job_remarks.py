@@ -134,6 +134,13 @@ def test_a_share_against_per_cent(target: str, metric: float, said: bool) -> Non
     assert all(r.is_warning and f"{metric:g}" in r.text for r in found)
 
 
+def test_a_target_in_the_wrong_direction() -> None:
+    (remark,) = (r for r in remarks(log(("d/train", {"target": "loss >= 0.2"}), metric=3.3)) if r.is_warning)
+    assert remark.text == (
+        'Training should make loss fall, and the target loss >= 0.2 waits for the opposite. Write "loss <= 0.2".'
+    )
+
+
 def test_a_target_that_each_first_report_reaches() -> None:
     easy = log(*[A] * 3, epochs=1.0)
     (remark,) = remarks(easy)
