@@ -64,8 +64,6 @@ if TYPE_CHECKING:
 
     ServerVariable = Variable  # beside airflow.sdk.Variable
 
-_DECORATOR = "airflow.sdk.bases.decorator"
-
 INTERNALS = {
     # Names of the command line. Public way: none yet; providers' own commands are made of these.
     **dict.fromkeys(
@@ -100,11 +98,11 @@ INTERNALS = {
     "BundleDagBag": "airflow.dag_processing.dagbag",  # public way: none yet to import one DAG by its id
     "DagBundlesManager": "airflow.dag_processing.bundles.manager",  # public way: none yet
     "BaseXCom": "airflow.sdk.bases.xcom",  # public way: none yet to see whether a value is one for XCom
-    "determine_kwargs": _DECORATOR,  # public way: an export of airflow.sdk
+    # Public way: exports of airflow.sdk.
+    **dict.fromkeys(("determine_kwargs", "get_unique_task_id"), "airflow.sdk.bases.decorator"),
     # Public way: execute() of PythonOperator, in the standard provider.
     "create_executable_runner": "airflow.sdk.execution_time.callback_runner",
     "create_async_executable_runner": "airflow.sdk.execution_time.callback_runner",
-    "get_unique_task_id": _DECORATOR,  # public way: an export of airflow.sdk
     "DagContext": "airflow.sdk.definitions._internal.contextmanager",  # public way: BaseOperator.has_dag(), .dag
     "MappedArgument": "airflow.sdk.definitions._internal.expandinput",  # public way: the argument that the group gets
     "Stats": "airflow.sdk.observability.stats",  # public way: airflow.providers.common.compat.sdk, or airflow.sdk

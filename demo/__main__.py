@@ -158,7 +158,7 @@ def _page_says() -> str:
 
 def _print_result(rows: Sequence[RunCost], page: str, servers: Servers) -> None:
     width = (os.get_terminal_size().columns or None) if sys.stdout.isatty() else None
-    print("\nCost per run (Eq. 2 of the Zeus paper: half energy, half time at full power):")
+    print("\nCost per run, in weighed Wh (Eq. 2 of the Zeus paper: half energy, half time at full power):")
     for line in [*table(rows, width), "", *verdict(rows)]:
         print(line)
     print(f"\nThe page, which knows the log alone and not this baseline, says:\n  {page}")

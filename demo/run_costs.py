@@ -11,6 +11,8 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Phase, State, Trial
 from demo.baseline import Baseline
 
+HALF = Weights(0.5, 1.0)  # how the demo's costs weigh energy and time, to tell them in words
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCost:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.units import energy_text
-from demo.run_costs import RunCost
+from demo.run_costs import HALF, RunCost
 
 MARKS = {State.GIVEN_UP: "*", State.EXHAUSTED: "~", State.FAILED: "!", State.ABANDONED: "!", State.RUNNING: "?"}
 LEGEND = {"*": "given up", "~": "below its target", "!": "died", "?": "still running"}
@@ -45,10 +45,10 @@ def _cells(row: RunCost) -> tuple[str, ...]:
         " ".join(f"{b}{MARKS.get(state, '')}" for b, state in row.attempts),
         _figure(row.limit_w, "{:.0f} W"),
         _figure(row.epochs, "{:.1f}").removesuffix(".0"),
-        _energy(row.energy_j),
+        _text(row.energy_j, energy_text),
         _figure(row.time_s, "{:.0f} s"),
-        _energy(row.cost_j),
-        _energy(row.baseline.cost_j if row.baseline else None),
+        _text(row.cost_j, HALF.text),
+        _text(row.baseline.cost_j if row.baseline else None, HALF.text),
         row.phase.text,
         row.source or "none",
         row.why,
@@ -59,8 +59,8 @@ def _aligned(name: str, text: str, width: int) -> str:
     return text.rjust(width) if name in RIGHT else text.ljust(width)
 
 
-def _energy(joules: float | None) -> str:
-    return "-" if joules is None else energy_text(joules)
+def _text(joules: float | None, text: Callable[[float], str]) -> str:
+    return "-" if joules is None else text(joules)
 
 
 def _figure(value: float | None, form: str) -> str:

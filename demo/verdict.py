@@ -9,9 +9,8 @@ from itertools import accumulate
 from statistics import median
 
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.units import energy_text
 from demo.baseline import Baseline
-from demo.run_costs import RunCost
+from demo.run_costs import HALF, RunCost
 
 LATEST = 5  # runs after exploration that a projection uses
 
@@ -54,7 +53,7 @@ def verdict(rows: Sequence[RunCost]) -> list[str]:
     if not pairs:
         return ["No run has both its cost and its baseline yet: there is nothing to compare."]
     lines = [f"{_runs(len(pairs))} against always training at {pairs[0].base.batch_size} and full power:"]
-    lines.append(_against("cost", "Wh", [p.cost_j for p in pairs], [p.base_j for p in pairs]))
+    lines.append(_against("cost", "weighed Wh", [p.cost_j for p in pairs], [p.base_j for p in pairs]))
     energy = [(p.row.energy_j, p.base.energy_j * p.weight) for p in pairs if p.row.energy_j is not None]
     time = [(p.row.time_s / 60, p.base.time_s / 60 * p.weight) for p in pairs if p.row.time_s is not None]
     lines.append(_against("energy", "Wh", [ours for ours, _ in energy], [base for _, base in energy]))
@@ -73,18 +72,18 @@ def _hardest(pairs: Sequence[Pair]) -> list[str]:
         return []
     tried = [str(b) for b, state in worst.row.attempts if state is State.GIVEN_UP]
     return [
-        f"{worst.row.slice_key} cost the most, {energy_text(worst.cost_j)}: its data are hard at any size (the "
-        f"baseline took {energy_text(worst.base.cost_j)} there, {energy_text(usual_j)} in a usual week)"
+        f"{worst.row.slice_key} cost the most, {HALF.text(worst.cost_j)}: its data are hard at any size (the "
+        f"baseline took {HALF.text(worst.base.cost_j)} there, {HALF.text(usual_j)} in a usual week)"
         + (f", and {' and '.join(tried)} was tried and given up." if tried else ".")
     ]
 
 
 def _against(what: str, unit: str, ours: Sequence[float], theirs: Sequence[float]) -> str:
-    scale = 3600.0 if unit == "Wh" else 1.0
+    scale = 1.0 if unit == "min" else 3600.0
     a, b = sum(ours) / scale, sum(theirs) / scale
     change = 100 * (a / b - 1) if b else 0.0
     word = "less" if change < 0 else "MORE"
-    return f"  {what:<7}{a:9.1f} {unit:<3} against {b:9.1f} {unit:<3}: {abs(change):.0f} % {word}"
+    return f"  {what:<7}{a:9.1f} {unit:<10} against {b:9.1f} {unit:<10}: {abs(change):.0f} % {word}"
 
 
 def _runs(count: int) -> str:
@@ -97,7 +96,7 @@ def _break_even_text(pairs: Sequence[Pair]) -> str:
         key = pairs[run - 1].row.slice_key
         return f"Break-even: run {run} ({key}); from there on the sum stays at or below the baseline's."
     behind_j = -sum(p.saved_j for p in pairs)
-    head = f"Not even after {_runs(len(pairs))}: {energy_text(behind_j)} above the baseline."
+    head = f"Not even after {_runs(len(pairs))}: {HALF.text(behind_j)} above the baseline."
     savings = [p.saved_j for p in pairs if p.row.exploiting][-LATEST:]
     if not savings:
         return f"{head} No run has used what was learned yet, so the break-even is unknown."
@@ -107,6 +106,6 @@ def _break_even_text(pairs: Sequence[Pair]) -> str:
         return f"{head} {latest} saved nothing either, so the break-even is unknown."
     more = math.ceil(behind_j / mean_j)
     return (
-        f"{head} {latest} saved {energy_text(mean_j)} each: at that rate it breaks even after about {more} more. "
+        f"{head} {latest} saved {HALF.text(mean_j)} each: at that rate it breaks even after about {more} more. "
         "That is a projection, not a promise."
     )

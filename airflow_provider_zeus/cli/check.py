@@ -14,8 +14,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from airflow_provider_zeus.cli import checks_dag, checks_host, doctor
+from airflow_provider_zeus.cli.checks_command import of_command
 from airflow_provider_zeus.cli.checks_dag import NotHereError, ZeusTask
-from airflow_provider_zeus.cli.checks_training import of_command, of_training
+from airflow_provider_zeus.cli.checks_training import of_training
 from airflow_provider_zeus.cli.dag_file import import_dag
 from airflow_provider_zeus.cli.finding import Finding, error, lines, ok, show, undecided
 from airflow_provider_zeus.cli.rehearsal import TIMEOUT_S, Stage, Start
@@ -122,12 +123,13 @@ def _of_task(task: ZeusTask, dag: Any, stage: Stage) -> Iterator[Finding]:
             yield ok("training", f"it is not tried here. {measured(job).attempts[0].why} {next_rung(job)}")
         elif isinstance(operator, ZeusTrainOperator):
             job_part(operator.job_id_by, operator.arguments())
-            made_up = checks_dag.made_up(task.task, operator)
+            made_up, unset = checks_dag.made_up(task.task, operator, dag)
             train = operator.python_callable
             outcome = stage.function(job, lambda run: operator.call(run, context), train)  # type: ignore[arg-type]
             yield from of_training(
                 outcome,
                 made_up=made_up,
+                unset=unset,
                 readers=task.readers(dag),
                 timeout_s=stage.timeout_s,
                 to_report=stage.to_report,
@@ -168,7 +170,7 @@ def _of_trial(setup: ZeusAskOperator, dag: Any, job: ZeusJob, stage: Stage) -> I
     if type(inner).__name__ != "BashOperator" or setup.result_path:
         yield from checks_dag.of_trial(setup, inner)
         why = f"it trains in a {type(inner).__name__}, which is not started for a check"
-        yield undecided("training", why, "check its function where it trains: airflow_provider_zeus.check(job, train)")
+        yield undecided("training", why, "check its function in a notebook, as check(JOB, train): docs/cli.md")
         return
 
     def start(plan: Plan) -> Start:
@@ -182,13 +184,14 @@ def _of_trial(setup: ZeusAskOperator, dag: Any, job: ZeusJob, stage: Stage) -> I
     outcome = stage.command(job, start, by_env=False)
     starts = starts_in_xcom(outcome.last_output, "zeus")
     outcome = replace(outcome, lines=starts[-1] if starts else ())
-    yield from of_command(outcome, names_zeus=True, timeout_s=stage.timeout_s)
+    yield from of_command(outcome, names_zeus=True, timeout_s=stage.timeout_s, prints=False)
     if outcome.ended is not None and outcome.ended.error is None:
         if starts:
             yield ok("result", "its last line of output is the result")
         else:
             what = "its last line of output, which is its XCom, is not the result"
-            yield error("result", what, checks_dag.BRING_BACK)
+            begin = "" if outcome.seen else "train by ZeusRun.from_env().train(fn), "
+            yield error("result", what, f"{begin}{checks_dag.BRING_BACK}")
 
 
 def _of_host(conn_id: str, *, is_worker: bool = True) -> Iterator[Finding]:

@@ -126,7 +126,8 @@ def rendered(task: Any, dag: Any, xcoms: Mapping[tuple[str, str], Any], *, days:
         **_looked_up(), "dag": dag, "dag_run": dag_run, "ti": ti, "task_instance": ti, "task": copy, "run_id": run_id,
         "logical_date": now, "data_interval_start": now - timedelta(days=1), "data_interval_end": now,
         "ds": f"{now:%Y-%m-%d}", "ds_nodash": f"{now:%Y%m%d}", "ts": now.isoformat(),
-        "ts_nodash": f"{now:%Y%m%dT%H%M%S}", "partition_key": None, "test_mode": True,
+        "ts_nodash": f"{now:%Y%m%dT%H%M%S}", "test_mode": True,
+        "partition_key": f"{now:%Y-%m-%d}" if _has_partitions(dag) else None,
         "params": {name: getattr(param, "value", param) for name, param in dag.params.items()},
     }  # fmt: skip
     copy.render_template_fields(context)
@@ -154,8 +155,11 @@ def is_mapped(task: Any) -> bool:
     return bool(task.is_mapped or task.get_closest_mapped_task_group() is not None)
 
 
-def made_up(task: Any, operator: Any) -> str:
-    """What a training function gets that was made up for the check: keys of the context, rendered templates."""
+def made_up(task: Any, operator: Any, dag: Any) -> tuple[str, str]:
+    """What a training function gets that was made up for the check: keys of the context, rendered templates.
+
+    Also the remedy where it asks for ``partition_key``, which is None in each run of this DAG; else empty.
+    """
     from airflow.sdk import Context
 
     names = inspect.signature(operator.python_callable).parameters
@@ -163,7 +167,16 @@ def made_up(task: Any, operator: Any) -> str:
     arguments = getattr(task, "partial_kwargs", None) or vars(task)
     if "{{" in repr([arguments.get("op_args"), arguments.get("op_kwargs")]):
         keys.append("template")
-    return ", ".join(keys)
+    unset = ""
+    if "partition_key" in keys and not _has_partitions(dag):
+        keys.remove("partition_key")
+        unset = "partition_key is None in each run of a DAG without a schedule by partitions: give it one, or take ds"
+    return ", ".join(keys), unset
+
+
+def _has_partitions(dag: Any) -> bool:
+    """Whether its schedule gives runs of partitions: no field of a DAG that is only defined says so."""
+    return any("Partition" in kind.__name__ for kind in type(dag.timetable).__mro__)
 
 
 # ------------------------------------------------------------------ findings of the definition alone

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Sequence
 
 from airflow_provider_zeus.cli.finding import Finding, error, ok, undecided, warning
@@ -17,6 +19,7 @@ def of_training(
     outcome: Outcome,
     *,
     made_up: str = "",
+    unset: str = "",
     readers: Sequence[str] = (),
     timeout_s: float,
     to_report: bool = False,
@@ -25,10 +28,11 @@ def of_training(
     """Findings of a training that has the run handle.
 
     :param made_up: what it was given that a real run gets otherwise, such as a date; its errors may be due to that.
+    :param unset: what it was given as None, and why, as in each real run.
     :param readers: tasks that need its value.
     :param train: the function that was called.
     """
-    yield training(outcome, made_up=made_up, timeout_s=timeout_s)
+    yield training(outcome, made_up=made_up, unset=unset, timeout_s=timeout_s)
     yield steps(outcome)
     yield batch_size(outcome)
     yield metric(outcome)
@@ -40,7 +44,7 @@ def of_training(
     yield from starts(outcome, train)
 
 
-def training(outcome: Outcome, *, made_up: str = "", timeout_s: float) -> Finding:
+def training(outcome: Outcome, *, made_up: str = "", unset: str = "", timeout_s: float) -> Finding:
     """Whether it ran."""
     ended, size = outcome.ended, outcome.plan.attempts[0].batch_size
     if ended is None:
@@ -52,7 +56,11 @@ def training(outcome: Outcome, *, made_up: str = "", timeout_s: float) -> Findin
     if ended.kind == "cut" or ended.error is None:
         return ok("training", f"ran at batch size {size}" + (f", and was left: {ended.error}" if ended.error else ""))
     if ended.kind == "report":
-        return error("training", f"batch size {size}: it ended with a wrong report", "see its epochs and its metric")
+        told = "metric" if _of_metric(outcome) else "epochs" if next(epochs(outcome), None) else ""
+        if told:
+            return error("training", f"batch size {size}: it ended by an error of its {told}", f"see its {told}")
+        what, remedy = parted(ended.error)
+        return error("training", f"batch size {size}: {what}", remedy)
     if ended.kind == "zeus":
         return error("training", f"batch size {size}: {ended.error}")
     if ended.kind == "gpu":
@@ -64,7 +72,26 @@ def training(outcome: Outcome, *, made_up: str = "", timeout_s: float) -> Findin
     if made_up:
         remedy = "if that is the reason, check the function with real values in a notebook: docs/cli.md"
         return warning("training", f"it failed with {ended.error}; it was given a made-up {made_up}", remedy)
+    if unset:
+        return error("training", f"it failed at batch size {size}: {ended.error}", f"if that is the reason: {unset}")
     return error("training", f"it failed at batch size {size}: {ended.error}", "correct it: a real run would fail too")
+
+
+def _of_metric(outcome: Outcome) -> bool:
+    """Whether it ended by an error of its reports that is one of its metric."""
+    ended, seen = outcome.ended, outcome.seen
+    if ended is None or ended.kind != "report" or outcome.metric is not None or (seen is not None and seen.own_loop):
+        return False
+    others = r"Error: run\.(epochs|step|resumed|start|started|still_good|served)\("
+    return re.search(others, str(ended.error)) is None
+
+
+def parted(text: str) -> tuple[str, str | None]:
+    """An error's first sentence, with its place, and its remedy: the sentences that follow."""
+    parts = re.fullmatch(r"(.+?)\. (\S.*?)\.?( \([^()\s]+:\d+\))?", text, re.DOTALL)
+    if parts is None:
+        return text, None
+    return parts[1] + (parts[3] or ""), parts[2][0].lower() + parts[2][1:]
 
 
 def steps(outcome: Outcome) -> Finding:
@@ -123,29 +150,23 @@ def batch_size(outcome: Outcome) -> Finding:
 
 def metric(outcome: Outcome) -> Finding:
     """Whether the target's metric comes, in the target's unit and direction."""
-    target, ended, found = outcome.plan.job.parsed_target, outcome.ended, outcome.metric
-    turned = target.turned
-    own_loop = outcome.seen is not None and outcome.seen.own_loop  # its error is one of its epochs
-    if ended is not None and ended.kind == "report" and found is None and not own_loop:
-        names = [name for name in (outcome.seen.names if outcome.seen else ()) if name != target.metric]
-        remedy = f"call run.report({target.metric}=value) at the end of each epoch, inside `for epoch in run.epochs()`"
-        if names:
-            remedy += f"; or name {' or '.join(names[:3])} in the job's target, if that is what is meant"
-        is_ours = "run.report" in str(ended.error)  # else a framework's, and its error has the remedy
-        return error("metric", str(ended.error), remedy if is_ours else None)
-    if found is None and not turned:
-        return undecided("metric", f"it ended before its first report of {target.metric}")
+    target, found = outcome.plan.job.parsed_target, outcome.metric
+    if outcome.ended is not None and _of_metric(outcome):
+        what, remedy = parted(str(outcome.ended.error))
+        names = outcome.seen.names if outcome.seen else ()
+        if names and target.metric not in names and f"run.report({target.metric}=" in str(outcome.ended.error):
+            meant = f"or name {' or '.join(names[:3])} in the job's target, if that is what is meant"
+            remedy = f"call run.report({target.metric}=value) at the end of each epoch in run.epochs(); {meant}"
+        return error("metric", what, remedy)
+    if doubt := target.doubt(math.nan if found is None else found):
+        return (error if target.turned else warning)("metric", *doubt)
     if found is None:
-        return warning("metric", f"it ended before its first report, and {turned}", f'write "{target.other_way}"')
-    if doubt := target.doubt(found):
-        return error("metric", doubt, "report it in the unit of the target, or change the target")
+        return undecided("metric", f"it ended before its first report of {target.metric}")
     if target.value is None or not target.reached(found):
         return ok("metric", f"{target.metric} comes: {found:g} after its first steps")
     what = f"{target.metric} {found:g} reaches the target ({target} {target.value:g}) after its first steps"
-    if turned:
-        return error("metric", f"{what}, and {turned}", f'write "{target.other_way}"')
-    remedy = f'if that is not meant, set a target that only a trained model reaches; or is "{target.other_way}" meant'
-    return warning("metric", what, remedy)
+    or_turn = f'; or is "{target.other_way}" meant' if target.other_way else ""
+    return warning("metric", what, f"if that is not meant, set a target that only a trained model reaches{or_turn}")
 
 
 def value(outcome: Outcome, *, readers: Sequence[str] = (), to_report: bool = False) -> Finding:
@@ -185,8 +206,8 @@ def model(outcome: Outcome) -> Finding:
 
 
 def epochs(outcome: Outcome) -> Iterator[Finding]:
-    """A loop of its own in place of ``run.epochs()``; a report that is not at the end of an epoch."""
-    seen, name = outcome.seen, outcome.plan.job.parsed_target.metric
+    """A loop of its own in place of ``run.epochs()``, or one that is left; a report that is not at an epoch's end."""
+    seen, ended, name = outcome.seen, outcome.ended, outcome.plan.job.parsed_target.metric
     if seen is None:
         return
     if seen.own_loop:
@@ -205,6 +226,9 @@ def epochs(outcome: Outcome) -> Iterator[Finding]:
     }
     if seen.after in how:
         yield error("epochs", how[seen.after], remedies[seen.after])
+    elif seen.left and ended is not None and ended.error is None:
+        what = "it left the loop over run.epochs() after its first epoch, below the target"
+        yield warning("epochs", what, "if `return` is inside the loop, write it after the loop, which ends by itself")
 
 
 def data(outcome: Outcome) -> Iterator[Finding]:
@@ -255,53 +279,3 @@ def starts(outcome: Outcome, train: object = None) -> Iterator[Finding]:
     if drawn := names & {"random_split", "train_test_split", "KFold", "ShuffleSplit", "StratifiedKFold"}:
         what = f"{min(drawn)} draws a hold-out on parts of which the earlier model may have trained: its metric is void"
         yield warning("starts", what, "hold out the newest data, which no earlier model has seen (docs/starts.md)")
-
-
-def of_command(outcome: Outcome, *, names_zeus: bool, timeout_s: float) -> Iterator[Finding]:
-    """Findings of a command: as a training where it took the plan; else what its output and its words show.
-
-    :param names_zeus: whether the command or its script names this package or ``ZEUS_BATCH_SIZE``.
-    """
-    took = outcome.seen is not None or any(line.kind == "start" for line in outcome.lines)
-    if took and outcome.ended is not None and outcome.seen is None and outcome.ended.error is None:
-        remedy = "call run.train(fn), or loop over run.epochs()"
-        yield error("training", "it took its plan by ZeusRun.from_env() and trained nothing", remedy)
-        return
-    if took:
-        found = list(of_training(outcome, timeout_s=timeout_s))
-        yield from (f for f in found if f.check != "value")
-        return
-    ended = outcome.ended
-    if ended is None:
-        yield undecided(
-            "training",
-            f"it did not take its plan by ZeusRun.from_env(), so it cannot be ended after two steps; it was stopped "
-            f"after {timeout_s:g} s",
-            "give it more time by --timeout, or use ZeusRun.from_env() in it",
-        )
-    else:
-        yield training(outcome, timeout_s=timeout_s)
-    for name in outcome.plan.job.log_to:
-        remedy = "train by ZeusRun.from_env().train(fn), with an open run, or leave log_to out"
-        yield warning("log_to", f"a command without ZeusRun has no run of {name} that Zeus could find", remedy)
-    if names_zeus:
-        yield undecided("batch size", "a command without ZeusRun is believed to use ZEUS_BATCH_SIZE")
-    else:
-        yield warning(
-            "batch size",
-            "neither the command nor a script that it names has the word ZEUS_BATCH_SIZE or airflow_provider_zeus",
-            "read the batch size from the variable ZEUS_BATCH_SIZE, or train by ZeusRun.from_env().train(fn)",
-        )
-    if ended is not None and ended.error is None:
-        from airflow_provider_zeus.model.trial import Observation
-        from airflow_provider_zeus.operators.external_meter import outcome_of
-
-        target = outcome.plan.job.parsed_target
-        _, reason, printed = outcome_of(outcome.plan.job, outcome.last_output, Observation())
-        if printed.metric is None:
-            what, _, remedy = str(reason).partition(": ")
-            yield error("metric", what, remedy)
-        elif doubt := target.doubt(printed.metric):
-            yield error("metric", doubt, "report it in the unit of the target, or change the target")
-        else:
-            yield ok("metric", f"{target.metric} comes: {printed.metric:g}")

@@ -29,7 +29,6 @@ from airflow_provider_zeus.store.open import embedded_path, open_store
 
 DAG_ID, TASK_ID = "zeus_demo", "train"
 JOB_ID = f"{DAG_ID}.{TASK_ID}"
-OVER = ("success", "failed")
 POLL_S, RUN_S = 1.0, 300.0  # between two looks; without the end of a run something is wrong
 TRIES = 10  # of a write, a second apart: SQLite takes one writer at a time
 
@@ -176,7 +175,7 @@ def _follow(run_ids: list[str]) -> Iterator[tuple[str, bool]]:
     while left:
         found = DagRun.find(DAG_ID, run_id=left)
         states = {run.run_id: str(getattr(run.state, "value", run.state)) for run in found}
-        for run_id in [r for r in left if states.get(r) in OVER]:
+        for run_id in [r for r in left if states.get(r) in ("success", "failed")]:
             left.remove(run_id)
             deadline_s = time.monotonic() + RUN_S
             done = len(run_ids) - len(left)

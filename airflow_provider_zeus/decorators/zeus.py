@@ -8,8 +8,16 @@ from typing import Any, ClassVar
 
 from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
 
-from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.operators.train import RUN, ZeusTrainOperator, as_job, check_function, run_position
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.job import ZeusJob, job_fields
+from airflow_provider_zeus.operators.train import (
+    RUN,
+    ZeusTrainOperator,
+    as_job,
+    check_function,
+    check_run_given,
+    run_position,
+)
 
 
 class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
@@ -33,6 +41,8 @@ class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
         chooses = as_job(job, mode).chooses_size
         check_function(python_callable, hands_run=chooses)
         position = run_position(python_callable)
+        if job is None:
+            check_run_given(python_callable, args, keywords)
         if not chooses and (job is None or RUN not in inspect.signature(python_callable).parameters):
             pass  # called with the author's arguments alone
         elif position < len(args):  # a place for ``run``: the author calls the function with the other arguments only
@@ -64,8 +74,13 @@ def zeus_task(
     A bare ``@task.zeus`` leaves the function as it is; ``@task.zeus(mode="optimize")`` tunes the power limit of its
     torch training, too. With a job that names batch sizes it gets the run handle as ``run``. Parameters that are named
     after keys of Airflow's context get their values; call it with its other arguments. ``kwargs`` go to the operator,
-    such as ``job_id_by="region"``: one job for each mapped value of this argument.
+    such as ``job_id_by="region"``: one job for each mapped value of this argument. Raises JobSpecError where a field
+    of a job is among them.
     """
+    for name, value in kwargs.items():
+        if name in job_fields() and name != "mode":
+            remedy = f"write @task.zeus(ZeusJob({name}=...))"
+            raise JobSpecError.of(f"@task.zeus: {name}", value, "a field of a ZeusJob", remedy)
     if callable(job):
         job, python_callable = None, job
     return task_decorator_factory(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields, replace
-from functools import cache
+from functools import cache, wraps
 from typing import Any, Self, get_type_hints
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model import deadline
 from airflow_provider_zeus.model import job_checks as kinds
 from airflow_provider_zeus.model.budget import Budget
-from airflow_provider_zeus.model.job_checks import JobField, Start, bad, is_deferred
+from airflow_provider_zeus.model.job_checks import JobField, Start, bad, is_deferred, is_missing
 from airflow_provider_zeus.model.target import Target
 
 CHOICE = ("batch_sizes", "default_batch_size", "target", "max_epochs")  # what a job names that chooses batch sizes
@@ -100,7 +100,7 @@ class ZeusJob:
 
     # These four go together (``chooses_size``); a missing value raises JobSpecError like any other wrong one.
     batch_sizes: kinds.BatchSizes = ()
-    default_batch_size: kinds.OneOrMore = None  # type: ignore[assignment]
+    default_batch_size: kinds.DefaultSize = None  # type: ignore[assignment]
     target: kinds.TargetText = None  # type: ignore[assignment]
     max_epochs: kinds.MaxEpochs = None
     ran_with: kinds.OneOrMore | None = None
@@ -159,6 +159,7 @@ class ZeusJob:
     def check(self, *, rendered: bool = False) -> Self:
         """Check every literal and return self. Raises JobSpecError; with ``rendered`` for a remaining template too."""
         self._check_measured()
+        self._check_missing()
         for name, field in job_fields().items():
             value = getattr(self, name)
             if not is_deferred(value):
@@ -221,6 +222,14 @@ class ZeusJob:
         if self.require_target is True:
             raise bad("require_target", True, "needs a target", remedy)
 
+    def _check_missing(self) -> None:
+        """Raise JobSpecError that names each field which is missing of those that a choice of batch sizes needs."""
+        missing = [name for name in CHOICE if is_missing(getattr(self, name))]
+        if self.chooses_size and missing:
+            needs = ("a list, as in [16, 32, 64]", "one of batch_sizes", 'a text, as "accuracy >= 0.84"', "1 or more")
+            remedy = "; ".join(f"{name} to {needs[CHOICE.index(name)]}" for name in missing)
+            raise bad(", ".join(missing), None, "is missing" if len(missing) == 1 else "are missing", f"set {remedy}")
+
     @property
     def notifiers(self) -> tuple[Callable[[Any], Any], ...]:
         """``notify`` of this object; empty for a job that was read from the log."""
@@ -258,10 +267,33 @@ class ZeusJob:
             problem = "known only when the task runs" if is_deferred(spec) else "neither a ZeusJob nor a dict"
             raise JobSpecError.of("job", spec, problem, "give a ZeusJob or a dict; its fields may be XComArgs")
         known = job_fields()
-        for name in spec:
-            if name not in known:
-                raise bad(name, spec[name], "no such field of a job", f"use one of {', '.join(sorted(known))}")
+        _check_names(spec)
         return cls(**{name: known[name].read(value) for name, value in spec.items()})
+
+
+def _check_names(given: Mapping[str, Any], *beside: str) -> None:
+    """Raise JobSpecError for a field that a job does not have. ``beside``: other names that there may be."""
+    known = job_fields()
+    for name in given:
+        if name not in known and name not in beside:
+            from difflib import get_close_matches
+
+            near = "".join(f"did you mean {each}? Or " for each in get_close_matches(str(name), known, 1))
+            raise bad(name, given[name], "no such field of a job", f"{near}use one of {', '.join(sorted(known))}")
+
+
+def _naming_fields(made: Callable[..., None]) -> Callable[..., None]:
+    """A dataclass's own constructor, with its signature, that refuses an unknown field as :meth:`from_dict` does."""
+
+    @wraps(made)
+    def init(self: ZeusJob, *args: Any, **given: Any) -> None:
+        _check_names(given, "notify")
+        made(self, *args, **given)
+
+    return init
+
+
+ZeusJob.__init__ = _naming_fields(ZeusJob.__init__)  # type: ignore[method-assign]
 
 
 @cache

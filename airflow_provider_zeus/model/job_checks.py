@@ -42,6 +42,11 @@ def is_deferred(value: object) -> bool:
     return (isinstance(value, str) and ("{{" in value or "{%" in value)) or hasattr(value, "resolve")
 
 
+def is_missing(value: object) -> bool:
+    """Whether a field was left out that has no default."""
+    return value is None or (isinstance(value, tuple) and not value)
+
+
 def bad(name: str, value: object, problem: str, remedy: str) -> JobSpecError:
     """The error of one field of a job."""
     return JobSpecError.of(f"ZeusJob.{name}", value, problem, remedy)
@@ -72,11 +77,9 @@ class JobField:
         try:
             refusal = self.rule(value)
         except JobSpecError as error:  # of a target, a budget or a deadline
-            if value is None:
-                raise bad(name, None, "is missing", "a job that chooses batch sizes needs it") from None
             raise JobSpecError(f"ZeusJob.{error}") from None
         if refusal is not None:
-            missing = value is None or value == ()
+            missing = is_missing(value)
             raise bad(name, None if missing else value, "is missing" if missing else refusal[0], refusal[1])
 
     def read(self, value: Any) -> Any:
@@ -176,6 +179,7 @@ BatchSizes = Annotated[
     ),
 ]
 OneOrMore = Annotated[int, _at_least(1)]
+DefaultSize = Annotated[int, _at_least(1, "set it to one of batch_sizes")]
 NoneOrMore = Annotated[int, _at_least(0)]
 MaxEpochs = Annotated[int | None, _at_least(1)]  # None is refused like any other value that is wrong
 TargetText = Annotated[str, lambda value: Target.parse(value) and None]

@@ -88,14 +88,19 @@ class Target:
         rises = not falls and bool(rising & self._words or _SHARES.match(self._spaced))
         if (falls and self.higher_is_better) or (rises and not self.higher_is_better):
             way = "fall" if falls else "rise"
-            return f"training should make {self.metric} {way}, and {self} waits for the opposite"
+            return f"training should make {self.metric} {way}, and the target {self._stated} waits for the opposite"
         return ""
 
     @property
     def other_way(self) -> str:
-        """This target in the other direction, as a job states it."""
+        """This target in the other direction, as a job states it; empty where the metric's name speaks against it."""
+        other = replace(self, higher_is_better=not self.higher_is_better)
+        return "" if other.turned else other._stated
+
+    @property
+    def _stated(self) -> str:
         value = "runtime" if self.value is None else f"{self.value:g}{' %' if self.per_cent else ''}"
-        return f"{replace(self, higher_is_better=not self.higher_is_better)} {value}"
+        return f"{self} {value}"
 
     @property
     def _words(self) -> frozenset[str]:
@@ -124,21 +129,25 @@ class Target:
             f"{most:g}. Report it as {unit}{other}."
         )
 
-    def doubt(self, metric: float) -> str:
-        """What looks wrong where one of target and metric is a share and the other one per cent; else empty.
+    def doubt(self, metric: float) -> tuple[str, str] | None:
+        """What looks wrong in the target beside a metric, and the remedy: its direction, else its unit; else None.
 
-        Only of targets that are lower bounds, are on an error rate, or say that they are in per cent: a loss above 1 is
-        nothing unusual.
+        The unit, where one of both looks like a share and the other one like per cent: of metrics that are shares or
+        error rates by name, and of targets that say that they are in per cent. A reward, or a loss, may be any number.
         """
+        if turned := self.turned:
+            return turned, f'write "{self.other_way}"'
         value, is_rate = self.value or 0.0, "rate" in self._words and not self._words.isdisjoint(("error", "err"))
-        share = (self.higher_is_better or is_rate) and 0 < value <= 1 < metric <= 100
-        per_cent = (self.higher_is_better or self.per_cent or is_rate) and 0 < metric <= 1 < value <= 100
+        is_share = is_rate or _SHARES.match(self._spaced) is not None
+        share = is_share and 0 < value <= 1 < metric <= 100
+        per_cent = (is_share or self.per_cent) and 0 < metric <= 1 < value <= 100
         if not (share or per_cent):
-            return ""
-        kinds = ("a share", "per cent") if value <= 1 else ("per cent", "a share")
+            return None
+        kinds = ("a share", "per cent") if share else ("per cent", "a share")
         return (
             f"{self.metric} {metric:g} was reported, and the target is {self} {value:g}: the target looks like "
-            f"{kinds[0]} and the report like {kinds[1]}"
+            f"{kinds[0]} and the report like {kinds[1]}",
+            "report it in the unit of the target, or change the target",
         )
 
     def pick(self, metrics: Mapping[str, float], call: str = "run.report") -> float:
@@ -154,10 +163,14 @@ class Target:
             )
         try:
             given: Any = metrics[self.metric]
-            value = float(given.item() if hasattr(given, "item") else given)  # numpy's of one element is no float
+            given = given.item() if hasattr(given, "item") else given  # numpy's of one element is no float
+            value = math.nan if isinstance(given, str | bytes) else float(given)
         except (TypeError, ValueError, RuntimeError, OverflowError):  # of a tensor of several elements, of 10**400
             shown = f"{call}({self.metric}={_shown(metrics[self.metric])})"
             raise ReportError(f"{shown}: not one number. Report one for the whole epoch, such as a mean.") from None
+        if isinstance(given, str | bytes):
+            shown = f"{call}({self.metric}={_shown(given)})"
+            raise ReportError(f"{shown}: not one number, but a text. Write {call}({self.metric}=float(value)).")
         if math.isnan(value) or value == (math.inf if self.higher_is_better else -math.inf):
             raise ReportError(
                 f"{call}({self.metric}={metrics[self.metric]!r}): not a finite number. The training may have "

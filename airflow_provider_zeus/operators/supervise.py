@@ -273,6 +273,8 @@ class CommandStart:
             seen = seen_to_use(seen, planned, command, cwd)
         if UNSEEN in seen.reasons:
             log.warning("Zeus: %s. Read it from there, or train under ZeusRun.from_env().", seen.reasons[UNSEEN])
+        if seen.metric is not None and (doubt := self.plan.job.parsed_target.doubt(seen.metric)):
+            log.warning("Zeus: %s. Remedy: %s.", *doubt)
         if state is not State.CONVERGED:
             log.warning("Zeus: the model of batch size %d is kept, but %s.", size, visible(str(reason)))
         self._send("end", seen, state=state, reason=reason)

@@ -79,6 +79,8 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
         self.python_callable = check_function(python_callable, hands_run=job.chooses_size)
         self.op_args = op_args or ()
         self.op_kwargs = op_kwargs or {}
+        if not self.hands_run:
+            check_run_given(self.python_callable, self.op_args, self.op_kwargs)
         self.job_id_by = check_argument(self.python_callable, job_id_by)
         self.zeus_conn_id = zeus_conn_id
         self._recurrence: Recurrence | None = None
@@ -194,6 +196,16 @@ def check_function(function: Callable[..., Any], *, hands_run: bool = True) -> C
             f"declare it, as in def {function.__name__}({RUN})",
         )
     return function
+
+
+def check_run_given(function: Callable[..., Any], args: Collection[Any], keywords: Mapping[str, Any]) -> None:
+    """Raise JobSpecError where a function without a job waits for a run handle: a ``run`` that no argument gives."""
+    run = inspect.signature(function).parameters.get(RUN)
+    if run is None or run.default is not run.empty or RUN in keywords or run_position(function) < len(args):
+        return
+    name = getattr(function, "__qualname__", function)
+    problem = f"{name} has a parameter {RUN!r}, and the run handle comes with a ZeusJob"
+    raise JobSpecError.of("job", None, problem, "give one, as in @task.zeus(JOB), or leave the parameter out")
 
 
 def run_position(function: Callable[..., Any]) -> int:

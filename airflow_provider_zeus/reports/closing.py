@@ -34,7 +34,7 @@ def closing(
     last, seen = ended[-1], [t.observation for t in ended]
     others = [str(t.batch_size) for t in ended[:-1] if t.batch_size is not None]
     parts = [
-        _how(last),
+        "trained at a chosen power limit" if limit and limit.text and last.state is State.DONE else _how(last),
         f"batch size {' and '.join(others)} before it" if others else "",
         _metric(last),
         _sum((o.energy_j for o in seen), energy_text) if len({o.energy_source for o in seen}) == 1 else "",
@@ -127,8 +127,10 @@ def _saving(saved: Saved | None, of: str) -> str:
     value, low, high = shares
     verb = "saved" if value > 0 else "lost"
     if low == high:
+        if not round(value):  # as of the default's first run
+            return ""
         return f"{verb} {abs(value):.0f} %{of} (measured)"
     if low < 0 < high:
-        return f"not clear yet what it saved: about {value:.0f} %{of} ({SURE}: {low:.0f} to {high:.0f} %)"
+        return f"not clear yet what it saved: about {round(value)} %{of} ({SURE}: {round(low)} to {round(high)} %)"
     least, most = sorted((abs(low), abs(high)))
     return f"{verb} about {abs(value):.0f} %{of} ({SURE}: {least:.0f} to {most:.0f} %)"

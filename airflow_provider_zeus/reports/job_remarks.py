@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import (
     DATA_WAIT,
@@ -43,7 +44,7 @@ class RemarkKind(StrEnum):
     TARGET = "target"
     DEVICE = "device"
     LIMIT = "limit"  # the power limit of a job that chooses no batch size
-    UNIT = "unit"  # one of metric and target is a share, the other one per cent
+    UNIT = "unit"  # the target's direction looks wrong; or one of metric and target is a share, the other one per cent
     NO_METRIC = "no metric"  # the newest run reported none
     UNSEEN = "unseen"  # nothing shows that the newest run used its batch size
     DATA_WAIT = "data wait"  # the newest run waited for its batches
@@ -183,7 +184,7 @@ def _why_limit(old: Trial, new: Trial) -> str:
 
 
 def _unit(trials: Sequence[Trial]) -> Remark | None:
-    """Whether the newest metric and its target are a share and per cent."""
+    """Whether the target looks wrong beside the newest metric: its direction, or its unit."""
     newest = next((t for t in reversed(trials) if t.observation.metric is not None), None)
     target = None if newest is None else _target(newest.spec)
     if newest is None or newest.observation.metric is None or not isinstance(target, Target):
@@ -191,17 +192,19 @@ def _unit(trials: Sequence[Trial]) -> Remark | None:
     doubt = replace(target, value=newest.observation.target_value or target.value).doubt(newest.observation.metric)
     if not doubt:
         return None
-    text = f"{doubt[0].upper()}{doubt[1:]}. Report it in the unit of the target."
+    text = ". ".join(f"{part[0].upper()}{part[1:]}" for part in doubt) + "."
     return Remark(RemarkKind.UNIT, newest.number, text)
 
 
 def _easy(trials: Sequence[Trial], runs: int = 3) -> Remark | None:
-    """Whether the first report reached the target in each of the newest runs."""
-    newest = [t for t in trials if t.state is State.CONVERGED and t.observation.epochs is not None][-runs:]
+    """Whether the first report reached the target in each of the newest runs that started from fresh weights."""
+    fresh = [t for t in trials if (t.observation.start or t.planned.start) in (None, Start.COLD)]
+    newest = [t for t in fresh if t.state is State.CONVERGED and t.observation.epochs is not None][-runs:]
     if len(newest) < runs or any((t.observation.epochs or 0.0) > 1 for t in newest):
         return None
+    cold = " from a cold start" if newest[-1].planned.start is not None else ""
     text = (
-        f"Each of the newest {runs} runs reached {newest[-1].spec.get('target')} at its first report, so that no "
+        f"Each of the newest {runs} runs{cold} reached {newest[-1].spec.get('target')} at its first report, so that no "
         "batch size can need fewer epochs. Is the target too easy, or in another unit?"
     )
     return Remark(RemarkKind.EASY, newest[-1].number, text)

@@ -61,7 +61,7 @@ class Savings:
     def default_now(self) -> tuple[float, str] | None:
         """What the newest run would have cost with the default, and its name: 100 % of a chart. None: not known."""
         found = [step.baseline.value for step in self.steps if step.baseline.value and step.run.kept]
-        return (found[-1], f"always {self.default_batch_size}") if found else None
+        return (found[-1], f"always {self.default_batch_size} now") if found else None
 
 
 def saving(

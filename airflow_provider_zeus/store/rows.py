@@ -34,7 +34,6 @@ _JSON = json.JSONDecoder(parse_constant=refuse_constant)
 DAMAGED = object()
 
 ORIGIN = tuple(f.name for f in fields(Origin))
-_POINT = tuple(f.name for f in fields(PowerPoint))
 LINEAGE = tuple(f.name for f in fields(Lineage))
 OBSERVED = tuple(f.name for f in fields(Observation))
 _STATES, _PHASES = frozenset(State), frozenset(Phase)
@@ -190,8 +189,8 @@ def points_to_lists(points: Iterable[PowerPoint]) -> list[list[Any]]:
 
 def points_from_lists(stored: Any) -> list[PowerPoint]:
     """Read what :func:`points_to_lists` wrote; points that cannot be read are left out."""
-    points = []
+    points, names = [], [f.name for f in fields(PowerPoint)]
     for values in stored if isinstance(stored, list) else ():
         with suppress(TypeError, ValueError):
-            points.append(decode(PowerPoint, dict(zip(_POINT, values, strict=True))))
+            points.append(decode(PowerPoint, dict(zip(names, values, strict=True))))
     return points

@@ -230,6 +230,8 @@ class LiveAttempt(AttemptSteps):
             return State.CONVERGED, None
         if self._meter.epochs_done + self.epochs_resumed >= self._max_epochs:
             return State.EXHAUSTED, self._exhausted
+        if self._meter.epochs_done == 1:
+            return State.EXHAUSTED, "the loop was left after 1 epoch, below the target (is a `return` inside the loop?)"
         return State.EXHAUSTED, f"the loop was left after {self._meter.epochs_done} epochs, below the target"
 
     @property
@@ -287,9 +289,10 @@ class LiveAttempt(AttemptSteps):
         return target.pick(metrics) if target.metric in metrics or not metrics else None
 
     def _take(self, target: Target, metric: float) -> None:
-        """Keep a metric; the first one that is in another unit than the target is warned of."""
-        if self.metric is None and (doubt := target.doubt(metric)):
-            log.warning("Zeus: %s. Report it in the unit of the target, or change the target.", doubt)
+        """Keep a metric; with the first one of a run, what looks wrong in the target is warned of."""
+        is_first = self.metric is None and not self._infinite and not self.epochs_before
+        if is_first and (doubt := target.doubt(metric)):
+            log.warning("Zeus: %s. Remedy: %s.", *doubt)
         self._infinite = math.isinf(metric)
         self.metric, self.target_value = None if self._infinite else metric, target.value
         if self._meter.epochs_done and len(self._by_epoch) < MOST_EPOCHS and math.isfinite(metric):  # without data: NaN

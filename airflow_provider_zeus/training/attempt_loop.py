@@ -89,7 +89,7 @@ def _run_attempt(run: PlanProgress, live: LiveAttempt, fn: Callable[[], T]) -> t
     try:
         value = fn()
     except BaseException as error:
-        if remedy := missing_extra(error):
+        if remedy := remedy_of(error):
             log.error("Zeus: %s", remedy)
         if run.forked or not _next_follows(run, live, error, handled):
             raise
@@ -311,7 +311,7 @@ def error_text(error: BaseException) -> str:
 
     What Airflow's log would mask is masked (:func:`.airflow_compat.masked`), before the text is cut.
     """
-    remedy = missing_extra(error)
+    remedy = remedy_of(error)
     return truncated(masked(f"{type(error).__name__}: {_text(error)}{f'. {remedy}' if remedy else ''}"), 500)
 
 
@@ -322,8 +322,12 @@ def _text(error: BaseException) -> str:
         return "its text cannot be read"
 
 
-def missing_extra(error: BaseException) -> str | None:
-    """What to install where a module is missing that an extra of this package brings; None for any other error."""
+def remedy_of(error: BaseException) -> str | None:
+    """What to do about an error of the training function, where its kind tells: a module that an extra of this package
+    brings, a loop over ``run.epochs`` without its brackets. None for any other error.
+    """
+    if isinstance(error, TypeError) and _text(error) == "'method' object is not iterable":
+        return "If that is run.epochs, write `for epoch in run.epochs():`, with the brackets."
     if not isinstance(error, ModuleNotFoundError) or not isinstance(error.name, str):
         return None
     extras = {  # module -> the extra of this package that brings it

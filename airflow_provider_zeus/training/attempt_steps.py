@@ -46,7 +46,7 @@ class AttemptSteps:
         self._dropped: JobSpecError | None = None  # why a loader with samples had no batch
         self._torch: TorchSteps | None = None  # what torch shows, once the author has loaded it
         self._steps_before = 0  # of torch, when the present epoch began
-        self._blind: str | None = None  # of an epoch with steps of torch, of whose samples nothing is known
+        self._blind: str | None = None  # of the first epoch whose steps, and so their samples, were not seen
         self._held = 0  # samples of the newest step that torch showed, until another one shows that it was not reported
 
     def _refresh(self) -> None:
@@ -144,10 +144,25 @@ class AttemptSteps:
             problem = "run.report() ends an epoch, and none has begun. Call it once in `for _ in run.epochs()`."
             raise ReportError(problem)
         self._torch_pass_over()
-        if not self._meter.stepped and self.optimizer_steps > self._steps_before:
-            self._blind = f"torch made steps in epoch {self._meter.epochs_done}, and no batch was drawn for them"
+        if self._blind is None and not self._meter.stepped:
+            self._blind = self._why_blind()
         self._in_epoch = self._adoptable = False
         self._meter.end_epoch()
+
+    def _why_blind(self) -> str | None:
+        """What is not known of an epoch in which no step was counted; None where it may have had none.
+
+        Slices smaller than two batches may have epochs without an optimizer step.
+        """
+        epoch = self._meter.epochs_done
+        if self.optimizer_steps > self._steps_before:
+            return f"torch made steps in epoch {epoch}, and no batch was drawn for them"
+        if not epoch or self._meter.samples / epoch < 2 * self.planned.batch_size:
+            return None
+        return (
+            f"no step was counted in epoch {epoch}, and earlier epochs had some: a generator or an iterator gives its "
+            "batches once, so make it anew in each epoch"
+        )
 
     def _check_batches(self) -> None:
         if self._dropped is not None and self.untrained:

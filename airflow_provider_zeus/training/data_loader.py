@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from time import perf_counter
@@ -90,6 +91,9 @@ class _Pass:
         self._pending = self._samples_of(batch)
         if self._empty:
             self._empty, self._steps_before = False, self._progress.optimizer_steps
+            if batches is self._loader:
+                with contextlib.suppress(TypeError):  # Python's map or zip; what has no hash
+                    self._progress.drawn_from.add(batches)
             self._look_at(batch)
         return batch
 
@@ -145,10 +149,16 @@ class _Pass:
         if self._progress.newest_pass is self._me:
             self._progress.newest_pass = self._before
 
+    def _was_drawn_from(self) -> bool:
+        """Whether an earlier pass has drawn from this iterator, also where it is given to run.data_loader() anew."""
+        with contextlib.suppress(TypeError):
+            return not self._first or self._loader in self._progress.drawn_from
+        return False
+
     def _end(self) -> None:
         now_s, counts = perf_counter(), self._progress.newest_pass is self._me
         self._close()
-        if self._empty and not self._first and self._batches is self._loader:
+        if self._empty and self._batches is self._loader and self._was_drawn_from():
             remedy = "build a new one for each epoch: `for batch in run.data_loader(batches()):`"
             problem = "the pass before has used it up, and it gives no other"
             raise JobSpecError.of("run.data_loader()", type(self._loader).__name__, problem, remedy)
@@ -221,9 +231,12 @@ def _is_loader(data: Any) -> bool:
 def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
     """A torch ``DataLoader`` over ``data`` (a data set), or ``data`` itself where it is a loader of this batch size.
 
-    Raises JobSpecError: another batch size in ``options`` or in the loader, options for a loader that is built
-    already; ModuleNotFoundError for a data set without torch.
+    Raises JobSpecError: a text or a path, another batch size in ``options`` or in the loader, options for a loader that
+    is built already; ModuleNotFoundError for a data set without torch.
     """
+    if isinstance(data, str | bytes | os.PathLike):
+        problem, remedy = "a text or a path, and no data", "read the file, and give its data set or its batches"
+        raise JobSpecError.of("run.data_loader(): data", type(data).__name__, problem, remedy)
     if _is_loader(data):
         if options:
             names = ", ".join(sorted(options))

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.patience import outlived
@@ -103,6 +104,7 @@ class PlanProgress:
         self.driven = False  # a framework's callback counts the steps, and not a loader
         self.warned: set[str] = set()  # warnings that were given once in this run
         self.newest_pass: Callable[[], Any] = lambda: None  # of a loader, while it is not over: its batches count
+        self.drawn_from: WeakSet[Any] = WeakSet()  # iterators whose batches a loader gave: they give no others
         self._kept = False
         self._folder: AttemptDir | None = None  # of the present attempt, once it is used
         self._pid = os.getpid()

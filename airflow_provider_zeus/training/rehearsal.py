@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import logging
+import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from airflow_provider_zeus.model.target import Target
@@ -19,6 +24,17 @@ EPOCH_S = 10.0  # how long the rest of an epoch may take that nothing can shorte
 _MOST_TOLD = 100  # sizes of steps that are kept
 
 log = logging.getLogger(__name__)
+
+
+def _may_leave(code: CodeType) -> bool:
+    """Whether a loop over ``run.epochs()`` in this code may be left before its end; True also where none is seen."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return True
+    loops = [each for each in ast.walk(tree) if isinstance(each, ast.For) and ".epochs()" in ast.unparse(each.iter)]
+    leaving = (ast.Break, ast.Return, ast.Raise)
+    return not loops or any(isinstance(each, leaving) for loop in loops for each in ast.walk(loop))
 
 
 class RehearsalOver(BaseException):
@@ -71,9 +87,12 @@ class RehearsedAttempt(LiveAttempt):
         return (fixed and set(self._told_sizes) == {size}) or watch.outlived
 
     def next_epoch(self, target: Target) -> int | None:
-        """Begin the first epoch; None after its report."""
+        """Begin the first epoch; None after its report. Another loop is an error then, if nothing leaves this one."""
         self._asked, self._asked_after = True, self.epochs_done > 0
-        return None if self.epochs_done else super().next_epoch(target)
+        if not self.epochs_done:
+            return super().next_epoch(target)
+        self.over = not _may_leave(sys._getframe(2).f_code)  # of the author's loop, which asks by run.epochs()
+        return None
 
     def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
         """Begin a pass of ``run.data_loader()``, or of a framework's loop."""
@@ -176,6 +195,7 @@ class RehearsedAttempt(LiveAttempt):
             older=watch.older,
             own_loop=self._own_loop,
             after=self._after,
+            left=not self._asked_after and not self.reached and 0 < self.epochs_done < self._max_epochs,
             unlearned=self._unlearned if watch.optimizer_steps else 0,
             dropping=watch.dropping,
             fixed=self._fixed,

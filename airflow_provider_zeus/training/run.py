@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Never, NoReturn, Self
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.job_checks import Start
@@ -342,13 +342,16 @@ class ZeusRun:
         """Count an optimizer step over ``samples`` (default: the batch size); for loops without ``data_loader``."""
         self.progress.step(samples)
 
-    def report(self, **metrics: float) -> None:
+    def report(self, *unnamed: Never, **metrics: float) -> None:
         """End an epoch with its metrics; gives the attempt up when its bound or ``max_epochs`` is passed.
 
         Other metrics than the target's may come in reports of their own. Raises ReportError: a metric comes twice in an
         epoch; the target's metric is no number, or in another unit than the target; no target value was set; no epoch
-        has begun.
+        has begun; a value without a name.
         """
+        if unnamed:
+            name = self._target.metric
+            raise ReportError(f"run.report() got a value without its name. Write run.report({name}=value).")
         self.progress.note_child()
         live = self.progress.present
         raise_again(live.interrupt)

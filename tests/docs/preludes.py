@@ -107,6 +107,12 @@ def train(run):
     "docs/how-to/kubernetes.md": "from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator",
     "docs/how-to/permissions.md": 'trial = types.SimpleNamespace(env={})',
     "docs/tutorials/pod.md": '''
+def train(run):
+    for epoch in run.epochs():
+        run.step()
+        run.report(accuracy=0.5)
+monkeypatch.setitem(sys.modules, "pod", types.SimpleNamespace(JOB=JOB))
+monkeypatch.setitem(sys.modules, "train", types.SimpleNamespace(train=train))
 ti = types.SimpleNamespace(xcom_pull=lambda task_ids: {"zeus": {"lines": []}, "value": {"model": "a"}})
 ''',
 }  # fmt: skip

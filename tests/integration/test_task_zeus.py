@@ -292,6 +292,10 @@ def test_test_runs_teach_nothing_unless_named(run_dag: Any) -> None:
     [
         (lambda: task.zeus(job(), mode="optimize")(lambda run: None)(), "given beside a job"),
         (lambda: task.zeus(job())(lambda data: None)("x"), "has no parameter 'run'"),
+        (lambda: task.zeus(lambda run: None)(), "has a parameter 'run', and the run handle comes with a ZeusJob"),
+        (lambda: task.zeus(mode="optimize")(lambda run: None)(), "as in @task.zeus(JOB), or leave the parameter out"),
+        (lambda: task.zeus(batch_sizes=[16])(lambda run: None), "@task.zeus: batch_sizes = [16]: a field of a ZeusJob"),
+        (lambda: ZeusTrainOperator(task_id="t", python_callable=lambda run: None), "give one, as in @task.zeus(JOB)"),
         (lambda: task.zeus({**job().to_dict(), "target": "x"}, task_id="t")(lambda run: 0)(), "ZeusJob.target = 'x'"),
         (lambda: ZeusTrainOperator(task_id="t", job=job(), python_callable="train"), "not a function"),
     ],

@@ -34,6 +34,8 @@ class Result:
 
 
 _RUNS = "tests/integration/test_kept_value.py"
+_RESUMED = "tests/unit/training/test_resumed.py"
+_STARTS = "tests/unit/optimizer/test_starts.py"
 _FAILING = "tests/unit/training/test_failing_sizes.py"
 _NO_DATA = "tests/unit/training/test_no_data.py"
 _FOLDER = "tests/unit/training/test_attempt_dir.py"
@@ -143,10 +145,20 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             ),
         ),
         Promise(
-            "A training goes on from a checkpoint",
-            "its epochs are not learnt where it says so; `run.attempt_dir` is fresh for each attempt",
+            "A start from the earlier model raises in each run",
+            "another start trains; from the second time on it is planned less and less, and no other start waits for it",
             (
-                "tests/unit/training/test_resumed.py::test_epochs_go_on_where_the_checkpoint_was_and_are_not_learnt",
+                f"{_STARTS}::test_a_start_that_raises_in_each_run_is_planned_less_and_less",
+                f"{_STARTS}::test_a_start_that_raises_keeps_no_other_start_from_running",
+            ),
+        ),
+        Promise(
+            "A training goes on from a checkpoint",
+            "its epochs are not learnt where it says so; `run.attempt_dir` is fresh for each attempt; none goes on from the "
+            "checkpoint of another start",
+            (
+                f"{_RESUMED}::test_epochs_go_on_where_the_checkpoint_was_and_are_not_learnt",
+                f"{_RESUMED}::test_a_start_does_not_go_on_from_the_checkpoint_of_the_start_that_failed_before_it",
                 f"{_FOLDER}::test_the_kept_attempts_folder_stays_and_the_others_goes",
             ),
         ),

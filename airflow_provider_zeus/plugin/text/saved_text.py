@@ -214,7 +214,7 @@ def _together(cost: Saved, weights: Weights, *, old: bool) -> list[Tile]:
         Tile(
             name=TOGETHER,
             figure=Figure(value=cost.saved.value, text=text, exact=exact),
-            note=weights.split,
+            note=f"weighed {weights.split}",
             kind=colour,
         )
     ]

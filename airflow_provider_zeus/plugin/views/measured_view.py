@@ -224,7 +224,7 @@ def nothing_saved(job: ZeusJob, newest: Observation) -> str:
     return (
         "Nothing was saved: no power limit was tuned yet"
         if job.tries_limits
-        else "Nothing was saved: this job is measured only"
+        else "Nothing was saved so far: this job is only measured, and nothing is changed"
     )
 
 

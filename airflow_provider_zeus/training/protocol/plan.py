@@ -60,6 +60,7 @@ class RehearsalResult:
     after: str = ""
     # how the epoch went on after its report: by a "step" of the same pass over the data, a step of another "pass", a
     # second "report"; empty: it ended there
+    left: bool = False  # it asked for no other epoch after its first one, though that was below the target
     unlearned: int = 0  # steps reported in passes of run.data_loader() in which torch made no optimizer step
     dropping: tuple[int, int] | None = None  # (samples, batch size) of the smallest loader that drops its last batch
     fixed: int | None = None  # samples that the model is given at another batch size as well

@@ -173,6 +173,10 @@ with DAG("raises", schedule=None, start_date=datetime(2026, 1, 1)):
         raise ValueError(f"no data of {ds}")
 
     @task.zeus(JOB)
+    def broken_by_a_partition(run=None, partition_key=None):
+        return len(partition_key)
+
+    @task.zeus(JOB)
     def needs_a_run(run=None):
         return get_current_context()["ds"]
 
@@ -187,6 +191,7 @@ with DAG("raises", schedule=None, start_date=datetime(2026, 1, 1)):
     needs_an_xcom()
     broken()
     broken_by_a_made_up_date()
+    broken_by_a_partition()
     needs_a_run()
     needs_a_gpu()
 
@@ -215,6 +220,8 @@ with DAG("trials", schedule=None, start_date=datetime(2026, 1, 1)):
         )
     with ZeusTrial(JOB, task_id="forgotten") as trial:
         BashOperator(task_id="no_xcom", bash_command=RIGHT, env=trial.env, append_env=True)
+    with ZeusTrial(JOB, task_id="printed") as trial:
+        BashOperator(task_id="prints_it", bash_command="echo '{\"accuracy\": 0.5}'", env=trial.env, append_env=True)
     with ZeusTrial(JOB, task_id="planless"):
         BashOperator(task_id="no_plan", bash_command=RIGHT)
 

@@ -58,11 +58,11 @@ MISTAKES = {  # DAG: the only checks that are not OK, the status of each, a word
     "fixed_size_told_as_chosen": ("train: batch size", "error", "run.batch_size"),
     "fixed_size_in_our_loader": ("train: training", "error", "leave batch_size out"),
     "accumulated_on_top": ("train: batch size", "error", "gradients are accumulated"),
-    "per_cent": ("train: metric", "error", "a share, which is at most 1. Report it as a share"),
-    "share_for_per_cent": ("train: metric", "error", "in the unit of the target"),
+    "per_cent": ("train: metric", "error", "report it as a share, or state the target in per cent"),
+    "share_for_per_cent": ("train: metric", "warning", "in the unit of the target"),
     "another_metric": ("train: metric", "error", "run.report(accuracy=value)"),
     "no_report": ("train: metric", "error", "run.report(accuracy="),
-    "not_a_number": ("train: metric", "error", "not a finite number"),
+    "not_a_number": ("train: metric", "error", "(checked_dags.py:73) -> the training may have diverged"),
     "no_set_target": ("train: metric", "error", "run.set_target(value)"),
     "reached_at_once": ("train: metric", "warning", "after its first steps"),
     "model_outside": ("train: model", "error", "inside the function"),
@@ -98,12 +98,15 @@ def test_errors_of_a_training(zeus: Zeus, home: Path) -> None:
     assert {name: f.status for name, f in kinds.items()} == {
         "broken": "error",
         "broken_by_a_made_up_date": "warning",
+        "broken_by_a_partition": "error",
         "needs_a_run": "undecided",
         "needs_an_xcom": "undecided",
         "needs_a_gpu": "undecided",
     }
     assert "ValueError: no such file (checked_dags.py:" in kinds["broken"].finding
     assert "made-up ds" in kinds["broken_by_a_made_up_date"].finding
+    assert "partition_key is None in each run" in str(kinds["broken_by_a_partition"].remedy)
+    assert "made-up" not in kinds["broken_by_a_partition"].finding
     assert "--gpu" in str(kinds["needs_a_gpu"].remedy)
     assert found["broken: steps"].status == "undecided"
 
@@ -134,7 +137,10 @@ def test_a_result_that_does_not_come_back(zeus: Zeus, home: Path) -> None:
     found = checked(zeus, "trials")
     assert found["comes_back: result"].status == "ok"
     assert found["no_xcom: result"].status == "error"
-    assert "ZEUS_XCOM" in str(found["no_xcom: result"].remedy)
+    assert str(found["no_xcom: result"].remedy).startswith("set ZEUS_XCOM")
+    assert found["prints_it: result"].status == "error"
+    assert "train by ZeusRun.from_env().train(fn), set ZEUS_XCOM" in str(found["prints_it: result"].remedy)
+    assert "prints_it: metric" not in found, "what it prints is not read"
     assert found["no_plan: training"].status == "error"
     assert "ZEUS_PLAN" in found["no_plan: training"].finding
     assert found["in_an_image: plan"].status == "warning"

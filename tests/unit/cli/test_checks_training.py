@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader
 
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.cli import checks_host
-from airflow_provider_zeus.cli.checks_training import batch_size, metric, starts, steps
+from airflow_provider_zeus.cli.checks_command import of_command
+from airflow_provider_zeus.cli.checks_training import batch_size, metric, of_training, starts, steps
 from airflow_provider_zeus.cli.rehearsal import Ended, Outcome, Stage
 from airflow_provider_zeus.errors import ConnectionLookupError
 from airflow_provider_zeus.training.protocol.plan import RehearsalResult
@@ -60,7 +61,68 @@ def test_whether_steps_are_told() -> None:
 
 @pytest.mark.parametrize(("found", "status"), [(0.5, "ok"), (0.05, "warning"), (50.0, "ok"), (None, "undecided")])
 def test_a_loss_is_compared_with_its_target(found: float | None, status: str) -> None:
-    assert metric(outcome(metric=found)).status == status
+    finding = metric(outcome(metric=found))
+    assert finding.status == status
+    assert "meant" not in str(finding.remedy).replace("if that is not meant", ""), "a loss never has to rise"
+
+
+@pytest.mark.parametrize(
+    ("error", "seen", "check", "what", "remedy"),
+    [
+        (
+            "run.report(loss=nan): not a finite number. The training may have diverged. (train.py:12)",
+            {"names": ("acc", "loss")},
+            "metric",
+            "not a finite number (train.py:12)",
+            "the training may have diverged",
+        ),
+        ('target "loss <= runtime" has no value yet. Call run.set_target(value) first.', {}, "metric", "no value yet",
+         "call run.set_target(value) first"),
+        ("run.report() got ['l']. Report it, as in run.report(loss=value).", {"names": ("l",)}, "metric", "got ['l']",
+         "call run.report(loss=value) at the end of each epoch in run.epochs(); or name l in"),
+        ("run.still_good(): run.previous is None. Check it.", {}, "training", "run.previous is None", "check it"),
+        ("run.epochs(): this training is over. Use a task each.", {"metric": 0.5}, "training", "is over", "use a task"),
+    ],
+)  # fmt: skip
+def test_the_remedy_of_an_error_is_its_own(
+    error: str, seen: dict[str, object], check: str, what: str, remedy: str
+) -> None:
+    ended = replace(outcome(**seen), ended=Ended(error=f"ReportError: {error}", kind="report"))
+    found = {f.check: f for f in of_training(ended, timeout_s=1.0) if f.status == "error"}
+    assert what in found[check].finding
+    assert str(found[check].remedy).startswith(remedy)
+    assert (check == "metric") == ("see its metric" in str(found["training"].remedy))
+
+
+@pytest.mark.parametrize(("epochs", "left"), [(3, True), (1, False)])
+def test_a_loop_that_is_left_after_its_first_epoch(epochs: int, left: bool) -> None:
+    def train(run: ZeusRun) -> int:
+        for _ in run.epochs():
+            run.step()
+            run.report(loss=0.5)
+            return 1
+        return 2
+
+    found = Stage().function(replace(JOB, max_epochs=epochs), train)
+    assert found.seen is not None
+    assert found.seen.left == left
+
+
+@pytest.mark.parametrize(
+    ("target", "metric", "status", "remedy"),
+    [
+        ("accuracy >= 0.9", 95.0, "error", "report it as a share"),
+        ("accuracy >= 90", 0.95, "warning", "report it in the unit of the target"),
+        ("accuracy <= 0.9", 95.0, "error", 'write "accuracy >= 0.9"'),
+        ("reward >= 20", 0.95, "ok", "None"),
+    ],
+)
+def test_what_a_command_prints(target: str, metric: float, status: str, remedy: str) -> None:
+    plan = Stage().plan(replace(JOB, target=target), Path("/nowhere"))
+    printed = Outcome(plan=plan, ended=Ended(), last_output=f'{{"{target.split()[0]}": {metric}}}')
+    (finding,) = [f for f in of_command(printed, names_zeus=True, timeout_s=1.0) if f.check == "metric"]
+    assert finding.status == status
+    assert str(finding.remedy).startswith(remedy)
 
 
 def looks_back(data: object) -> object:

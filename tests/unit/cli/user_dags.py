@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from types import SimpleNamespace
 
 import torch
-from airflow.sdk import DAG, Asset, Variable, dag, task
+from airflow.sdk import DAG, Asset, PartitionedAssetTimetable, Variable, dag, task
 from airflow.timetables.assets import AssetOrTimeSchedule
 from airflow.timetables.trigger import CronTriggerTimetable
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
@@ -110,6 +110,29 @@ def of_job(job: str, check: str, words: str, status: str = "error", dag: str = '
 
 
 CACHED = "\n@functools.lru_cache\ndef cached():\n    return new_model()\n"
+TWICE = f"""
+def train(run):
+    for fold in range(2):
+        model = new_model()
+        optimizer = sgd(model)
+        for epoch in run.epochs():
+            for x, y in {LOADER}:
+                {STEP}
+            {REPORT}
+    return "/models/m.pt"
+"""
+TWICE_BY_HELPER = f"""
+def fit(run, model, optimizer):
+    for epoch in run.epochs():
+{BATCHES}        {REPORT}
+
+
+def train(run):
+    for fold in range(2):
+        model = new_model()
+        fit(run, model, sgd(model))
+    return "/models/m.pt"
+"""
 LEARN = f"""
 def learn(run, model, optimizer, x, y):
     {STEP}
@@ -153,6 +176,8 @@ OPEN = "MLFLOW.run = SimpleNamespace(info=SimpleNamespace(run_id='1'))"
 # Of each kind the first one is tried after every edit, the others before a merge.
 MISTAKES: dict[str, list[Mistake]] = {
     "wrong direction": [
+        Mistake(dag_file(job='target="accuracy <= 0.2"'), "metric", 'write "accuracy >= 0.2"'),
+        Mistake(dag_file(reports("run.report(loss=3.3)"), 'target="loss >= 0.2"'), "metric", 'write "loss <= 0.2"'),
         Mistake(dag_file(job='target="accuracy <= 0.9"'), "metric", 'write "accuracy >= 0.9"'),
         Mistake(dag_file(reports("run.report(loss=0.7)"), 'target="loss >= 0.1"'), "metric", 'write "loss <= 0.1"'),
         Mistake(
@@ -234,17 +259,14 @@ MISTAKES: dict[str, list[Mistake]] = {
         Mistake(dag_file(job='target="Accuracy >= 0.9"'), "metric", "run.report(Accuracy=value)", ends=True),
     ],
     "unit": [
-        Mistake(dag_file(changed(("=accuracy", "=100 * accuracy"))), "metric", "Report it as a share", ends=True),
-        Mistake(dag_file(job='target="accuracy >= 90"'), "metric", "in the unit of the target"),
-        Mistake(
-            dag_file(reports("run.report(score=100 * accuracy(model))"), 'target="score >= 0.9"'),
-            "metric",
-            "in the unit of the target",
-        ),
+        Mistake(dag_file(changed(("=accuracy", "=100 * accuracy"))), "metric", "report it as a share", ends=True),
+        Mistake(dag_file(job='target="accuracy >= 90"'), "metric", "in the unit of the target", status="warning"),
+        Mistake(dag_file(job='target="accuracy >= 90 %"'), "metric", "in the unit of the target", status="warning"),
         Mistake(
             dag_file(reports("run.report(error_rate=60.0)"), 'target="error_rate <= 0.1"'),
             "metric",
             "in the unit of the target",
+            status="warning",
         ),
     ],
     "range()": [
@@ -277,6 +299,14 @@ MISTAKES: dict[str, list[Mistake]] = {
             "epochs",
             "for epoch in run.epochs()",
         ),
+    ],
+    "a loop that is left": [
+        Mistake(dag_file(reports(f"{REPORT}\n        return 1")), "epochs", "`return` is inside", status="warning"),
+        Mistake(dag_file(reports(f"{REPORT}\n        break")), "epochs", "after its first epoch", status="warning"),
+    ],
+    "two loops": [
+        Mistake(dag_file(TWICE), "training", "one run trains one model"),
+        Mistake(dag_file(TWICE_BY_HELPER), "training", "use one task for each model"),
     ],
     "returned module": [
         Mistake(dag_file(returns("model")), "value", "return its path"),
@@ -329,9 +359,11 @@ MISTAKES: dict[str, list[Mistake]] = {
         ),
     ],
     "no report": [
-        Mistake(dag_file(changed((f"        {REPORT}\n", ""))), "metric", "run.report(accuracy=value)", ends=True),
-        Mistake(dag_file(reports("print(accuracy(model))")), "metric", "run.report(accuracy=value)", ends=True),
-        Mistake(dag_file(reports(f"if epoch == 4:\n            {REPORT}")), "metric", "end of each epoch", ends=True),
+        Mistake(dag_file(changed((f"        {REPORT}\n", ""))), "metric", "run.report(accuracy=...)", ends=True),
+        Mistake(dag_file(reports("print(accuracy(model))")), "metric", "report the last value", ends=True),
+        Mistake(
+            dag_file(reports(f"if epoch == 4:\n            {REPORT}")), "metric", "report the last value", ends=True
+        ),
         Mistake(dag_file(reports("run.report(loss=0.7, lr=0.1)")), "metric", "run.report(accuracy=value)", ends=True),
     ],
     "drop_last with a size beyond the data": [
@@ -593,6 +625,10 @@ with DAG("nightly", schedule="@daily", start_date=datetime(2026, 1, 1), params={
         job='target="accuracy >= 0.9", learn_from=["asset_triggered"], data_slice="{{ run_id }}"',
         dag='schedule=[Asset("s3://new")]',
     ),
+    "partitions of an asset": right(
+        changed(("(run):", "(run, partition_key):"), ("model = new", "assert partition_key\n    model = new")),
+        dag='schedule=PartitionedAssetTimetable(assets=Asset("x"))',
+    ),
     "assets or a time": right(
         job='target="accuracy >= 0.9", learn_from=["scheduled"]',
         dag='schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("@daily", timezone="UTC"), assets=Asset("x"))',
@@ -620,7 +656,7 @@ with DAG("nightly", schedule="@daily", start_date=datetime(2026, 1, 1), params={
     ),
     "an early return of metrics": right(
         reports(
-            f'score = accuracy(model)\n        {REPORT}\n        if score > 0.1:\n            return {{"score": score}}'
+            f'score = accuracy(model)\n        {REPORT}\n        if score > 0.9:\n            return {{"score": score}}'
         )
     ),
     "a report in a helper, others beside it": right(
@@ -629,6 +665,10 @@ with DAG("nightly", schedule="@daily", start_date=datetime(2026, 1, 1), params={
             before="\ndef tell(run, model):\n    run.report(**{'accuracy': accuracy(model)})\n",
         )
     ),
+    "two loops, of which the first one is left": right(
+        TWICE.replace(REPORT, f"{REPORT}\n            if epoch == 2:\n                break")
+    ),
+    "a metric of any size": right(reports("run.report(reward=0.4)"), job='target="reward >= 20"'),
     "a schedule of steps": right(
         changed(
             (

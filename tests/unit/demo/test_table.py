@@ -14,7 +14,7 @@ def words(text: str) -> list[str]:
 def test_one_line_per_run_with_every_figure() -> None:
     head, line = table([row(3050.0, 9000.0, epochs=12.25)])
     assert "  ".join(HEAD).split() == words(head)
-    figures = ["64", "100 W", "12.2", "0.424 Wh", "12 s", "0.847 Wh", "2.5 Wh"]
+    figures = ["64", "100 W", "12.2", "0.424 Wh", "12 s", "0.847 weighed Wh", "2.5 weighed Wh"]
     assert words(line) == words(" ".join(["2013-W13", *figures, "sampling", "simulated", "Because."]))
 
 
@@ -51,5 +51,5 @@ def test_in_a_narrow_terminal_each_reason_stands_below_its_run() -> None:
 
 def test_progress_is_the_run_in_one_line() -> None:
     line = progress(row(3050.0, phase=Phase.EXPLORE, epochs=12.0))
-    figures = ["64", "100 W", "12 epochs", "0.424 Wh", "12 s", "cost", "0.847 Wh"]
+    figures = ["64", "100 W", "12 epochs", "0.424 Wh", "12 s", "cost", "0.847 weighed Wh"]
     assert words(line) == words(" ".join(["2013-W13", *figures, "exploring"]))

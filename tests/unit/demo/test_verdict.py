@@ -121,6 +121,6 @@ def test_a_hard_week_is_explained_at_a_glance() -> None:
     usual = [row(1000.0, 3000.0, slice_key=f"2013-W{week}") for week in (14, 15, 16)]
     hard = row(9000.0, 9000.0, slice_key="2013-W22", attempts=((512, State.GIVEN_UP), (256, State.CONVERGED)))
     said = text(*usual, hard).splitlines()[-1]
-    assert said.startswith("2013-W22 cost the most, 2.5 Wh: its data are hard at any size")
+    assert said.startswith("2013-W22 cost the most, 2.5 weighed Wh: its data are hard at any size")
     assert said.endswith("and 512 was tried and given up.")
     assert "cost the most" not in text(*usual, row(9000.0, 3000.0, slice_key="2013-W22")), "dear by itself"

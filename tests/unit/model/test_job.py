@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -317,6 +318,23 @@ def test_an_unknown_field_is_named_with_those_that_exist() -> None:
     said = error_of(lambda: ZeusJob.from_dict({**GOOD, "eta_knob": 0.5}))
     assert said.startswith("ZeusJob.eta_knob = 0.5: ")
     assert ", ".join(sorted(f.name for f in fields(ZeusJob))) in said
+
+
+def test_a_misspelt_keyword_is_refused_as_in_a_dict_and_the_nearest_field_is_named() -> None:
+    """Editors and type checkers see the fields all the same."""
+    wrong = {"batch_size" if name == "batch_sizes" else name: value for name, value in GOOD.items()}
+    said = error_of(lambda: ZeusJob(**wrong))
+    assert said == error_of(lambda: ZeusJob.from_dict(wrong))
+    assert "batch_size = [16, 32, 64]: no such field of a job. did you mean batch_sizes? Or use one of audit," in said
+    assert list(inspect.signature(ZeusJob).parameters) == [*ZeusJob.__annotations__]
+
+
+def test_fields_that_are_missing_are_named_at_once_each_with_what_it_may_be() -> None:
+    said = error_of(lambda: ZeusJob(batch_sizes=[32, 64], target="acc >= 1"))
+    assert said == (
+        "ZeusJob.default_batch_size, max_epochs = None: are missing. "
+        "set default_batch_size to one of batch_sizes; max_epochs to 1 or more."
+    )
 
 
 @pytest.mark.parametrize("field", ["batch_sizes", "default_batch_size", "target", "max_epochs"])

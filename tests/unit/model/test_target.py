@@ -75,7 +75,12 @@ def test_a_target_without_a_value_says_what_to_call() -> None:
 
 def test_the_metric_of_the_target_is_picked() -> None:
     assert Target.parse("acc >= 1").pick({"loss": 3.0, "acc": 0.5}) == 0.5
-    assert Target.parse("acc >= 1").pick({"acc": "0.5"}) == 0.5  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("value", ["0.5", b"0.5", np.str_("0.5")])
+def test_a_text_is_no_metric(value: Any) -> None:
+    with pytest.raises(ReportError, match=r"but a text\. Write run\.report\(acc=float\(value\)\)"):
+        Target.parse("acc >= 1").pick({"acc": value})
 
 
 def test_a_report_without_the_metric_names_both() -> None:
@@ -179,10 +184,43 @@ def test_a_metric_that_may_be_in_the_targets_unit_is_taken(text: str, metric: fl
 
 @pytest.mark.parametrize(
     ("text", "metric"),
-    [("accuracy >= 88 %", 0.753), ("score >= 0.88", 75.3), ("accuracy >= 88", 0.9), ("error_rate <= 5 %", 0.9)],
+    [("accuracy >= 88 %", 0.753), ("growth >= 5 %", 0.3), ("val_f1 >= 88", 0.9), ("error_rate <= 5 %", 0.9)],
 )
 def test_a_metric_that_may_be_in_another_unit_is_doubted(text: str, metric: float) -> None:
-    assert "looks like" in Target.parse(text).doubt(metric)
+    what, remedy = Target.parse(text).doubt(metric) or ("", "")
+    assert "looks like" in what
+    assert "in the unit of the target" in remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "metric"),
+    [
+        ("reward >= 0.9", 1.5),
+        ("sharpe >= 0.5", 1.2),
+        ("psnr >= 0.5", 22.0),
+        ("score >= 1", 12.0),
+        ("reward >= 20", 0.4),
+    ],
+)
+def test_a_metric_that_is_no_share_by_name_may_be_any_number(text: str, metric: float) -> None:
+    assert Target.parse(text).doubt(metric) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "right"),
+    [
+        ("loss >= 0.2", 3.3, "loss <= 0.2"),
+        ("val_mse >= 0.05", 0.5, "val_mse <= 0.05"),
+        ("perplexity >= 20 %", 0.5, "perplexity <= 20 %"),
+        ("error_rate >= 0.1", 60.0, "error_rate <= 0.1"),
+        ("accuracy <= 0.2", 0.5, "accuracy >= 0.2"),
+        ("auc <= runtime", 0.5, "auc >= runtime"),
+    ],
+)
+def test_a_wrong_direction_is_said_before_a_unit(text: str, metric: float, right: str) -> None:
+    what, remedy = Target.parse(text).doubt(metric) or ("", "")
+    assert f"the target {text} waits for the opposite" in what
+    assert remedy == f'write "{right}"'
 
 
 @pytest.mark.parametrize(("text", "value"), [("ppl <= 20", "inf"), ("acc >= 0.9", "-inf")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,15 @@ def test_the_last_line_is_masked_before_it_is_cut(supervised: Supervised) -> Non
         supervise(recurrence, ["bash", "-c", f"echo {490 * 'x'}{password}; exit 1"], os.environ, str(supervised.folder))
     recurrence.close_device()
     assert password[:5] not in str(error.value)
+
+
+def test_a_target_in_the_wrong_direction_is_said_of_a_command_that_prints_its_metric(
+    supervised: Supervised, caplog: pytest.LogCaptureFixture
+) -> None:
+    recurrence = Recurrence.open(replace(JOB, target="loss >= 0.1"), context(), conn_id="zeus_default")
+    supervise(recurrence, ["bash", "-c", """echo '{"loss": 3.3}'"""], os.environ, str(supervised.folder))
+    recurrence.close_device()
+    assert caplog.text.count("training should make loss fall") == caplog.text.count('write "loss <= 0.1"') == 1
 
 
 @pytest.mark.parametrize("attempt", [0, -5, 900])

@@ -77,7 +77,7 @@ def test_the_sum_saved_runs_by_run_with_exploration_and_break_even() -> None:
     (mark,) = [s["markLine"]["data"] for s in chart.option["series"] if "markLine" in s]
     assert mark == [{"xAxis": found.break_even_run - 1, "label": {"formatter": "break-even"}}]
     assert f"saved {three_digits(sums[3] / now)} runs, exploration 0 runs" in chart.text
-    assert chart.option["yAxis"]["name"] == "energy and time saved [runs of always 32]; below 0: lost"
+    assert chart.option["yAxis"]["name"] == "energy and time saved [runs of always 32 now]; below 0: lost"
     assert chart.table is not None
     signs = [row[1][0] for row in chart.table.rows]
     assert (signs[2], signs[3]) == ("−", "0"), "newest first, a loss with its sign"

@@ -62,7 +62,8 @@ def test_the_tab_says_what_it_took_and_what_would_save(viewer: Any, store: Store
     named = [block["id"] for block in quick["blocks"]]
     assert named.index("headline") < named.index("cost") < named.index("rung"), "below what it took"
     assert slow["sentence"]["text"] == (
-        "3 runs cost 3 Wh and 30 s. Nothing was saved: this job is measured only.\nNext run: about 1 Wh and 10 s."
+        "3 runs cost 3 Wh and 30 s. Nothing was saved so far: this job is only measured, and nothing is changed."
+        "\nNext run: about 1 Wh and 10 s."
     )
     assert slow["cost"]["option"]["yAxis"]["name"] == "energy [Wh]", "which is all that it costs"
     assert quick["facts"] == "", "nothing is weighed"
@@ -157,7 +158,10 @@ def test_the_page_of_all_jobs_and_the_month_know_it(viewer: Any, admin: Any, sto
     (job,) = answer(admin, "jobs")["jobs"]
     assert (job["batch_size"], job["state"]["name"], job["outcome_text"]) == (None, "measured", "done")
     saved = answer(viewer, "jobs/d/saved", job_id="d.train")
-    assert (saved["word"], saved["text"]) == ("Nothing", "Nothing was saved: this job is measured only")
+    assert (saved["word"], saved["text"]) == (
+        "Nothing",
+        "Nothing was saved so far: this job is only measured, and nothing is changed",
+    )
     assert answer(viewer, "dags/d/what-if")["note"]
     months = [json.dumps(answer(admin, path)) for path in ("months", "months/saved")]
     assert "None" not in "".join(months)

@@ -22,6 +22,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.closing import closing
+from airflow_provider_zeus.reports.limit_profiles import LimitSaving
 from airflow_provider_zeus.signals.prices import Prices
 
 JOB = ZeusJob(batch_sizes=[32, 64], default_batch_size=32, target="accuracy >= 0.85", max_epochs=30, eta=0.5)
@@ -75,6 +76,15 @@ def test_waits_for_batches_are_told_in_money_where_it_has_a_currency() -> None:
     assert closing([waited], prices=euros).endswith(f", {said} (at most 0.076 EUR)")
 
 
+def test_a_tuned_run_is_not_said_to_be_as_it_is() -> None:
+    done = trial(State.DONE, epochs=None, metric=None)
+    limit = LimitSaving(1, 250.0, 18_000.0, 240.0, Estimate(4_140.0, 3_600.0, 4_680.0), Estimate(-5.0, -9.0, -1.0))
+    assert closing([done], limit=limit) == (
+        "trained at a chosen power limit, 3.78 Wh, 4 min 05 s, "
+        "energy saved by the power limit 1.15 Wh (90 % sure: 1 Wh to 1.3 Wh)"
+    )
+
+
 def test_what_is_not_known_is_left_out() -> None:
     no_energy = trial(energy_j=None, energy_source=None)
     assert closing([no_energy]) == "reached its target after 6 epochs at batch size 64, accuracy 0.86, 4 min 05 s"
@@ -109,6 +119,10 @@ def test_simulated_figures_say_so() -> None:
             saved(12.0, -8.0, 32.0),
             ", not clear yet what it saved: about 12 % of energy and time together (90 % sure: -10 to 27 %)",
         ),
+        (
+            saved(12.0, -0.1, 32.0),
+            ", not clear yet what it saved: about 12 % of energy and time together (90 % sure: 0 to 27 %)",
+        ),
     ],
 )
 def test_a_saving_comes_with_its_interval(found: Saved, text: str) -> None:
@@ -116,7 +130,12 @@ def test_a_saving_comes_with_its_interval(found: Saved, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "found", [saved(0.0, 0.0, 0.0), replace(saved(1.0, 1.0, 1.0), saved=Estimate.missing("too few runs"))]
+    "found",
+    [
+        saved(0.0, 0.0, 0.0),
+        saved(-1e-3, -1e-3, -1e-3),
+        replace(saved(1.0, 1.0, 1.0), saved=Estimate.missing("too few runs")),
+    ],
 )
 def test_no_saving_where_nothing_compares_or_none_is_known(found: Saved) -> None:
     assert closing([trial()], found) == closing([trial()])

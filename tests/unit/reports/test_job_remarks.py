@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.job import CHOICE
+from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import LIMIT, UNCAPPED, UNSEEN, Observation, Phase, State, Trial
 from airflow_provider_zeus.reports.job_remarks import RemarkKind, remarks
 from tests.unit.plugin.kit import JOB, trial
@@ -133,12 +134,30 @@ def test_a_share_against_per_cent(target: str, metric: float, said: bool) -> Non
     assert all(r.is_warning and f"{metric:g}" in r.text for r in found)
 
 
+def test_a_target_in_the_wrong_direction() -> None:
+    (remark,) = (r for r in remarks(log(("d/train", {"target": "loss >= 0.2"}), metric=3.3)) if r.is_warning)
+    assert remark.text == (
+        'Training should make loss fall, and the target loss >= 0.2 waits for the opposite. Write "loss <= 0.2".'
+    )
+
+
 def test_a_target_that_each_first_report_reaches() -> None:
     easy = log(*[A] * 3, epochs=1.0)
     (remark,) = remarks(easy)
     assert (remark.kind, remark.number, remark.is_warning) == (RemarkKind.EASY, 3, False)
     assert remarks(easy[:2]) == []
     assert remarks([*easy[:2], log(*[A] * 3, epochs=2.0)[2]]) == []
+
+
+def test_a_target_that_first_reports_from_an_earlier_model_reach_is_not_easy() -> None:
+    def started(t: Trial, start: Start) -> Trial:
+        seen, planned = replace(t.observation, start=start), replace(t.planned, start=start)
+        return replace(t, observation=seen, planned=planned)
+
+    easy = log(*[A] * 3, epochs=1.0)
+    assert remarks([started(t, Start.WARM) for t in easy]) == []
+    (remark,) = remarks([started(t, Start.COLD) for t in easy])
+    assert remark.text.startswith("Each of the newest 3 runs from a cold start reached ")
 
 
 def test_a_script_that_reports_no_metric_or_is_not_seen_to_use_its_batch_size() -> None:

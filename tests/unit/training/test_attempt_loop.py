@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.training.attempt_loop import missing_extra, out_of_memory
+from airflow_provider_zeus.training.attempt_loop import out_of_memory, remedy_of
 from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.run import ZeusRun
@@ -552,18 +552,14 @@ def test_a_second_loop_over_an_empty_slice_is_no_error(kit: Kit) -> None:
     assert [e.state for e in kit.ends()] == [State.NO_DATA]
 
 
-def test_a_loop_that_its_author_leaves_early_keeps_its_model_below_the_target(kit: Kit) -> None:
-    def train(run: ZeusRun) -> int:
-        for epoch in run.epochs():
-            steps(run)
-            run.report(acc=0.5)
-            if epoch == 1:
-                break
-        return run.batch_size
-
-    assert kit.run().train(train) == 256
+@pytest.mark.parametrize(
+    ("epochs", "said"),
+    [(1, "1 epoch, below the target (is a `return` inside the loop?)"), (2, "left after 2 epochs, below the target")],
+)
+def test_a_loop_that_its_author_leaves_early_keeps_its_model_below_the_target(kit: Kit, epochs: int, said: str) -> None:
+    assert kit.run().train(lambda run: _reach(run, 0.5, most=epochs)) == epochs
     assert kit.ends()[0].state is State.EXHAUSTED
-    assert "left after 2 epochs" in kit.ends()[0].reason
+    assert str(kit.ends()[0].reason).endswith(said)
 
 
 @pytest.mark.parametrize(
@@ -726,12 +722,23 @@ def test_a_missing_module_of_an_extra_names_what_to_install(kit: Kit, caplog: py
     assert "pip install 'airflow-provider-zeus[torch]'" in caplog.text
 
 
+def test_a_loop_over_epochs_without_its_brackets_is_told_of_them(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    def train(run: ZeusRun) -> None:
+        for _ in enumerate(run.epochs):  # type: ignore[var-annotated, arg-type]
+            pass
+
+    with pytest.raises(TypeError):
+        kit.run().train(train)
+    assert "write `for epoch in run.epochs():`, with the brackets" in caplog.text
+    assert str(kit.ends()[0].reason).endswith("with the brackets.")
+
+
 @pytest.mark.parametrize(
     "error",
     [ModuleNotFoundError("No module named 'mine'", name="mine"), ModuleNotFoundError("odd"), ImportError("torch")],
 )
 def test_of_another_error_nothing_is_said(error: ImportError) -> None:
-    assert missing_extra(error) is None
+    assert remedy_of(error) is None
 
 
 def test_a_counter_that_stands_still_since_the_training_began_measures_nothing(kit: Kit) -> None:

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from airflow_provider_zeus.model.trial import BATCH_SIZE, TELL_STEPS, State
 from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck
 from airflow_provider_zeus.training.run import ZeusRun
-from tests.unit.training.conftest import Kit, incumbent
+from tests.unit.training.conftest import Kit, explore, incumbent
 
 CHOSEN, N = 128, 1024
 Loop = Callable[[ZeusRun, torch.nn.Module, torch.optim.Optimizer], None]
@@ -163,3 +163,18 @@ def test_per_cent_against_a_share_is_said_once(
 
     run.train(fn)
     assert caplog.text.count("in the unit of the target") == said
+
+
+def test_a_target_in_the_wrong_direction_is_said_once_and_before_its_unit(
+    kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fn(run: ZeusRun) -> None:
+        for _ in run.epochs():
+            run.step()
+            run.report(acc=0.9)
+
+    kit.run(explore(64), incumbent(32), target="acc <= 0.2", max_epochs=2).train(fn)
+    assert caplog.text.count("training should make acc rise, and the target acc <= 0.2") == 1
+    assert caplog.text.count('Remedy: write "acc >= 0.2"') == 1
+    assert "looks like" not in caplog.text
+    assert len(kit.ends()) == 2, "each attempt has reported it"

@@ -254,8 +254,61 @@ def test_a_generator_is_counted_and_one_that_is_used_up_is_refused(kit: Kit, of:
             collections.deque(loader, maxlen=0)
             run.report(acc=0.5)
 
-    with pytest.raises(JobSpecError, match=r"used it up.*for batch in run\.data_loader\(batches\(\)\)"):
-        kit.run().train(once)
+    def once_wrapped_anew(run: ZeusRun) -> None:
+        batches = of()
+        for _ in run.epochs():
+            collections.deque(run.data_loader(batches), maxlen=0)
+            run.report(acc=0.5)
+
+    for train_once in (once, once_wrapped_anew):
+        with pytest.raises(JobSpecError, match=r"used it up.*for batch in run\.data_loader\(batches\(\)\)"):
+            kit.run().train(train_once)
+
+
+def test_a_generator_that_an_earlier_attempt_used_up_is_no_empty_slice(kit: Kit) -> None:
+    batches = iter(Foreign(256))
+
+    def train(run: ZeusRun) -> None:
+        for _ in run.epochs():
+            collections.deque(run.data_loader(batches if run.attempt == 2 else iter(batches)), maxlen=0)
+            run.report(acc=0.5)
+
+    with pytest.raises(JobSpecError, match="used it up"):
+        kit.run(explore(256, bound_epochs=0.5), incumbent(256)).train(train)
+    assert [end.state for end in kit.ends()] == [State.GIVEN_UP, State.FAILED]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_an_epoch_without_a_step_after_some_with_steps_teaches_nothing(
+    kit: Kit, caplog: pytest.LogCaptureFixture, told: bool
+) -> None:
+    """Python's own iterators, used up after the first epoch."""
+
+    def train(run: ZeusRun) -> int:
+        batches = map(list, [range(run.batch_size)] * 4)
+        for _ in run.epochs():
+            for batch in batches if told else run.data_loader(batches):
+                if told:
+                    run.step(len(batch))
+            run.report(acc=0.5)
+        return run.batch_size
+
+    assert kit.run().train(train) == 256
+    (end,) = kit.ends()
+    assert (end.state, end.observation.samples, end.observation.epochs) == (State.EXHAUSTED, 1024, 10.0)
+    assert str(end.observation.bypassed).startswith("no step was counted in epoch 1, and earlier epochs had some: ")
+    assert caplog.text.count("make it anew in each epoch") == 1
+
+
+def test_a_slice_smaller_than_two_batches_may_have_epochs_without_a_step(kit: Kit) -> None:
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            if epoch % 2 == 0:
+                run.step()
+            run.report(acc=float(epoch == 3))
+
+    kit.run().train(train)
+    assert kit.last().bypassed is None
 
 
 def test_an_endless_loop_keeps_its_last_batch_in_each_epoch(kit: Kit) -> None:

@@ -62,6 +62,10 @@ def test_errors_name_field_value_and_remedy(kit: Kit, monkeypatch: pytest.Monkey
         lambda: kit.run(target="acc >= 0.9").train(lambda run: run.set_target(0.1)),
         lambda: kit.run().train(lambda run: run.scale_lr(0.1, "cubic")),
         lambda: kit.run().train(lambda run: run.data_loader([1, 2], batch_size=64)),
+        lambda: kit.run().train(lambda run: run.data_loader("data.csv")),
+        lambda: kit.run().train(lambda run: run.data_loader(Path("data.csv"))),
+        lambda: kit.run().train(lambda run: run.report({"acc": 0.1})),  # type: ignore[arg-type]
+        lambda: kit.run().train(reports(acc="0.5")),  # type: ignore[arg-type]
     ]
     texts = []
     for call in calls:

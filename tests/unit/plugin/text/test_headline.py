@@ -78,7 +78,7 @@ def test_three_answers_in_units_of_a_bill() -> None:
     assert all("90 % sure" in t.figure.exact for t in saved.figures if t.name != saved_text.TOGETHER)
     both = figure(saved, saved_text.TOGETHER)
     assert re.fullmatch(r"\d\d %", both.figure.text), "a share: its joules would be taken for energy"
-    assert both.note == "half and half"
+    assert both.note == "weighed half and half"
     assert "cost = 0.5 × energy + 0.5 × time × 300 W (eta 0.5)" in both.figure.exact
     assert {t.note for t in saved.figures if t is not both} == {""}, "the sentence has the intervals"
     assert saved.about == "against always 32 at full power"

@@ -87,7 +87,7 @@ def test_a_saving_a_loss_and_what_the_interval_leaves_open(cost: Saved, kind: st
     assert "90 % sure" in tile.figure.exact, "on hover"
     assert card.question == {"Not clear yet": "Saved or lost"}.get(word, word), "the heading is the verdict"
     assert tile.figure.text == ("not clear yet" if kind == "even" else "0.0556 Wh"), "which the heading has said"
-    assert (both.name, both.note, both.kind) == (saved_text.TOGETHER, "half and half", colour)
+    assert (both.name, both.note, both.kind) == (saved_text.TOGETHER, "weighed half and half", colour)
     assert both.figure.text == ("not clear yet" if kind == "even" else "20 %"), "no amount: it would be read as energy"
     assert seen in both.figure.exact
 
