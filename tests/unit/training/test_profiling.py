@@ -341,7 +341,7 @@ for epoch in run.epochs():
 @pytest.mark.parametrize(
     ("where", "how", "state", "kept", "reason"),
     [
-        ("after", "break", "exhausted", 1, "left after 1 epochs"),
+        ("after", "break", "exhausted", 1, "left after 1 epoch,"),
         ("after", "raise ValueError('a bug')", "failed", None, "ValueError: a bug"),
         ("epoch", "raise ValueError('a bug')", "failed", None, "ValueError: a bug"),
         ("epoch", "sys.exit(3)", "failed", None, "left the loop before its end"),
