@@ -158,7 +158,7 @@ def is_mapped(task: Any) -> bool:
 def made_up(task: Any, operator: Any, dag: Any) -> tuple[str, str]:
     """What a training function gets that was made up for the check: keys of the context, rendered templates.
 
-    Also the remedy where it asks for ``partition_key``, which is None in each run of this DAG; else empty.
+    Also the remedy where it asks for ``partition_key`` and no run of this DAG has one; else empty.
     """
     from airflow.sdk import Context
 
@@ -167,8 +167,10 @@ def made_up(task: Any, operator: Any, dag: Any) -> tuple[str, str]:
     arguments = getattr(task, "partial_kwargs", None) or vars(task)
     if "{{" in repr([arguments.get("op_args"), arguments.get("op_kwargs")]):
         keys.append("template")
-    unset = ""
-    if "partition_key" in keys and not _has_partitions(dag):
+    unset, asks = "", "partition_key" in names and not operator.arguments().get("partition_key")
+    if asks and "partition_key" not in keys:
+        unset = "a task gets partition_key from Airflow 3.3 on: take ds, or upgrade"
+    elif asks and not _has_partitions(dag):
         keys.remove("partition_key")
         unset = "partition_key is None in each run of a DAG without a schedule by partitions: give it one, or take ds"
     return ", ".join(keys), unset

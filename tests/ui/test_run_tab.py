@@ -57,7 +57,7 @@ def test_the_tab_of_a_run_says_why(visit: Visit, site: Site) -> None:
     assert "Pruning" in given_up.inner_text()
     assert "Why it ended: It was" in given_up.inner_text()
     assert "its target after 8 epochs" in kept.inner_text()
-    assert tab.locator(".verdict").inner_text().startswith("Lost: It cost "), "exploring cost more than it saved"
+    assert tab.locator(".verdict").inner_text().startswith("It cost "), "exploring cost more than it saved"
     assert "exploration and profiling." in tab.locator(".verdict").inner_text()
     assert drawn(tab, ".power .chart") >= 4
     assert drawn(tab, ".curves .chart") >= 4
@@ -72,7 +72,7 @@ def test_the_tab_of_a_run_says_why(visit: Visit, site: Site) -> None:
 def test_a_run_that_saved_and_its_tables(visit: Visit, kinds: None) -> None:
     at = visit(page("saved"))
     tab = whole(at, "run-saved")
-    assert tab.locator(".verdict").inner_text().startswith("Saved: It cost 0.444\u00a0Wh and ")
+    assert tab.locator(".verdict").inner_text().startswith("It cost 0.444\u00a0Wh and ")
     cost, won = tab.locator(".answer").all()
     assert cost.locator(".tile-name").all_inner_texts() == ["Energy", "Time"]
     assert won.locator(".tile-name").all_inner_texts() == ["Energy", "Time", "Together"]
@@ -117,7 +117,7 @@ def test_what_each_of_several_gpus_drew(visit: Visit, kinds: None) -> None:
 def test_a_loss_is_said_as_plainly(visit: Visit, kinds: None) -> None:
     at = visit(page("lost"), theme="dark")
     tab = whole(at, "run-lost")
-    assert tab.locator(".verdict").inner_text().startswith("Lost: It cost ")
+    assert tab.locator(".verdict").inner_text().startswith("It cost ")
     assert tab.locator(".tile.bad .tile-name").last.inner_text() == "Together"
     assert at.fine()
 

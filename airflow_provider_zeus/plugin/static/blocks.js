@@ -42,7 +42,10 @@ const DRAW = {
   sentence: sentenceLine,
   table: (rows) => table(rows),
   text: (text, { title }) => element("p", title ? `${title}: ${text}` : text, { class: "note", role: title ? null : "status" }),
-  verdict: ({ word, text }) => element("p", null, { class: "sentence verdict" }, element("strong", `${word}: `), unbroken(text)),
+  verdict: ({ word, text }) => {  // what it cost comes first; then the sentence says what was saved or lost
+    const lead = text.startsWith("It cost ") ? [] : [element("strong", `${word}: `)];
+    return element("p", null, { class: "sentence verdict" }, ...lead, unbroken(text));
+  },
   whatIf: () => element("div"),
 };
 const isChart = ({ draw }) => draw === "chart" || draw === "openChart";

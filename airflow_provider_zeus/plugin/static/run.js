@@ -71,7 +71,7 @@ function showPart(part, several, open) {
       ? element("details", null, { class: "part", "aria-label": part.title, open: open ? "open" : null }, element("summary", null, {}, head), body, charts)
       : element("section", null, { class: "part", "aria-label": part.title }, head, body, charts);
     byId("parts").append(outer);
-    shown.set(key, { outer, head, body, next: element("p", null, { class: "next" }), box: charts, text: null, charts: null });
+    shown.set(key, { outer, head, body, next: element("p", null, { class: "sentence next" }), box: charts, text: null, charts: null });
     if (several) outer.addEventListener("toggle", () => partCharts(shown.get(key)));
   }
   const own = shown.get(key);
@@ -81,7 +81,7 @@ function showPart(part, several, open) {
   own.head.replaceChildren(`${several ? `${part.title}, job` : "Job"} ${part.job_id} `, stateBadge(part.state, part.state_text, part.state_why), " ", ...sourceBadges(part.source));
   if (several) own.head.append(element("span", ` ${part.verdict.word}`, { class: "note" }));
   own.body.replaceChildren(...partBlocks(answer.blocks.filter(({ slow }) => !slow), part));
-  own.body.querySelector(".headline")?.after(own.next);
+  own.body.querySelector(".verdict")?.after(own.next);
   partCharts(own);
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from airflow.sdk import Context
 
 from airflow_provider_zeus.cli.finding import Finding
 from tests.unit.cli.conftest import Zeus
@@ -68,6 +69,8 @@ def test_a_right_dag(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch, na
     monkeypatch.setenv("AIRFLOW_CONN_GRID", "zeus-signal://")
     (home / "script.py").write_text(SCRIPT)
     (home / "by_command.py").write_text(BY_COMMAND)
+    if name.startswith("partitions") and "partition_key" not in Context.__annotations__:
+        pytest.skip("a task gets partition_key from Airflow 3.3 on")
     (home / "nightly.py").write_text(RIGHT[name])
     found = found_in(zeus, home / "nightly.py")
     assert [f for f in found if f.status in ("warning", "error")] == []
