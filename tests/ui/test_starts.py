@@ -60,7 +60,7 @@ def test_a_job_that_chooses_its_start_shows_it_in_chart_levers_table_and_run(
     assert "64, warm" in tab.locator(".front table").text_content(), "no mean of several starts"
     assert {"circle", HALF_ROUND, "rect"} <= set(tab.evaluate(SYMBOLS)), "each start has its mark"
     levers = tab.locator("tr", has_text="Earlier model").first.inner_text()
-    assert levers.count("saved ") == 3, levers
+    assert levers.count("saved ") == 2, levers
     assert {"cold", "shrunk", "warm"} == {
         state.rsplit(", ", 1)[1].removesuffix(" start")
         for state in tab.locator("#rows .state, #rows td", has_text=" start").all_inner_texts()
