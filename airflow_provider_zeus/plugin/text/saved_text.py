@@ -99,12 +99,14 @@ def told_of(subject: str, kinds: Mapping[str, Saved], beside: str, *, sure: bool
     :param sure: whether to tell the intervals; else the doubt is told elsewhere.
     """
     texts: dict[str, Callable[[float], str]] = {"energy": energy_text, "time": time_text}
-    sures = iter([f"{SURE}: "])  # it is said once
+    sures = iter([f"{SURE}: "])  # it is said once, with what is told first
     parts: dict[str, list[str]] = {"saved": [], "lost": [], "even": []}
-    for name, of in kinds.items():
-        if of.saved.value is None:
-            continue
-        out = Outcome.of(of.saved.value, of.saved, texts[name], of.baseline.value)
+    outcomes = [
+        (name, Outcome.of(of.saved.value, of.saved, texts[name], of.baseline.value))
+        for name, of in kinds.items()
+        if of.saved.value is not None
+    ]
+    for name, out in sorted(outcomes, key=lambda found: [*parts].index(found[1].kind)):
         amount = {"saved": f"{out.share or out.amount} of {name}", "lost": f"{out.share or out.amount} more {name}"}
         exact = out.interval == "measured"
         doubt = "measured" if exact else next(sures, "") + (out.between or out.interval.removeprefix(f"{SURE}: "))

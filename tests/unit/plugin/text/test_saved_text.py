@@ -200,8 +200,8 @@ def test_less_more_and_what_is_not_clear_in_one_sentence() -> None:
         f"took 20 % more energy (90 % sure: 9 to 33 %) and 20 % more time (9 to 33 %) than {always}"
     )
     assert said(of_job(GOOD, energy=OPEN)).endswith(
-        f"saved 20 % of time (11 to 27 %) against {always}; energy (90 % sure: 5 % more to 8 % less) is not clear yet"
-    )
+        f"saved 20 % of time (90 % sure: 11 to 27 %) against {always}; energy (5 % more to 8 % less) is not clear yet"
+    ), "how sure is said with what is told first"
     exactly = said(of_job(saved(200.0, 200.0, 200.0)))
     assert exactly == f"They saved 20 % of energy (measured) and 20 % of time (measured) against {always}"
     assert saved_text.compared(of_job(UNKNOWN), HALF) == "What was saved is not known"
