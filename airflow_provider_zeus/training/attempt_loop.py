@@ -123,9 +123,7 @@ def _end_returned(run: PlanProgress, live: LiveAttempt, value: object) -> bool:
         drop_frames(live.interrupt)
         return False
     live.leave()
-    if not (
-        live.epochs_done or live.no_data or live.not_needed or live.complete
-    ):  # neither quality nor epochs are known
+    if not (live.epochs_done or live.no_data or live.not_needed or live.complete):  # no quality is known
         others = f"; it reported {', '.join(sorted(live.names))}" if live.names else ""
         remedy = "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
         if not {"transformers.trainer", "lightning.pytorch", "pytorch_lightning"}.isdisjoint(sys.modules):

@@ -42,6 +42,7 @@ class CostAxis(NamedTuple):
     size: float  # by which costs are divided
     name: str
     text: Callable[[float], str]
+    whole: str = ""  # of what a cost is a share; empty where it is none
 
     @classmethod
     def of(cls, most: float, weights: Weights, whole: tuple[float, str]) -> CostAxis:
@@ -49,8 +50,8 @@ class CostAxis(NamedTuple):
         if weights.one_alone:
             size, unit = scale(most, weights.unit)
             return cls(size, f"{weights.one_alone} [{unit}]", weights.text)
-        size = whole[0] / 100
-        return cls(size, f"energy and time together [% of {whole[1]}]", lambda cost: f"{three_digits(cost / size)} %")
+        size, name = whole[0] / 100, f"energy and time together [% of {whole[1]}]"
+        return cls(size, name, lambda cost: f"{three_digits(cost / size)} %", whole[1])
 
 
 def size_colour(batch_size: int | None) -> str:

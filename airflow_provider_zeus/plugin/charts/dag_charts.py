@@ -228,7 +228,7 @@ def _point(i: int, row: RunRow, axis: CostAxis, row_up: int | None) -> Option:
     sizes = ", ".join(f"{words.size(t.batch_size)} ({t.state_text})" for t in row.attempts)
     lines = [
         label(row),
-        *([f"{axis.text(row.cost.value or 0.0)} {axis.name.partition('[% ')[2][:-1]}"] if "%" in axis.name else []),
+        *([f"{axis.text(row.cost.value or 0.0)} of {axis.whole}"] if axis.whole else []),
         f"energy {row.energy.text}, time {row.time.text}",
         f"batch size {sizes}" if _size(row) is not None else row.state_text,
         f"{row.phase}, power limit {row.limit.text}, {row.source.text}",

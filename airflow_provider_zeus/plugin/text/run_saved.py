@@ -10,8 +10,8 @@ from airflow_provider_zeus.plugin.text.saved_text import (
     in_all,
     in_words,
     outdated,
+    saved_sentence,
     share_of_cost,
-    told_of,
 )
 from airflow_provider_zeus.plugin.views.models import Verdict
 from airflow_provider_zeus.reports.baseline import OLD
@@ -55,7 +55,7 @@ def run_verdict(
         return Verdict(kind="lost", word="Lost", text=f"It cost {took} and left no model: all of it is lost.")
     out, power = Outcome.of_cost(cost), f" ({saving.full_power_w:,.0f} W)" if saving.full_power_w else ""
     kinds = {"energy": saving.energy, "time": saving.time}
-    text = told_of("it", kinds, f"{in_words(default)}{power}") + in_all(kinds, cost, weights)
+    text = saved_sentence("it", kinds, f"{in_words(default)}{power}") + in_all(kinds, cost, weights)
     found = Verdict(kind=out.kind, word=out.word, text=f"It cost {took}. {text}.")
     if not saving.measured:
         old = ", nor for long before" * bool(outdated(saving))

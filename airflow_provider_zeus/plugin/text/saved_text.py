@@ -92,7 +92,7 @@ def share_of_cost(cost: Saved) -> str:
     return f"{found.share}{between}" if found.share else found.amount
 
 
-def told_of(subject: str, kinds: Mapping[str, Saved], beside: str, *, sure: bool = True) -> str:
+def saved_sentence(subject: str, kinds: Mapping[str, Saved], beside: str, *, sure: bool = True) -> str:
     """What was saved and lost, each with how sure that is: "They saved 33 % of energy (90 % sure: 5 to 50 %) ...".
 
     :param kinds: energy and time. ``beside``: what they are compared with.
@@ -120,7 +120,7 @@ def told_of(subject: str, kinds: Mapping[str, Saved], beside: str, *, sure: bool
 
 
 def in_all(kinds: Mapping[str, Saved], cost: Saved, weights: Weights) -> str:
-    """Which of a saving and a loss weighs more, for the end of :func:`told_of`; empty where there are not both."""
+    """Which of a saving and a loss weighs more, for the end of :func:`saved_sentence`; empty where there are not both."""
     if {of.saved.verdict for of in kinds.values()} != {"saved", "lost"} or weights.one_alone:
         return ""
     found = Outcome.of_cost(cost)
@@ -264,12 +264,12 @@ def compared(savings: Savings, weights: Weights) -> str:
         why = "what was saved is not known" if word == "Not known" else why
         return f"{why[0].upper()}{why[1:]}"
     old, kinds = bool(outdated(savings)), {"energy": savings.energy, "time": savings.time}
-    text = told_of("they", kinds, in_words(savings.default_batch_size), sure=not old)
+    text = saved_sentence("they", kinds, in_words(savings.default_batch_size), sure=not old)
     return text + (f"; that is not sure, but {OLD} it" if old else in_all(kinds, savings.cost, weights))
 
 
 def how_sure(text: str) -> str:
-    """The words of a sentence by :func:`told_of` that say how sure it is; empty where it has none."""
+    """The words of a sentence by :func:`saved_sentence` that say how sure it is; empty where it has none."""
     return next((words for words in (f"{OLD} it", SURE, "measured", "not clear yet") if words in text), "")
 
 

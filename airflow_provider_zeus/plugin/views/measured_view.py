@@ -182,7 +182,7 @@ def limit_sentence(found: LimitSaving | None, weights: Weights) -> str:
     if found is None or found.energy_j.value is None:
         return ""
     kinds = limit_kinds(found)
-    told = saved_text.told_of("the power limit", kinds, "full power")
+    told = saved_text.saved_sentence("the power limit", kinds, "full power")
     return told + saved_text.in_all(kinds, limit_cost(found, weights), weights)
 
 
