@@ -120,7 +120,7 @@ def saved_sentence(subject: str, kinds: Mapping[str, Saved], beside: str, *, sur
 
 
 def in_all(kinds: Mapping[str, Saved], cost: Saved, weights: Weights) -> str:
-    """Which of a saving and a loss weighs more, for the end of :func:`saved_sentence`; empty where there are not both."""
+    """Which of a saving and a loss weighs more: the end of :func:`saved_sentence`; empty where there are not both."""
     if {of.saved.verdict for of in kinds.values()} != {"saved", "lost"} or weights.one_alone:
         return ""
     found = Outcome.of_cost(cost)
