@@ -7,7 +7,7 @@ from dataclasses import replace
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import Report
-from airflow_provider_zeus.store.reported_figures import merged, resolved
+from airflow_provider_zeus.store.rules import merged, resolved
 from airflow_provider_zeus.store.service import JobLog, abandon, add_measurements, trial_of_start
 from airflow_provider_zeus.store.sql import trials
 

@@ -20,7 +20,7 @@ from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
 from airflow_provider_zeus.reports.budget_figures import USUAL, usual_run
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, Unreadable
-from airflow_provider_zeus.store.reported_figures import finite, resolved
+from airflow_provider_zeus.store.rules import finite, resolved
 from airflow_provider_zeus.store.sql import checkpoints, families, measurements, moving, trials
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, thinned
 from airflow_provider_zeus.model.trial import Phase, PowerPoint, ProfileSample, Trial, TrialKey, Where, summed
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.store.base import FRESH_S, RETRY_S, Profile
-from airflow_provider_zeus.store.reported_figures import usable
 from airflow_provider_zeus.store.rows import points_from_lists, points_to_lists
-from airflow_provider_zeus.store.rules import version_of
+from airflow_provider_zeus.store.rules import usable, version_of
 from airflow_provider_zeus.store.sql import schema
 
 MEASURED_KEPT_S = 90 * 86400.0  # of the power points of runs without a batch size: nothing is learnt from them

@@ -72,13 +72,12 @@ def alive(connection: sa.Connection) -> None:
 
 
 def remove_time_limits(connection: sa.Connection) -> None:
-    """Remove the time limits of this transaction: a migration may take long."""
+    """Remove the time limits of this transaction on PostgreSQL: a migration may take long."""
     if (watch := _watch_of(connection)) is not None:
         watch.end()
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(
-            "SELECT set_config('lock_timeout', '0', true), set_config('statement_timeout', '0', true)"
-        )
+    connection.exec_driver_sql(
+        "SELECT set_config('lock_timeout', '0', true), set_config('statement_timeout', '0', true)"
+    )
 
 
 def _begin(connection: Any, record: Any) -> None:

@@ -13,8 +13,8 @@ from airflow_provider_zeus.model.trial import ProfileSample, Trial, summed_with_
 from airflow_provider_zeus.model.wire import Count, Name, decode, encode, parse
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import Report
-from airflow_provider_zeus.store.reported_figures import merged
 from airflow_provider_zeus.store.rows import trial_to_dict
+from airflow_provider_zeus.store.rules import merged
 
 SCHEMA = 2
 KEPT_POINTS = 100  # of one trial: the whole log is written at each question

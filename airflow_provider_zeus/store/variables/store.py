@@ -24,8 +24,8 @@ from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.store import rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, VariablePort
 from airflow_provider_zeus.store.live_settings import variable_key
-from airflow_provider_zeus.store.reported_figures import finite, resolved
 from airflow_provider_zeus.store.rows import DAMAGE
+from airflow_provider_zeus.store.rules import finite, resolved
 from airflow_provider_zeus.store.sql import measurements, moving, schema
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.store import Scope, Series, Store
