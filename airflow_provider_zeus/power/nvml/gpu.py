@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 from airflow_provider_zeus.errors import DeviceError
@@ -74,6 +75,7 @@ class NvmlDevice(Device):
         self._warned: set[str] = set()
         self._is_compared = False  # with the GPU that torch uses
         self._polled: PolledEnergy | None = None
+        self._sampled_us = 0  # when the newest sample of busy() was taken, by the driver's clock
         self._lock = lock
         self._not_ours = not_ours or why_not_ours(gpu, lock, processes)
         self._range = self._read_range()
@@ -126,12 +128,22 @@ class NvmlDevice(Device):
         return self._reading("limit_w", self._ask("nvmlDeviceGetPowerManagementLimit"), per=1000)
 
     def busy(self) -> float | None:
-        """Share of the last moments (by the driver 1/6 to 1 s) in which a kernel ran, 0 to 1."""
+        """Share of the time since the last call in which a kernel ran, 0 to 1; at the first one, of the last moment.
+
+        It is the mean of the driver's samples, some five a second. One alone, which is all that a driver without them
+        tells, would say how the GPU is at the step that asks.
+        """
         if self._not_ours:
             self.missing["gpu_busy"] = self._not_ours
             return None
-        rates = self._ask("nvmlDeviceGetUtilizationRates")
-        return self._reading("gpu_busy", rates if rates.problem else rates._replace(value=rates.value.gpu), per=100)
+        utilization = 1  # NVML_GPU_UTILIZATION_SAMPLES
+        sampled = self._ask("nvmlDeviceGetSamples", utilization, self._sampled_us)
+        if sampled.problem:  # none is new, too
+            rates = self._ask("nvmlDeviceGetUtilizationRates")
+            return self._reading("gpu_busy", rates if rates.problem else rates._replace(value=rates.value.gpu), per=100)
+        new = sampled.value[1] if self._sampled_us else sampled.value[1][-1:]
+        self._sampled_us = new[-1].timeStamp
+        return self._reading("gpu_busy", NvmlAnswer(fmean(each.sampleValue.uiVal for each in new)), per=100)
 
     def clocks(self) -> Clocks | None:
         """The GPU's clock and what holds it back; None of a MIG slice, which shares it, and where it is unknown."""

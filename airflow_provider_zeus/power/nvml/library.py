@@ -50,6 +50,9 @@ def _fits(function: str, value: Any) -> bool:
         return isinstance(value, list | tuple)
     if name == "ViolationStatus":
         return _counts(getattr(value, "violationTime", None))
+    if name == "Samples":  # their type, 1 for whole numbers, and each with its time
+        whole = isinstance(value, tuple) and len(value) == 2 and value[0] == 1 and bool(value[1])
+        return whole and all(_counts(each.timeStamp) and _counts(each.sampleValue.uiVal) for each in value[1])
     if name == "UtilizationRates":
         return _counts(getattr(value, "gpu", None))
     if name.endswith(("ClockInfo", "Reasons")):

@@ -269,6 +269,23 @@ def test_how_much_the_gpu_works(card: Gpu) -> None:
     assert "not supported" in device.missing["gpu_busy"]
 
 
+def test_how_much_the_gpu_worked_is_not_how_it_is_at_the_step_that_asks(
+    card: Gpu, wait: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where batches come slowly, the first step after a wait asks: at that moment the GPU has rested."""
+    device = NvmlDevice()
+    card.busy_percent, card.resting = 30.0, 1
+    device.busy()
+    wait(1.0)
+    assert device.busy() == 0.3
+    card.has_samples = 0  # an older driver
+    assert device.busy() == 0.0
+    wait(1.0)
+    for answer in (None, (2, [1.0]), (1, [])):
+        monkeypatch.setattr(sys.modules["pynvml"], "nvmlDeviceGetSamples", lambda *_, answer=answer: answer)
+        assert device.busy() == 0.0
+
+
 def test_a_shared_gpu_does_not_tell_how_much_this_training_works_it(card: Gpu) -> None:
     device = NvmlDevice(not_ours="another training uses it")
     assert device.busy() is None
