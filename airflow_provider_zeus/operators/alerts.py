@@ -32,7 +32,6 @@ from airflow_provider_zeus.reports.alerts import KINDS, NEWEST, STORE, Event
 from airflow_provider_zeus.reports.budget_figures import trials_of_periods
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.store.alerts import change_book, claimed, keep_taken
-from airflow_provider_zeus.store.base import VariablePort
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 if TYPE_CHECKING:
@@ -261,7 +260,7 @@ class RunAlerts:
         for record in (r for r in due if r.dag_id == origin.dag_id):  # runs of another DAG tell theirs
             self._send(port, record, [named for named in notifiers if named.name not in record.sent_to])
 
-    def _send(self, port: VariablePort, record: Record, notifiers: Sequence[Named]) -> None:
+    def _send(self, port: AirflowVariables, record: Record, notifiers: Sequence[Named]) -> None:
         """Hand an event to notifiers, and note which took it."""
         job_id = self.trial.job_id
         try:

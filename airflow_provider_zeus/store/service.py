@@ -20,7 +20,6 @@ from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
 from airflow_provider_zeus.reports.budget_figures import USUAL, usual_run
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, Unreadable
-from airflow_provider_zeus.store.rules import finite, resolved
 from airflow_provider_zeus.store.sql import checkpoints, families, measurements, moving, trials
 
 if TYPE_CHECKING:
@@ -134,9 +133,9 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
 def _told(log: JobLog, request: AskRequest, belief: Belief, device: DeviceInfo | None) -> Family | None:
     """What the job's relatives tell it, with the sizes that they try now; tells them what it knows itself."""
     if request.family is None or not request.job.chooses_size:
-        families.leave(log.connection, log.job_id)
+        families.share(log.connection, log.job_id, None)
         return None
-    families.join(log.connection, log.job_id, request.family, told_by(belief, device))
+    families.share(log.connection, log.job_id, request.family, told_by(belief, device))
     others = families.others(log.connection, log.job_id, request.family)
     tries = families.tries(log.connection, log.job_id, request.family, log.now) if others else ()
     return heard_by(belief, device, others, tries)
@@ -272,15 +271,8 @@ def tell(log: JobLog, key: TrialKey, state: State, report: Report, reason: str |
     if trial is not before:
         log.seq += 1
         log.put(trial, relearn=True)
-        add_measurements(log, trial, resolved(before.observation, report))
+        measurements.add(log.connection, trial, rules.resolved(before.observation, report))
     return trial
-
-
-def add_measurements(log: JobLog, trial: Trial, report: Report) -> None:
-    """Write the profile samples and the power points of a report."""
-    report = finite(report)
-    measurements.add_samples(log.connection, trial, report.profile)
-    measurements.add_points(log.connection, trial.key, report.points)
 
 
 def trial_of_start(log: JobLog, key: TrialKey, report: Report) -> Trial:

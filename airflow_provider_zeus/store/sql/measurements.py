@@ -9,9 +9,9 @@ import sqlalchemy as sa
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, thinned
 from airflow_provider_zeus.model.trial import Phase, PowerPoint, ProfileSample, Trial, TrialKey, Where, summed
 from airflow_provider_zeus.model.wire import encode
-from airflow_provider_zeus.store.base import FRESH_S, RETRY_S, Profile
+from airflow_provider_zeus.store.base import FRESH_S, RETRY_S, Profile, Report
 from airflow_provider_zeus.store.rows import points_from_lists, points_to_lists
-from airflow_provider_zeus.store.rules import usable, version_of
+from airflow_provider_zeus.store.rules import finite, usable, version_of
 from airflow_provider_zeus.store.sql import schema
 
 MEASURED_KEPT_S = 90 * 86400.0  # of the power points of runs without a batch size: nothing is learnt from them
@@ -101,20 +101,21 @@ def profiles(connection: sa.Connection, job_id: str) -> list[Profile]:
     return [(where, version, profile(connection, job_id, where, version)) for where, version in found]
 
 
-def add_samples(connection: sa.Connection, trial: Trial, new: Iterable[ProfileSample]) -> None:
-    """Add profile samples of a trial to the profile of its device; a mark first deletes those of its batch size.
-
-    A profile has at most 1000 pairs of batch size and limit.
-    """
-    device = trial.observation.where
+def add(connection: sa.Connection, trial: Trial, report: Report) -> None:
+    """Write what a report says of a trial: its power points, and its samples to the profile of the trial's device."""
+    report, device = finite(report), trial.observation.where
     if device is not None:
-        add_profile(connection, trial.job_id, device, version_of(trial.spec), new)
+        add_profile(connection, trial.job_id, device, version_of(trial.spec), report.profile)
+    add_points(connection, trial.key, report.points)
 
 
 def add_profile(
     connection: sa.Connection, job_id: str, device: Where, version: str, new: Iterable[ProfileSample]
 ) -> None:
-    """Add profile samples of one version of a job on one device; see :func:`add_samples`."""
+    """Add profile samples of one version of a job on one device; a mark first deletes those of its batch size.
+
+    A profile has at most 1000 pairs of batch size and limit.
+    """
     new = list(new)
     if not new:
         return

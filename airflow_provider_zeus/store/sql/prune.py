@@ -185,7 +185,7 @@ def _without_checkpoints(engine: sa.Engine, pruned: Pruned, before_s: float, *, 
         count, size = connection.execute(sa.select(sa.func.count(), size_of_all).where(idle)).one()
         if not dry_run:
             connection.execute(sa.delete(_C).where(idle))
-            families.leave(connection, pruned.job_id)
+            families.share(connection, pruned.job_id, None)
         return replace(pruned, checkpoints=count, checkpoint_bytes=size)
 
 

@@ -31,7 +31,7 @@ class Watch:
     def __init__(self, fileno: int) -> None:
         self.cut = False
         self._socket = socket.socket(fileno=os.dup(fileno))
-        self._over = threading.Event()
+        self.over = threading.Event()  # set where the watch ends
         self.alive()
         try:
             threading.Thread(target=self._run, name="zeus-watch", daemon=True).start()
@@ -42,14 +42,10 @@ class Watch:
         """Restart the time limit: a statement begins or ends, or a row has arrived."""
         self._until_s = time.monotonic() + CALL_S
 
-    def end(self) -> None:
-        """End the watch."""
-        self._over.set()
-
     def _run(self) -> None:
         with self._socket:
             while (left_s := self._until_s - time.monotonic()) > 0:
-                if self._over.wait(left_s):
+                if self.over.wait(left_s):
                     return
             self.cut = True
             with suppress(OSError):  # the server has already closed it
@@ -74,7 +70,7 @@ def alive(connection: sa.Connection) -> None:
 def remove_time_limits(connection: sa.Connection) -> None:
     """Remove the time limits of this transaction on PostgreSQL: a migration may take long."""
     if (watch := _watch_of(connection)) is not None:
-        watch.end()
+        watch.over.set()
     connection.exec_driver_sql(
         "SELECT set_config('lock_timeout', '0', true), set_config('statement_timeout', '0', true)"
     )
@@ -86,7 +82,7 @@ def _begin(connection: Any, record: Any) -> None:
 
 def _end(_connection: Any, record: Any) -> None:
     if _WATCH in record.info:
-        record.info.pop(_WATCH).end()
+        record.info.pop(_WATCH).over.set()
 
 
 def _explain(context: Any) -> None:
