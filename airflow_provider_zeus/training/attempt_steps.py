@@ -196,7 +196,7 @@ class AttemptSteps:
         if waste is not None and waste > 0.5:
             why = f"{100 * waste:.0f} % of the training time is spent waiting for batches"
             why += ": windows of it tell nothing about power limits"
-        self._sweep.profiler.know_waits(why)
+        self._sweep.profiler.know(waits=why)
 
     def _start_training(self, *, first_step_done: bool) -> None:
         raise_again(self.interrupt)
