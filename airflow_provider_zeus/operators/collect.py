@@ -21,9 +21,15 @@ from airflow_provider_zeus.operators.external_meter import NOT_STOPPED
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.training.protocol.environment import with_memory_of_others
-from airflow_provider_zeus.training.protocol.events import MOST_LINES, ResultLine, read_lines, without_cost
+from airflow_provider_zeus.training.protocol.events import (
+    MOST_LINES,
+    ResultLine,
+    ResultSender,
+    folded,
+    read_lines,
+    without_cost,
+)
 from airflow_provider_zeus.training.protocol.plan import Plan
-from airflow_provider_zeus.training.protocol.sender import ResultSender, folded
 from airflow_provider_zeus.untrusted_files import names_in, open_plain, opened_folder
 
 Start = list[ResultLine]  # the lines of one start of the plan, in order

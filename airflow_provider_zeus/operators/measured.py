@@ -27,15 +27,15 @@ from airflow_provider_zeus.power.device import Device, NoneDevice, default_state
 from airflow_provider_zeus.power.simulated.gpu import PREFIX
 from airflow_provider_zeus.power.task_meter import TaskMeter
 from airflow_provider_zeus.training.attempt_loop import error_text
-from airflow_provider_zeus.training.leading import of_all
 from airflow_provider_zeus.training.plan_progress import Heartbeat
 from airflow_provider_zeus.training.process.child import Child, Follower
 from airflow_provider_zeus.training.profiling.sweep import drain
 from airflow_provider_zeus.training.protocol import environment
+from airflow_provider_zeus.training.protocol.events import ENDED_AT_S, ResultSender
 from airflow_provider_zeus.training.protocol.plan import Plan
-from airflow_provider_zeus.training.protocol.sender import ENDED_AT_S, ResultSender
 from airflow_provider_zeus.training.ranks import ALONE
 from airflow_provider_zeus.training.step_tuner import READ_S, StepTuner
+from airflow_provider_zeus.training.torch_listener import of_all
 from airflow_provider_zeus.training.trackers import Trackers
 
 log = logging.getLogger(__name__)

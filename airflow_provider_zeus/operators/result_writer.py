@@ -21,8 +21,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.rules import lost_to
-from airflow_provider_zeus.training.protocol.events import ResultLine
-from airflow_provider_zeus.training.protocol.sender import folded
+from airflow_provider_zeus.training.protocol.events import ResultLine, folded
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store

@@ -22,9 +22,8 @@ from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.training.process.child import Child, Follower
 from airflow_provider_zeus.training.protocol import environment
-from airflow_provider_zeus.training.protocol.events import Kind, ResultLine
+from airflow_provider_zeus.training.protocol.events import Kind, ResultLine, ResultSender
 from airflow_provider_zeus.training.protocol.plan import Plan
-from airflow_provider_zeus.training.protocol.sender import ResultSender
 
 READ_S = 1.0  # how often the result file is read
 

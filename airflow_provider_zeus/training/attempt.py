@@ -254,7 +254,10 @@ class LiveAttempt(AttemptSteps):
         """Figures beside the observation: share of waiting for data; in mode ``observe``, the savings missed."""
         missed = self._sweep.missed_saving(self._meter.samples)
         waited = self._data_wait.notes(self._meter.steps_busy, self._meter.train.power_w)
-        return {**waited, **self._sweep.cap_notes, **({} if missed is None else missed.notes(self._meter.samples))}
+        at_top = self._sweep.cap.at[max(self._sweep.profiler.limits_w, default=0.0)]
+        cap = {"capped": at_top.share, "sm_clock_mhz": at_top.clock_mhz}  # how much of the time the highest limit bound
+        known = {name: value for name, value in cap.items() if value is not None}
+        return {**waited, **known, **({} if missed is None else missed.notes(self._meter.samples))}
 
     def take_unsent(self) -> tuple[tuple[ProfileSample, ...], tuple[PowerPoint, ...]]:
         """Return profile samples and power points since the last call. Any thread may call."""
@@ -322,7 +325,7 @@ class LiveAttempt(AttemptSteps):
             metric=self.metric,
             target_value=self.target_value,
             epoch_metrics=tuple(self._by_epoch) or None,
-            data_wait_s=self._data_wait.wasted_s(self._meter.steps_busy),
+            data_wait_s=None if (waste := self._data_wait.waste(self._meter.steps_busy)) is None else waste.time_s,
             reasons={**seen.reasons, **{name: why for name, why in reasons.items() if why}},
         )
         self.snapshot = self._without_epochs(seen) if self.epochs_resumed else seen
@@ -339,8 +342,9 @@ class LiveAttempt(AttemptSteps):
         if in_time is None or in_time.finish_by_s is None:
             return Conditions(ratio)
         size, done = self._meter.samples_per_epoch or self.planned.bound_samples_per_epoch, self._meter.epochs_done
-        sample_s, rest_s = self._sweep.profiler.fastest_sample_s, self.snapshot.rest_s
-        fastest_s = sample_s * size + (rest_s / done if done and rest_s else 0.0) if sample_s and size else None
+        profiler, rest_s = self._sweep.profiler, self.snapshot.rest_s
+        rates = profiler.rates_at(max(profiler.measured, default=None))  # at the highest limit, the fastest
+        fastest_s = rates[1] * size + (rest_s / done if done and rest_s else 0.0) if rates and size else None
         trained = (self._meter.epochs or 0.0) + self.epochs_resumed
         return Conditions(ratio, in_time.slowdown_at(now_s, trained, self._max_epochs, fastest_s))
 

@@ -13,9 +13,9 @@ from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.limits.sidecar_server import same_w
 from airflow_provider_zeus.power.meter import Reading, Span
-from airflow_provider_zeus.training.profiling.cap import CapWatch
 from airflow_provider_zeus.training.profiling.measurement_windows import (
     MAX_DIFFERENCE,
+    CapWatch,
     DriftDetector,
     MeasurementWindows,
 )
@@ -104,7 +104,8 @@ class Sweep:
         before_w = windows.limit_w
         if before_w == (top_w := max(self.profiler.limits_w, default=0.0)):
             # what was seen of the cap at the highest limit, before the next limit is decided
-            self.profiler.know_cap(self.cap.share(top_w), self.cap.why_locked(top_w, self._device.busy()))
+            seen = self.cap.at[top_w]
+            self.profiler.know(cap=(seen.share, seen.why_locked(self._device.busy())))
         self.keep(at_end=False)
         next_w = self.profiler.next_limit_w
         if self._may_set and next_w is not None:
@@ -175,22 +176,18 @@ class Sweep:
         spent_j = self.spent.energy_j
         return None if spent_j is None else spent_j - profiled * rates[0], self.spent.time_s - profiled * rates[1]
 
-    @property
-    def cap_notes(self) -> dict[str, float]:
-        """By name: how much of the time the highest limit bound, and the mean clock [MHz], where they are known."""
-        top_w = max(self.profiler.limits_w, default=0.0)
-        found = {"capped": self.cap.share(top_w), "sm_clock_mhz": self.cap.clock_mhz(top_w)}
-        return {name: value for name, value in found.items() if value is not None}
-
     def cost_per_sample(self) -> float | None:
         """Cost of a sample at the chosen limit [J]; None until every limit that had to be is measured."""
-        return self.profiler.cost_at(self._usual_w) if self.profiler.walked and self._may_set else None
+        rates = self.profiler.rates_at(self._usual_w) if self.profiler.walked and self._may_set else None
+        return self.profiler.weights.cost(*rates) if rates else None
 
     def missed_saving(self, samples: int) -> MissedSaving | None:
         """In mode ``observe``: what training saves at the best limit; None before the first of these samples, and where
         it is not known.
         """
-        return self.profiler.missed_saving(self._usual_w) if self._observe and samples > 0 else None
+        if not self._observe or samples <= 0:
+            return None
+        return MissedSaving.of(self.profiler.search, self.profiler.measured, self._usual_w)
 
     # ------------------------------------------------------------------ inside
     @property

@@ -19,8 +19,7 @@ from airflow_provider_zeus.model.trial import DATA_WAIT, ProfileSample, since_ma
 from airflow_provider_zeus.power.device import Clocks
 from airflow_provider_zeus.power.meter import Reading
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
-from airflow_provider_zeus.training.profiling.cap import Seen
-from airflow_provider_zeus.training.profiling.measurement_windows import DriftDetector, MeasurementWindows
+from airflow_provider_zeus.training.profiling.measurement_windows import DriftDetector, MeasurementWindows, Seen
 from airflow_provider_zeus.training.profiling.profiler import Profiler
 from airflow_provider_zeus.training.profiling.sweep import Sweep
 from airflow_provider_zeus.training.protocol.events import ResultLine, read_result
