@@ -23,8 +23,7 @@ from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.signals.hours import HourPrices
 from airflow_provider_zeus.store.pending import VARIABLE_S, remember
 from airflow_provider_zeus.training.interrupts import AttemptOver
-from airflow_provider_zeus.training.protocol.events import ResultLine, without_cost
-from airflow_provider_zeus.training.protocol.sender import ENDED_AT_S
+from airflow_provider_zeus.training.protocol.events import ENDED_AT_S, ResultLine, without_cost
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store

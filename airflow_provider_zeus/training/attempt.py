@@ -325,7 +325,7 @@ class LiveAttempt(AttemptSteps):
             metric=self.metric,
             target_value=self.target_value,
             epoch_metrics=tuple(self._by_epoch) or None,
-            data_wait_s=self._data_wait.wasted_s(self._meter.steps_busy),
+            data_wait_s=None if (waste := self._data_wait.waste(self._meter.steps_busy)) is None else waste.time_s,
             reasons={**seen.reasons, **{name: why for name, why in reasons.items() if why}},
         )
         self.snapshot = self._without_epochs(seen) if self.epochs_resumed else seen

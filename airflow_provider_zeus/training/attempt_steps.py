@@ -13,8 +13,7 @@ from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.trial import PlannedAttempt
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.meter import read
-from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck
-from airflow_provider_zeus.training.data_wait import DataWait, remedy
+from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck, DataWait, remedy
 from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
 from airflow_provider_zeus.training.metering import AttemptMeter
 from airflow_provider_zeus.training.profiling.sweep import Sweep
@@ -193,8 +192,8 @@ class AttemptSteps:
         self._data_wait.add(waited_s, looped_s, to_try)
         waste = self._data_wait.waste(self._meter.steps_busy)
         why = ""
-        if waste is not None and waste > 0.5:
-            why = f"{100 * waste:.0f} % of the training time is spent waiting for batches"
+        if waste is not None and waste.share > 0.5:
+            why = f"{100 * waste.share:.0f} % of the training time is spent waiting for batches"
             why += ": windows of it tell nothing about power limits"
         self._sweep.profiler.know(waits=why)
 

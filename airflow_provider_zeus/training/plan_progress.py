@@ -24,9 +24,8 @@ from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.attempt_dir import AttemptDir
 from airflow_provider_zeus.training.distributed_attempt import DistributedAttempt
 from airflow_provider_zeus.training.interrupts import TrainingKilled, raise_again
-from airflow_provider_zeus.training.protocol.events import Kind
+from airflow_provider_zeus.training.protocol.events import Kind, ResultSender, Sink
 from airflow_provider_zeus.training.protocol.plan import Plan
-from airflow_provider_zeus.training.protocol.sender import ResultSender, Sink
 from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.training.rehearsal import RehearsalOver, RehearsedAttempt
 from airflow_provider_zeus.training.trackers import Trackers

@@ -26,8 +26,8 @@ from airflow_provider_zeus.training.data_loader import ZeusDataLoader, run_loade
 from airflow_provider_zeus.training.interrupts import TrainingKilled, raise_again
 from airflow_provider_zeus.training.plan_progress import Heartbeat, PlanProgress
 from airflow_provider_zeus.training.protocol import environment
+from airflow_provider_zeus.training.protocol.events import Sink
 from airflow_provider_zeus.training.protocol.plan import Checkpoint, Checkpoints, Plan
-from airflow_provider_zeus.training.protocol.sender import Sink
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
 from airflow_provider_zeus.training.step_handle import ScriptHandle
 

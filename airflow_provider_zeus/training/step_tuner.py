@@ -30,13 +30,12 @@ from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.meter import Reading, read
 from airflow_provider_zeus.power.simulated.gpu import PREFIX, SimulatedGpu
-from airflow_provider_zeus.training.leading import LEAD_STEPS, Leading, of_all, step_kind
 from airflow_provider_zeus.training.profiling.profiler import profiler_of
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
 from airflow_provider_zeus.training.protocol import environment
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
-from airflow_provider_zeus.training.torch_listener import MODULE, on_steps
+from airflow_provider_zeus.training.torch_listener import LEAD_STEPS, MODULE, Leading, of_all, on_steps, step_kind
 
 log = logging.getLogger(__name__)
 
