@@ -16,7 +16,7 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, State, newest_here
 from airflow_provider_zeus.operators.config import next_of
-from airflow_provider_zeus.operators.waiting import durations, trials_for_durations, window
+from airflow_provider_zeus.operators.schedule import durations, trials_for_durations, window
 from airflow_provider_zeus.optimizer.policy import measured
 from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.reports.dataset import as_dataset

@@ -171,11 +171,11 @@ class RunAlerts:
 
         In ``dag.test()`` the look at the end is the only one: no second thread may speak with Airflow there.
         """
-        self.after_task(self.at_the_end)
+        self.after_task(ended=True)
         if self._concern and self.decided() and not is_test_run():
             call = copy_context().run
             try:
-                threading.Thread(target=call, args=(self.at_the_decision,), name="zeus-alerts", daemon=True).start()
+                threading.Thread(target=call, args=(self.look,), name="zeus-alerts", daemon=True).start()
             except RuntimeError:  # the look at the end sends it
                 log.debug("Zeus could not start a thread for its events.", exc_info=True)
 
@@ -184,15 +184,15 @@ class RunAlerts:
         """Whether runs of this type are looked at: those that teach."""
         return self.trial.origin.run_type in self.trial.job.learn_from
 
-    def after_task(self, look: Callable[[], None]) -> None:
-        """Let the task look when Airflow has its state: success, or failure without a further try."""
+    def after_task(self, *, ended: bool) -> None:
+        """Let the task :meth:`look` when Airflow has its state: success, or failure without a further try."""
         task = self.context["task"]
         if not self._concern:
             return
         for name in ("on_success_callback", "on_failure_callback"):
             given = getattr(task, name, None) or ()
             others = [*given] if isinstance(given, Sequence) else [given]
-            setattr(task, name, [*others, lambda context: look()])
+            setattr(task, name, [*others, lambda context: self.look(ended=ended)])
 
     def decided(self) -> list[Event]:
         """What the decision shows."""
@@ -201,21 +201,18 @@ class RunAlerts:
             found.append(alerts.store_away(self.trial.job))
         return [event for event in found if event is not None]
 
-    def at_the_decision(self) -> None:
-        """Keep and send what the decision shows; it ends no event of another run. Raises nothing."""
-        self._look(lambda: (self.decided(), ()))
+    def look(self, *, ended: bool = False) -> None:
+        """Keep and send what the decision shows; where the run has ended, what the job's log shows. Raises nothing.
 
-    def at_the_end(self) -> None:
-        """Keep and send what the job's log shows. Raises nothing."""
-        self._look(self._shown_by_the_log)
+        The look at the decision ends no event of another run.
+        """
 
-    def _look(self, found: Callable[[], tuple[list[Event], Collection[str]]]) -> None:
-        def look() -> None:
+        def keep_and_send() -> None:
             with self.turn:
-                self._keep_and_send(*found())
+                self._keep_and_send(*(self._shown_by_the_log() if ended else (self.decided(), ())))
 
         try:
-            bounded(look, 12.0)  # sending included; Airflow ends a task's process 20 s after its state
+            bounded(keep_and_send, 12.0)  # sending included; Airflow ends a task's process 20 s after its state
         except Exception:
             log.warning("Zeus could not look for events of %s.", visible(self.trial.job_id), exc_info=True)
 

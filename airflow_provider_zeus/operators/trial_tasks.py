@@ -156,7 +156,7 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
 
     if memory is None:
         looks = RunAlerts(context=training.context, trial=first, stored=first.number > 0, reopen=reopen)
-        looks.after_task(looks.at_the_end)
+        looks.after_task(ended=True)
     reporter = ResultReporter(
         None,
         AirflowVariables(),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from operator import gt
 from typing import NamedTuple
 
-from airflow_provider_zeus.power.device import Device
-from airflow_provider_zeus.power.group import DeviceGroup
+from airflow_provider_zeus.power.device import Device, DeviceGroup
 
 
 class Reading(NamedTuple):

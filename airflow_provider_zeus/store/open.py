@@ -208,17 +208,15 @@ def _url_of_fields(connection: Any, conn_id: str, host: str) -> sa.URL:
         port=url.port or connection.port or None,
         database=url.database or connection.schema or None,
     )
-    return url.update_query_dict({k: v for k, v in _options(connection.extra_dejson).items() if k not in url.query})
-
-
-def _options(extra: Mapping[str, Any]) -> dict[str, str]:
-    """Options of the PostgreSQL client in a Connection's extra: sslmode, options, connect_timeout ...
-
-    All are passed on, so that the client refuses a misspelt one instead of connecting without the required encryption.
-    """
+    # Options of the PostgreSQL client, sslmode or connect_timeout: all are passed on, so that the client refuses a
+    # misspelt one instead of connecting without the required encryption.
     others = ("store", "sqlalchemy_url", "sqlalchemy_scheme", "sqlalchemy_query", "cursor")
+    extra = connection.extra_dejson
     given = {**(extra.get("sqlalchemy_query") or {}), **{k: v for k, v in extra.items() if k not in others}}
-    return {k: str(int(v) if isinstance(v, bool) else v) for k, v in given.items() if v not in (None, "")}
+    known = {*url.query, *(k for k, v in given.items() if v in (None, ""))}
+    return url.update_query_dict(
+        {k: str(int(v) if isinstance(v, bool) else v) for k, v in given.items() if k not in known}
+    )
 
 
 def passwords(connection: Any) -> list[str]:

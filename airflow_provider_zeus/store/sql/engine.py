@@ -13,6 +13,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ def new_engine(url: sa.URL, creator: Callable[[], sqlite3.Connection] | None = N
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # no implicit BEGIN of the driver: _begin_sqlite() sends it
-    connection.text_factory = lambda raw: raw.decode(errors="replace")  # a damaged row must not hide the others
+    connection.text_factory = partial(bytes.decode, errors="replace")  # a damaged row must not hide the others
     connection.execute("PRAGMA foreign_keys = ON")
 
 

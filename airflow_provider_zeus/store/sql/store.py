@@ -147,7 +147,7 @@ class Store(ABC):
         Leaves out the newest ``skip`` runs, and trials of other DAGs. The newest run is the one with the newest trial.
         """
         with self._transaction([job_id]) as connection:
-            return self._read(connection, sql_trials.of_runs(connection, dag_id, job_id, last, skip))
+            return self._read(connection, pages.of_runs(connection, dag_id, job_id, last, skip))
 
     def pieces(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> Iterator[list[Trial]]:
         """The trials of :meth:`runs`, in pieces that fit into memory. No connection is held between two pieces.
@@ -169,7 +169,7 @@ class Store(ABC):
     def latest(self, *, last: int) -> list[Trial]:
         """The ``last`` newest trials of each job in each DAG, in order of DAG, job and number."""
         with self._transaction(None) as connection:
-            return self._read(connection, sql_trials.latest(connection, last))
+            return self._read(connection, pages.latest(connection, last))
 
     def sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
         """Sums over all jobs by period: period i begins at ``bounds[i]`` and ends before ``bounds[i + 1]`` [s since the

@@ -22,7 +22,7 @@ _WATCH = "zeus_watch"  # key of a connection's watch in its ``info``
 
 
 class Watch:
-    """Shuts a connection's socket down after :data:`CALL_S` seconds without :meth:`alive`.
+    """Shuts a connection's socket down after :data:`CALL_S` seconds without :func:`alive`.
 
     It duplicates the descriptor, so it never closes another connection that reuses the number. Where no thread can be
     started there is no watch, and nothing fails.
@@ -32,19 +32,15 @@ class Watch:
         self.cut = False
         self._socket = socket.socket(fileno=os.dup(fileno))
         self.over = threading.Event()  # set where the watch ends
-        self.alive()
+        self.until_s = time.monotonic() + CALL_S
         try:
             threading.Thread(target=self._run, name="zeus-watch", daemon=True).start()
         except RuntimeError:
             self._socket.close()
 
-    def alive(self) -> None:
-        """Restart the time limit: a statement begins or ends, or a row has arrived."""
-        self._until_s = time.monotonic() + CALL_S
-
     def _run(self) -> None:
         with self._socket:
-            while (left_s := self._until_s - time.monotonic()) > 0:
+            while (left_s := self.until_s - time.monotonic()) > 0:
                 if self.over.wait(left_s):
                     return
             self.cut = True
@@ -62,9 +58,9 @@ def watch_all(engine: sa.Engine) -> None:
 
 
 def alive(connection: sa.Connection) -> None:
-    """Restart the time limit of a connection; do nothing where it has no watch."""
+    """Restart the time limit of a watched connection: a statement begins or ends, or a row has arrived."""
     if (watch := _watch_of(connection)) is not None:
-        watch.alive()
+        watch.until_s = time.monotonic() + CALL_S
 
 
 def remove_time_limits(connection: sa.Connection) -> None:

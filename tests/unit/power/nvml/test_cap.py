@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.cli import checks_host
-from airflow_provider_zeus.power.group import DeviceGroup
+from airflow_provider_zeus.power.device import DeviceGroup
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.visible import find_gpus
 from tests.fake_nvml import FakeNvml

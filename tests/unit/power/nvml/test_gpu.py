@@ -227,7 +227,6 @@ class OtherBinding:
 
 def test_a_wrong_binding_is_named_and_nothing_of_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", OtherBinding)
-    monkeypatch.setattr(library, "_ready_in", None)
     monkeypatch.setattr(library, "version", {"pynvml": "11.4.1"}.__getitem__)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for function in ("nvmlDeviceGetUUID", "nvmlDeviceGetTotalEnergyConsumption"):
