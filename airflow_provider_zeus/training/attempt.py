@@ -198,8 +198,7 @@ class LiveAttempt(AttemptSteps):
 
     def stop(self) -> None:
         """End the attempt. Energy and time of an unfinished epoch count up to now, if the device still answers."""
-        self._end_steps()
-        self._bypassed, samples = self._why_not_used, self._meter.samples
+        self._bypassed, samples = self._end_steps(), self._meter.samples
         if (why := self._bypassed) is not None:
             log.warning("Zeus: this run teaches nothing and counts as no saving: %s. Remedy: %s.", why, TELL_STEPS)
         self.taken.end(trained=not self._untouched)

@@ -233,8 +233,11 @@ class AttemptSteps:
             self._refresh()
             self._check_bound(at_end_of_epoch=False)
 
-    def _end_steps(self) -> None:
-        """The attempt ends: the steps of an unfinished epoch count up to now, if the device still answers."""
+    def _end_steps(self) -> str | None:
+        """The attempt ends: the steps of an unfinished epoch count up to now, if the device still answers.
+
+        Returns why these steps teach nothing of the batch size; None where they do.
+        """
         if self._in_epoch:
             with contextlib.suppress(Exception):  # after an error on the GPU every call may raise that error again
                 self._torch_pass_over()
@@ -242,15 +245,14 @@ class AttemptSteps:
                 self._meter.advance(read(self._device))
         if self._torch is not None:
             self._torch.close()
-
-    @property
-    def _why_not_used(self) -> str | None:
-        """Why these steps teach nothing of the batch size; None where they do."""
         if self.no_data:
             return None
-        meter, steps = self._meter, self._torch.by_optimizer.values() if self._torch else ()
-        used = self._check.why_not_used(meter.samples, meter.epochs_done, meter.samples_per_epoch, steps)
-        unsure = self._torch.unsure * self.planned.batch_size / self.local_batch_size if self._torch else 0.0
-        if used is None and not self.told and 2 * unsure > meter.samples:
-            used = self._check.too_many_steps(meter.samples, meter.epochs_done, steps)
-        return used or self._blind
+        meter, whole = self._meter, self.planned.batch_size
+        steps = self._torch.by_optimizer.values() if self._torch else ()
+        if why := self._check.why_not_used(meter.samples, meter.epochs_done, meter.samples_per_epoch, steps):
+            return why
+        unsure = self._torch.unsure * whole / self.local_batch_size if self._torch else 0.0
+        most = 2 * (meter.samples + (meter.epochs_done + 1) * whole)  # twice as many steps as passes have batches
+        if not self.told and 2 * unsure > meter.samples and not any(n * whole <= most for n in steps):
+            return "torch made more steps than batches were drawn for, and these may be of a validation"
+        return self._blind
