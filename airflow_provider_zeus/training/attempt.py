@@ -29,7 +29,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.signals.follow import Followed
+from airflow_provider_zeus.signals.forecast import Followed
 from airflow_provider_zeus.training.attempt_checks import bound_passed
 from airflow_provider_zeus.training.attempt_steps import AttemptSteps
 from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
