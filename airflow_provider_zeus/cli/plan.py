@@ -23,9 +23,9 @@ from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.job_remarks import of_ended
 from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, next_rung, upcoming
 from airflow_provider_zeus.reports.savings import saving
+from airflow_provider_zeus.signals.forecast import WAITS
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.signals.reading import ReadOnlyKeeper, planned_start
-from airflow_provider_zeus.signals.start import WAITS
 from airflow_provider_zeus.units import energy_text, time_text
 
 if TYPE_CHECKING:

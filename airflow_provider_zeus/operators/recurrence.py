@@ -31,7 +31,7 @@ from airflow_provider_zeus.power.factory import HostSettings, device_of
 from airflow_provider_zeus.power.limits.gpu_lock import held_here
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.private_files import make_folder
-from airflow_provider_zeus.signals.follow import Followed
+from airflow_provider_zeus.signals.forecast import Followed
 from airflow_provider_zeus.signals.hours import HourPrices, read_signal
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.signals.reading import followed

@@ -19,8 +19,8 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.reports.budget_figures import USUAL
+from airflow_provider_zeus.signals.forecast import NOT_WORTH_IT, NOW_IS_BEST, WAITS, Start
 from airflow_provider_zeus.signals.reading import planned_start
-from airflow_provider_zeus.signals.start import NOT_WORTH_IT, NOW_IS_BEST, WAITS, Start
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.units import time_text
 

@@ -89,15 +89,6 @@ class BatchSizeCheck:
             return None  # gradients were accumulated, or a loader gives batches in advance
         return f"its steps had {size:,} samples each, and not the {b:,} of the chosen batch size"
 
-    def too_many_steps(self, samples: int, epochs: int, optimizer_steps: Iterable[int]) -> str | None:
-        """Why steps show nothing between which no batch was drawn; None where those drawn before may be theirs.
-
-        They may where an optimizer made at most twice as many steps as passes of so many samples have batches.
-        """
-        if any(n * self.batch_size <= 2 * (samples + (epochs + 1) * self.batch_size) for n in optimizer_steps):
-            return None
-        return "torch made more steps than batches were drawn for, and these may be of a validation"
-
 
 def is_close(size: float, other: float) -> bool:
     """Whether two sizes count as the same."""

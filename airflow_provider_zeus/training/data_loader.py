@@ -149,19 +149,17 @@ class _Pass:
         if self._progress.newest_pass is self._me:
             self._progress.newest_pass = self._before
 
-    def _was_drawn_from(self) -> bool:
-        """Whether an earlier pass has drawn from this iterator, also where it is given to run.data_loader() anew."""
-        with contextlib.suppress(TypeError):
-            return not self._first or self._loader in self._progress.drawn_from
-        return False
-
     def _end(self) -> None:
         now_s, counts = perf_counter(), self._progress.newest_pass is self._me
         self._close()
-        if self._empty and self._batches is self._loader and self._was_drawn_from():
-            remedy = "build a new one for each epoch: `for batch in run.data_loader(batches()):`"
-            problem = "the pass before has used it up, and it gives no other"
-            raise JobSpecError.of("run.data_loader()", type(self._loader).__name__, problem, remedy)
+        if self._empty and self._batches is self._loader:
+            drawn_before = not self._first
+            with contextlib.suppress(TypeError):  # of what has no hash; so it is found where it is given anew, too
+                drawn_before = drawn_before or self._loader in self._progress.drawn_from
+            if drawn_before:
+                remedy = "build a new one for each epoch: `for batch in run.data_loader(batches()):`"
+                problem = "the pass before has used it up, and it gives no other"
+                raise JobSpecError.of("run.data_loader()", type(self._loader).__name__, problem, remedy)
         if self._empty and (error := all_dropped(self._loader)) is not None:
             self._progress.present.no_batch(error)
         if counts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -49,7 +49,7 @@ class DistributedAttempt(LiveAttempt):
         self._reports: tuple[RankReport, ...] = ()  # of the last exchange
         self._finished = self._no_data = False
         super().__init__(planned, number, job, *args, **kwargs)
-        self.local_batch_size = ranks.share(self.planned.batch_size)
+        self.processes, self.local_batch_size = ranks.size, ranks.share(self.planned.batch_size)
 
     # ------------------------------------------------------------------ the loop
     def next_epoch(self, target: Target) -> int | None:
@@ -76,18 +76,6 @@ class DistributedAttempt(LiveAttempt):
         self._check_bound(at_end_of_epoch=True)
         self._take_epoch()
         return done
-
-    def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
-        """Begin a pass over this process's share of the data."""
-        return super().start_pass(None if expected_samples is None else expected_samples * self._ranks.size)
-
-    def step(self, samples: int) -> None:
-        """Count one optimizer step: ``samples`` in this process, as many in each of the others."""
-        super().step(samples * self._ranks.size)
-
-    def torch_stepped(self, samples: int) -> None:
-        """Count a step that torch made here over ``samples``, and over as many in each of the other processes."""
-        super().torch_stepped(samples * self._ranks.size)
 
     def report(self, target: Target, metrics: Mapping[str, Any]) -> None:
         """End an epoch. What follows is decided in :meth:`next_epoch`."""
@@ -149,9 +137,6 @@ class DistributedAttempt(LiveAttempt):
         return self._meter.epochs_done == self._reports[self._ranks.rank].epochs
 
     # ------------------------------------------------------------------ inside
-    def _leave_pass(self, number: int, samples: int) -> None:
-        super()._leave_pass(number, samples * self._ranks.size)
-
     def _refresh(self) -> None:
         before = self.snapshot if self._reports else None
         super()._refresh()

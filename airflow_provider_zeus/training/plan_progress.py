@@ -111,7 +111,7 @@ class PlanProgress:
         self._child_told = False  # in a child: it was told so
         self._clock_offset_s = time.time() - device.now_s()  # a simulated device has a clock of its own
         self.trackers = Trackers(() if ranks.rank else self.job.log_to)
-        self._sender = ResultSender(sink)
+        self.sender = ResultSender(sink)
         self._send("start", try_number=try_number)
 
     @property
@@ -259,12 +259,10 @@ class PlanProgress:
             if not live.ended:
                 why = "its end could not be measured: see the task's log"
                 size, seen = live.planned.batch_size, live.snapshot
-                self._sender.send(
-                    "end", state=state, reason=why, attempt=live.number, batch_size=size, observation=seen
-                )
+                self.sender.send("end", state=state, reason=why, attempt=live.number, batch_size=size, observation=seen)
                 live.ended = True
             if kept:
-                self._sender.send("final", attempt=live.number)
+                self.sender.send("final", attempt=live.number)
                 self._keep_folder()
 
     def never_ran(self, index: int, reason: str) -> None:
@@ -290,10 +288,6 @@ class PlanProgress:
         if live is not None:
             self._send("beat", live, observation=replace(live.snapshot, learning_rate=self.learning_rate))
 
-    def close(self) -> None:
-        """Log what the sink did not take; nothing is sent after that."""
-        self._sender.close()
-
     def folder(self) -> Path:
         """The folder for the files of the present attempt; made at the first call. Raises JobSpecError."""
         if self._folder is None:
@@ -313,4 +307,4 @@ class PlanProgress:
 
     def _send(self, kind: Kind, live: LiveAttempt | None = None, **fields: Any) -> None:
         if not self.forked:
-            self._sender.send(kind, live, **fields)
+            self.sender.send(kind, live, **fields)

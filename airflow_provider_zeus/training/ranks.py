@@ -7,7 +7,7 @@ The place comes from the environment variables of torchrun: ``RANK``, ``WORLD_SI
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -175,8 +175,9 @@ def gathered(own: Observation, reports: Sequence[RankReport]) -> Observation:
     energy_j, rest_j, excess_j = (_sum(reports, name) for name in ENERGIES)
     if device.energy_source is None and first.source:
         energy_j = rest_j = excess_j = None
-    time_s = _longest(report.time_s for report in reports)
-    train_s = _longest(report.time_s - report.rest_s for report in reports)
+    time_s = max((report.time_s for report in reports if not math.isnan(report.time_s)), default=None)
+    trained_s = [report.time_s - report.rest_s for report in reports]
+    train_s = max((each_s for each_s in trained_s if not math.isnan(each_s)), default=None)
     missing = {name for name, value in zip(ENERGIES, (energy_j, rest_j, excess_j), strict=True) if value is None}
     reasons = dict(own.reasons)
     if own.time_s is not None:
@@ -233,7 +234,3 @@ def from_nan(value: float) -> float | None:
 def _sum(reports: Sequence[RankReport], name: str) -> float | None:
     """Sum over the hosts; None where one of them lacks the figure."""
     return from_nan(sum(getattr(report, name) for report in reports if report.measures))
-
-
-def _longest(times_s: Iterable[float]) -> float | None:
-    return max((time_s for time_s in times_s if not math.isnan(time_s)), default=None)

@@ -196,21 +196,18 @@ class StepTuner:
             return
         if sweep.active and sweep.windows.edge_due(now_s):
             device.synchronize()  # in the training's own thread, which knows its GPU
-            self._asked(lambda: self._pass_edge(sweep, device), SET_S)
+            complete = self._asked(lambda: sweep.pass_edge(read(device), self.steps), SET_S)
+            if complete and not sweep.profiler.surely_best:
+                log.info(
+                    "Zeus: steps differ too much, or limits too little, to tell the best power limit from full power: "
+                    "none is chosen."
+                )
+                self._asked(sweep.keep_found, SET_S)
             self._last_s = self._now_s()
         elif not sweep.active and now_s >= self._due_s:
             self._asked(lambda: sweep.check_drift(read(device), self.steps), SET_S)
             self._last_s = self._now_s()
         self._due_s = 0.0 if sweep.active else now_s + 1.0
-
-    def _pass_edge(self, sweep: Sweep, device: Device) -> None:
-        complete = sweep.pass_edge(read(device), self.steps)
-        if complete and not sweep.profiler.surely_best:
-            log.info(
-                "Zeus: steps differ too much, or limits too little, to tell the best power limit from full power: none "
-                "is chosen."
-            )
-            sweep.keep_found()
 
     def _begin(self, optimizer: Any) -> None:
         """An optimizer leads from now on: profile its steps, or use the profile of an earlier run."""

@@ -265,11 +265,11 @@ class DriftDetector:
         self._span.advance(reading)
         self._samples, self._since = self._samples + samples - self._since, samples
         if self._span.energy_j is None:
-            self._start_stretch(samples)
+            self.restart(samples)
         elif self._span.time_s >= self._min_s and self._samples >= self._min_samples:
             difference = abs(self._span.energy_j / self._samples / j_per_sample - 1)
             self._strikes = self._strikes + 1 if difference > MAX_DIFFERENCE else 0
-            self._start_stretch(samples)
+            self.restart(samples)
             if not pauses:
                 self._span.open(reading)
         if pauses:
@@ -281,11 +281,8 @@ class DriftDetector:
         """Leave out what came since the last call of :meth:`drifted`, and what comes until the next one."""
         self._span.pause()
 
-    def restart(self) -> None:
-        """Forget the open stretch: the limit has changed, and with it the profile to compare with."""
-        self._start_stretch(self._since)
-
-    def _start_stretch(self, samples: int) -> None:
+    def restart(self, samples: int | None = None) -> None:
+        """Forget the open stretch, as where the limit has changed, and with it the profile to compare with."""
         self._span = Span()
         self._samples = 0  # of the stretch, up to the last call
-        self._since = samples  # trained in all at the last call
+        self._since = self._since if samples is None else samples  # trained in all at the last call

@@ -12,7 +12,7 @@ from airflow_provider_zeus.model.estimate import SURE, Estimate, Z
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, since_mark
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.signals.follow import weighed
+from airflow_provider_zeus.signals.forecast import weighed
 from airflow_provider_zeus.training.profiling.measurement_windows import BOUND, never_binds
 from airflow_provider_zeus.training.profiling.search import LimitMeasurement, Search, by_limit
 

@@ -17,8 +17,8 @@ from airflow_provider_zeus.operators import schedule, start_trigger
 from airflow_provider_zeus.operators.schedule import PlannedWait, durations
 from airflow_provider_zeus.operators.start_trigger import ZeusStartTrigger
 from airflow_provider_zeus.signals import reading
+from airflow_provider_zeus.signals.forecast import WAITS, Start
 from airflow_provider_zeus.signals.series import Series, Step, Unit
-from airflow_provider_zeus.signals.start import WAITS, Start
 from tests.strategies import make_trial
 from tests.unit.optimizer.world import job_of
 
