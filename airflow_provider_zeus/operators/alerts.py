@@ -218,36 +218,33 @@ class RunAlerts:
 
     def _shown_by_the_log(self) -> tuple[list[Event], Collection[str]]:
         """The events that hold, and the kinds that were looked at."""
-        away = alerts.store_away(self.trial.job)
+        own, away = self.trial, alerts.store_away(self.trial.job)
+
+        def read(store: Store) -> tuple[list[Trial], list[ProfileSample]]:
+            """The newest trials of the job, with budgets those of their periods, and the profile of their device."""
+            if own.job.budget:
+                trials = trials_of_periods(lambda last: store.trials(own.job_id, last=last), own.job, time.time())
+            else:
+                trials = store.trials(own.job_id, last=NEWEST)
+            return trials, store.profile(own.job_id, newest_device(trials), own.job.job_version)
+
         try:
-            trials, profiles = bounded(lambda: self._in_log(self._read), READ_S)
+            trials, profiles = bounded(lambda: self._in_log(read), READ_S)
         except (StoreError, TimeoutError):
             return [away], (STORE,)
         prices = in_force()
         found = alerts.events(trials, profiles=profiles, prices=prices, now_s=time.time())
         return (found if self.stored else [*found, away]), KINDS
 
-    def _read(self, store: Store) -> tuple[list[Trial], list[ProfileSample]]:
-        """The newest trials of the job, with budgets those of their periods, and the profile of their device."""
-        own, job_id = self.trial, self.trial.job_id
-
-        def newest(last: int) -> list[Trial]:
-            return store.trials(job_id, last=last)
-
-        trials = trials_of_periods(newest, own.job, time.time()) if own.job.budget else newest(NEWEST)
-        return trials, store.profile(job_id, newest_device(trials), own.job.job_version)
-
     def _keep_and_send(self, events: Sequence[Event], kinds: Collection[str]) -> None:
         port, origin, now_s = AirflowVariables(), self.trial.origin, time.time()
 
-        def updated(book: AlertBook) -> AlertBook:
-            return book.updated(events, dag_id=origin.dag_id, run_id=origin.run_id, now_s=now_s, kinds=kinds)
-
+        look: dict[str, Any] = {"dag_id": origin.dag_id, "run_id": origin.run_id, "now_s": now_s, "kinds": kinds}
         try:
-            book = change_book(port, self.trial.job_id, updated)
+            book = change_book(port, self.trial.job_id, lambda held: held.updated(events, **look))
         except StoreError as error:
             log.warning("Zeus cannot keep its events and sends those of this run: %s", error)
-            book = updated(AlertBook())
+            book = AlertBook().updated(events, **look)
         try:
             notifiers = notifiers_of(getattr(self.context["task"], "notify", ()))
         except JobSpecError as error:

@@ -11,8 +11,17 @@ from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.size_bounds import bounded_points, newest_samples, truncated, truncated_observation
-from airflow_provider_zeus.model.trial import Decision, Observation, Origin, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, bounded_points, truncated, truncated_observation
+from airflow_provider_zeus.model.trial import (
+    Decision,
+    Observation,
+    Origin,
+    PlannedAttempt,
+    ProfileSample,
+    State,
+    Trial,
+    TrialKey,
+)
 from airflow_provider_zeus.model.wire import Figure, rules
 from airflow_provider_zeus.store.base import AskRequest, Report
 
@@ -117,42 +126,27 @@ def opened(
     )
 
 
-def next_of(previous: Trial, key: TrialKey, *, number: int, now: float, lease_s: float) -> Trial:
-    """The row of the attempt after ``previous`` in the same decision. Raises StoreError when that was the last one."""
+def following(previous: Trial) -> PlannedAttempt:
+    """The attempt after ``previous`` in the same decision. Raises StoreError when that was the last one."""
     attempts = previous.decision.in_order
     position = attempts.index(previous.planned) if previous.planned in attempts else len(attempts)  # pruned
-    following = attempts[position + 1 :]
-    if not following:
+    if not attempts[position + 1 :]:
         raise StoreError(
             f"Trial {previous.key.ti_id}, attempt {previous.key.attempt}, ran the last attempt of its decision; "
             "ask for a new trial instead of beginning another attempt."
         )
-    return replace(
-        previous,
-        number=number,
-        key=key,
-        planned=following[0],
-        state=State.RUNNING,
-        reason=None,
-        told_seq=None,
-        opened_at=now,
-        lease_until=now + lease_s,
-        lease_s=lease_s,
-        closed_at=None,
-        observation=Observation(),
-    )
+    return attempts[position + 1]
 
 
-def adopted(trial: Trial, *, number: int, now: float, lease_s: float) -> Trial:
-    """The open row of a trial that began while the store could not be reached; its decision knew no other trial."""
+def another_row(trial: Trial, *, number: int, now: float, lease_s: float) -> Trial:
+    """An open row of the same decision, which begins now and has measured nothing."""
     return replace(
         trial,
         number=number,
         state=State.RUNNING,
         reason=None,
-        asked_after_seq=0,
         told_seq=None,
-        opened_at=trial.opened_at or now,
+        opened_at=now,
         lease_until=now + lease_s,
         lease_s=lease_s,
         closed_at=None,
@@ -242,7 +236,7 @@ def finite(report: Report) -> Report:
 
     At most the newest 1000 samples and 500 points remain.
     """
-    samples = newest_samples([s for s in report.profile if usable(s)])
+    samples = tuple([s for s in report.profile if usable(s)][-MOST_SAMPLES:])
     points = [p for p in report.points if not _SAMPLE.problem(p.t_s)]
     points = [replace(p, power_w=_kept(p.power_w), limit_w=_kept(p.limit_w)) for p in points]
     return replace(report, profile=samples, points=bounded_points(points))

@@ -193,8 +193,7 @@ def _redeliver(log: JobLog, trial: Trial, lease_s: float) -> Trial:
 def _repeated(log: JobLog, trial: Trial, lease_s: float) -> Trial:
     """A row of its own for another start of the same attempt."""
     key = TrialKey(trial.key.ti_id, trials.next_attempt(log.connection, trial.key.ti_id))
-    again = rules.adopted(replace(trial, key=key), number=log.newest + 1, now=log.now, lease_s=lease_s)
-    again = replace(again, asked_after_seq=trial.asked_after_seq, opened_at=log.now)
+    again = rules.another_row(replace(trial, key=key), number=log.newest + 1, now=log.now, lease_s=lease_s)
     log.add(again)
     return again
 
@@ -227,7 +226,8 @@ def reap(log: JobLog) -> list[Trial]:
 def begin(log: JobLog, key: TrialKey, previous: TrialKey, lease_s: float) -> Trial:
     """Write the row of the attempt after ``previous`` unless it exists; under another key where ``key`` is taken."""
     before = _known(log, previous)
-    trial = rules.next_of(before, key, number=log.newest + 1, now=log.now, lease_s=lease_s)
+    trial = replace(before, key=key, planned=rules.following(before))
+    trial = rules.another_row(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
     return _found_or_added(log, trial)
 
 
@@ -241,8 +241,9 @@ def adopt(log: JobLog, trial: Trial, lease_s: float) -> Trial:
     unused = found and found.state is State.RUNNING and found.observation.start_id is None
     if found and unused and not rules.same_attempt(found, trial):
         abandon(log, found, "its answer was lost: the run trained at the default batch size")
-    trial = rules.adopted(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
-    return _found_or_added(log, trial, start_id)
+    row = rules.another_row(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
+    row = replace(row, asked_after_seq=0, opened_at=trial.opened_at or log.now)  # its decision knew no other trial
+    return _found_or_added(log, row, start_id)
 
 
 def _found_or_added(log: JobLog, trial: Trial, start_id: str | None = None) -> Trial:

@@ -43,7 +43,6 @@ _LIMITS = (  # for one transaction: a connection pooler may give the session to 
     f"set_config('lock_timeout', '{LOCK_S:g}s', true), "
     f"set_config('idle_in_transaction_session_timeout', '{2 * BUSY_TIMEOUT_S}s', true)"
 )
-_OPTION = re.compile("[a-z_]+")  # names of libpq's options
 _engines: dict[tuple[int, str], sa.Engine] = {}  # the key has the pid: a fork must not share a socket with its parent
 
 
@@ -277,7 +276,7 @@ def hidden(said: str, fields: Mapping[str, object]) -> str:
         said = said.replace(f'"{secret}"', '"***"')
         if len(secret) >= 5:  # a shorter one is hidden within quotes only
             said = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", said)
-    known = {name for name in fields if _OPTION.fullmatch(name)}
+    known = {name for name in fields if re.fullmatch("[a-z_]+", name)}  # names of libpq's options
     quoted = r'(server at |on socket )?"([^"]*)"'  # (text that marks an address, quoted text)
     return re.sub(quoted, lambda found: found[0] if found[1] or found[2] in known else '"***"', said)
 
@@ -289,7 +288,7 @@ def _suspects(said: str, fields: Mapping[str, object]) -> Iterator[str]:
         proven = name == "host" and reached(said, text)
         if text and not proven and not (isinstance(value, int) and 0 < value < 2**16):
             yield from (part for part in (text, *re.split(r"[\s=,]+", text)) if part)
-        if not _OPTION.fullmatch(name):
+        if not re.fullmatch("[a-z_]+", name):
             yield name
 
 

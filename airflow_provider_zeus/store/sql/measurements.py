@@ -53,9 +53,6 @@ _SAMPLES = (  # cast: PostgreSQL sums whole numbers into decimals
     .order_by(_S.c.batch_size, _S.c.limit_w)
     .limit(MOST_SAMPLES)
 )
-_FORGET_SAMPLES = sa.delete(_S).where(
-    *_by_device, _S.c.batch_size == sa.bindparam("size"), _S.c.limit_w == sa.bindparam("limit")
-)
 
 
 def points(connection: sa.Connection, key: TrialKey) -> list[PowerPoint]:
@@ -123,9 +120,12 @@ def add_profile(
     restarted, measured = {s.batch_size for s in new if s.is_mark}, {(s.batch_size, s.limit_w) for s in new}
     held = profile(connection, job_id, device, version)
     changed = [s for s in held if s.batch_size in restarted or (s.batch_size, s.limit_w) in measured]
-    for s in changed:
-        one = {"size": s.batch_size, "limit": s.limit_w}
-        connection.execute(_FORGET_SAMPLES, _device(job_id, device, version) | one)
+    if changed:
+        one = sa.delete(_S).where(
+            *_by_device, _S.c.batch_size == sa.bindparam("size"), _S.c.limit_w == sa.bindparam("limit")
+        )
+        of_device = _device(job_id, device, version)
+        connection.execute(one, [of_device | {"size": s.batch_size, "limit": s.limit_w} for s in changed])
     where = {"job_id": job_id, "device_model": model, "device_count": count, "energy_source": source or ""}
     where["job_version"] = version
     room = MOST_SAMPLES - len(held) + len(changed)
