@@ -98,7 +98,7 @@ class AttemptSteps:
             log.warning("Zeus: %s", error)
         self._dropped = error
 
-    def end_pass(self, waited_s: float, looped_s: float, loader: Any = None) -> None:
+    def end_pass(self, waited_s: float = 0.0, looped_s: float = 0.0, loader: Any = None) -> None:
         """End a pass over the data, which took ``looped_s``; ``waited_s`` of it went into waiting for batches."""
         self._meter.end_training()
         self._add_wait(waited_s, looped_s, "" if loader is None else remedy(loader))
@@ -121,7 +121,7 @@ class AttemptSteps:
 
     @property
     def optimizer_steps(self) -> int:
-        """Of torch, since the first epoch began."""
+        """Of torch, since the first epoch began; 0 where that is not known."""
         return self._torch.by_optimizer.total() if self._torch else 0
 
     @property

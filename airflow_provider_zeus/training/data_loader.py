@@ -90,7 +90,7 @@ class _Pass:
         self._waited_s += perf_counter() - asked_s
         self._pending = self._samples_of(batch)
         if self._empty:
-            self._empty, self._steps_before = False, self._progress.optimizer_steps
+            self._empty, self._steps_before = False, self._progress.present.optimizer_steps
             if batches is self._loader:
                 with contextlib.suppress(TypeError):  # Python's map or zip; what has no hash
                     self._progress.drawn_from.add(batches)
@@ -99,7 +99,7 @@ class _Pass:
 
     def flush(self) -> None:
         """Count the batch that the caller has, at the end of an epoch; not one that was only looked at."""
-        if self._pending and (self._counted or self._progress.optimizer_steps > self._steps_before):
+        if self._pending and (self._counted or self._progress.present.optimizer_steps > self._steps_before):
             self._count()
 
     def __del__(self) -> None:

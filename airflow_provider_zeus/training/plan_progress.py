@@ -209,11 +209,6 @@ class PlanProgress:
             self.note_child()
         live.step(live.local_batch_size if samples is None else int(samples))
 
-    @property
-    def optimizer_steps(self) -> int:
-        """Optimizer steps that torch made in the present attempt; 0 where that is not known."""
-        return self.live.optimizer_steps if self.live else 0
-
     def end(
         self, state: State, reason: str | None = None, *, out_of_memory: bool = False, returned: str | None = None
     ) -> None:

@@ -104,7 +104,7 @@ class RehearsedAttempt(LiveAttempt):
 
         return leave
 
-    def end_pass(self, waited_s: float, looped_s: float, loader: Any = None) -> None:
+    def end_pass(self, waited_s: float = 0.0, looped_s: float = 0.0, loader: Any = None) -> None:
         """End it."""
         super().end_pass(waited_s, looped_s, loader)
         self._end_told_pass()

@@ -39,7 +39,6 @@ from airflow_provider_zeus.training.torch_listener import LEAD_STEPS, MODULE, Le
 
 log = logging.getLogger(__name__)
 
-GAPS = 32  # between two steps: their median is the usual one
 OPEN_S, READ_S = 20.0, 5.0  # how long a driver may take to open a GPU, and to answer within a step
 SET_S = 15.0  # and to set a limit: longer than a guardian's start and a helper's answer, of 5 s each
 SIMULATED_SAMPLES = 256  # of a step, for a simulated GPU: how many it has is not known
@@ -83,7 +82,7 @@ class StepTuner:
         self._last_s = 0.0
         self._due_s = 0.0  # time of the next look at the sweep; 0: at each step
         self._look_at = 0  # step at which the usual gap is taken again
-        self._gaps_s: deque[float] = deque(maxlen=GAPS)
+        self._gaps_s: deque[float] = deque(maxlen=32)  # between two steps: their median is the usual one
         self._long_s = math.inf  # so long a gap between two steps is a pause
         self._paused_at = 0  # step of the newest pause
         self._end_hearing = on_steps(self.step)
@@ -187,7 +186,7 @@ class StepTuner:
         if self.steps >= self._look_at and len(self._gaps_s) >= LEAD_STEPS:
             # four times the usual gap is validation or a checkpoint; 2 % of a window breaks none on a busy host
             self._long_s = max(4.0 * median(self._gaps_s), 0.02 * self._plan.job.profile_s)
-            self._look_at = self.steps + (LEAD_STEPS if len(self._gaps_s) < GAPS else 8 * LEAD_STEPS)
+            self._look_at = self.steps + (LEAD_STEPS if len(self._gaps_s) != self._gaps_s.maxlen else 8 * LEAD_STEPS)
         if gap_s > self._long_s:  # where steps last so long from now on, the usual gap has followed
             if sweep.active:
                 sweep.windows.drop()

@@ -80,8 +80,8 @@ class CapWatch:
     """Reads the device at the edges of a window's pieces; sets nothing."""
 
     def __init__(self, device: Device) -> None:
-        self._device, self._since = device, None if (now := device.clocks()) is None else (now, 0.0)
-        self._tells = self._since is not None
+        self._device, self._tells = device, device.clocks() is not None
+        self._since: tuple[Clocks, float] | None = None  # when the present piece began
         self.at: defaultdict[float, Seen] = defaultdict(Seen)  # by limit
         self._piece = Seen()
 

@@ -17,7 +17,6 @@ from typing import NamedTuple
 from airflow_provider_zeus.model.cost import HALF_WIDTH, Rate, Weights, permitted
 from airflow_provider_zeus.model.trial import ProfileSample
 
-LONGEST = 3  # windows of one limit in which its interval should be as narrow as HALF_WIDTH
 DOUBT = 1.65  # standard deviations by which a limit may be better than measured, one-sided 95 %
 ENOUGH = 0.003  # relative difference that is too little to matter
 MOST = 30  # windows of one limit, at most
@@ -178,7 +177,8 @@ class Search:
         free, half_width = one.pieces - 1, 0.0  # of the 95 % interval of J or s per sample, the wider one [relative]
         if free >= 2:  # about Student's t
             half_width = 1.96 * (1 + 1.5 / free) * math.sqrt(max(one.squares()) / free / one.time_s)
-        if half_width <= HALF_WIDTH or self._windows(one) >= LONGEST:
+        longest = 3  # windows of one limit in which its interval should be as narrow as HALF_WIDTH
+        if half_width <= HALF_WIDTH or self._windows(one) >= longest:
             return False
         best_w = self._best(whole)
         clearly = 3.0  # standard deviations by which a limit must be worse than the best to be left alone
