@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.size_bounds import bounded_points, newest_samples, truncated, truncated_observation
+from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, bounded_points, truncated, truncated_observation
 from airflow_provider_zeus.model.trial import (
     Decision,
     Observation,
@@ -236,7 +236,7 @@ def finite(report: Report) -> Report:
 
     At most the newest 1000 samples and 500 points remain.
     """
-    samples = newest_samples([s for s in report.profile if usable(s)])
+    samples = tuple([s for s in report.profile if usable(s)][-MOST_SAMPLES:])
     points = [p for p in report.points if not _SAMPLE.problem(p.t_s)]
     points = [replace(p, power_w=_kept(p.power_w), limit_w=_kept(p.limit_w)) for p in points]
     return replace(report, profile=samples, points=bounded_points(points))

@@ -8,7 +8,6 @@ in the same epoch. Within an epoch nothing is exchanged: the training's own exch
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -27,9 +26,7 @@ from airflow_provider_zeus.training.ranks import (
     Ranks,
     check_in_step,
     device_of,
-    from_nan,
     gathered,
-    or_nan,
 )
 
 log = logging.getLogger(__name__)
@@ -147,11 +144,11 @@ class DistributedAttempt(LiveAttempt):
             self.snapshot = before
 
     def _exchange(self, *, left: bool) -> None:
-        self._reports = tuple(RankReport(*row) for row in self._ranks.exchange(self._own_report(left=left)))
+        self._reports = tuple(RankReport._make(row) for row in self._ranks.exchange(self._own_report(left=left)))
         first = self._reports[0]
         self.reached, self.epochs_resumed = bool(first.reached), int(first.resumed)
         self._no_data = self.passes > 0 and first.epochs > 0 and not first.samples
-        self.metric, self.target_value = from_nan(first.metric), from_nan(first.target_value)
+        self.metric, self.target_value = first.metric, first.target_value
         self._refresh()
         self._weights = hurried(Weights.of(self._job, device_of(self._reports)), self.planned)
 
@@ -166,22 +163,22 @@ class DistributedAttempt(LiveAttempt):
             reached=self.reached,
             resumed=self.epochs_resumed,
             late=super()._late,
-            metric=or_nan(self.metric),
-            target_value=or_nan(self.target_value),
-            samples=or_nan(seen.samples),
-            samples_per_epoch=or_nan(seen.samples_per_epoch),
+            metric=self.metric,
+            target_value=self.target_value,
+            samples=seen.samples,
+            samples_per_epoch=seen.samples_per_epoch,
             profiled=self._profiled,
-            cost_per_sample=or_nan(self._sweep.cost_per_sample()),
+            cost_per_sample=self._sweep.cost_per_sample(),
             measures=ranks.measures,
             source=ENERGY_SOURCES.index(info.energy_source),
             devices=info.count,
-            max_power_w=or_nan(info.max_power_w),
-            energy_j=or_nan(seen.energy_j),
-            rest_j=or_nan(seen.rest_j),
-            excess_j=or_nan(seen.excess_j),
-            time_s=or_nan(seen.time_s if clock_compares else None),
-            rest_s=or_nan(seen.rest_s if clock_compares else None),
-            excess_s=or_nan(seen.excess_s if ranks.rank == 0 else None),
+            max_power_w=info.max_power_w,
+            energy_j=seen.energy_j,
+            rest_j=seen.rest_j,
+            excess_j=seen.excess_j,
+            time_s=seen.time_s if clock_compares else None,
+            rest_s=seen.rest_s if clock_compares else None,
+            excess_s=seen.excess_s if ranks.rank == 0 else None,
         )
 
     @property
@@ -194,7 +191,7 @@ class DistributedAttempt(LiveAttempt):
 
     def _epoch_cost(self, at_end_of_epoch: bool) -> float | None:
         first, size = self._reports[0], self.snapshot.samples_per_epoch
-        if not math.isnan(first.cost_per_sample):
+        if first.cost_per_sample is not None:
             return first.cost_per_sample * size if size else None
         rates = None if first.profiled else Rates.of(self.snapshot)
         return rates.epoch_cost(size, self._weights) if rates else None

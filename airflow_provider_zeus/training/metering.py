@@ -49,7 +49,7 @@ class AttemptMeter:
         self._epoch_start = reading = edge(self._device)
         self.epoch_from, self.expected = self.samples, 0.0
         if self._point is None:
-            self._total.open(reading)
+            self._total.since = reading
             self._point = Span(reading)
             self._host = host_beside(self._device)
         else:
@@ -64,7 +64,7 @@ class AttemptMeter:
                 reading = self._epoch_start or reading
             self.training, self._bare = True, first_step_done
             self._last_step = None
-            self.train.open(reading)
+            self.train.since = reading
             self._sweep.start(reading, self.samples)
         self._tick_s = self._device.now_s() + TICK_S
         self.due_s = 0.0 if self._sweep.active or self._sweep.drift_check_pending else self._tick_s

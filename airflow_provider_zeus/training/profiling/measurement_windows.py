@@ -126,7 +126,7 @@ class MeasurementWindows:
     @property
     def is_open(self) -> bool:
         """Whether a piece is being measured."""
-        return self._span.is_open
+        return self._span.since is not None
 
     def unsettle(self) -> None:
         """Discard the training that follows until it is steady: the limit has changed, or training is new."""
@@ -159,7 +159,7 @@ class MeasurementWindows:
         """Begin a piece or continue it, when ``samples`` were trained in all."""
         self._settle_s = 0.0
         self._due_s = reading.time_s + self._piece_s - self._span.time_s
-        self._span.open(reading)
+        self._span.since = reading
         self._samples -= samples  # so that adding the count at the end gives the difference
 
     def close(self, reading: Reading, samples: int) -> None:
@@ -248,7 +248,7 @@ class DriftDetector:
     @property
     def is_open(self) -> bool:
         """Whether training that goes on now is part of a stretch."""
-        return self._span.is_open
+        return self._span.since is not None
 
     def drifted(self, reading: Reading, samples: int, j_per_sample: float, *, pauses: bool) -> bool:
         """Take training up to ``reading`` into account; return whether it has left its profile.
@@ -259,7 +259,7 @@ class DriftDetector:
         """
         if not self.is_open:
             if not pauses:
-                self._span.open(reading)
+                self._span.since = reading
                 self._since = samples
             return False
         self._span.advance(reading)
@@ -271,7 +271,7 @@ class DriftDetector:
             self._strikes = self._strikes + 1 if difference > MAX_DIFFERENCE else 0
             self.restart(samples)
             if not pauses:
-                self._span.open(reading)
+                self._span.since = reading
         if pauses:
             self._span.close(reading)
         strikes = 2  # consecutive stretches with such a difference after which the profile no longer holds
@@ -279,7 +279,7 @@ class DriftDetector:
 
     def pause(self) -> None:
         """Leave out what came since the last call of :meth:`drifted`, and what comes until the next one."""
-        self._span.pause()
+        self._span.since = None
 
     def restart(self, samples: int | None = None) -> None:
         """Forget the open stretch, as where the limit has changed, and with it the profile to compare with."""

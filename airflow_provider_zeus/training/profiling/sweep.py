@@ -231,7 +231,7 @@ class Sweep:
 
     def _start_profiling(self, reading: Reading, samples: int) -> None:
         self.active = True
-        self.spent.open(reading)
+        self.spent.since = reading
         self._since_samples = samples
         self._set_next(reading, samples)
 

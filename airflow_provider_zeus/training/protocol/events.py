@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 from uuid import uuid4
 
 from airflow_provider_zeus.model.size_bounds import (
+    MOST_SAMPLES,
     bounded_points,
-    newest_samples,
     thinned,
     truncated,
     truncated_observation,
@@ -68,7 +68,7 @@ class ResultLine:
         seen = self.observation
         object.__setattr__(self, "reason", self.reason and truncated(self.reason))
         object.__setattr__(self, "observation", None if seen is None else truncated_observation(seen))
-        object.__setattr__(self, "profile", newest_samples(self.profile))
+        object.__setattr__(self, "profile", tuple(self.profile[-MOST_SAMPLES:]))
         object.__setattr__(self, "points", bounded_points(self.points))
 
     def to_json(self) -> str:

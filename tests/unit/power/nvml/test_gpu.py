@@ -68,7 +68,7 @@ def test_a_reading_that_fails_once_is_unknown_with_the_reason_and_said_once(
     for _ in range(3):
         span.advance(edge(device))
     assert "nvmlDeviceGetTotalEnergyConsumption: an unknown error" in device.missing["energy_j"]
-    later.open(edge(device))
+    later.since = edge(device)
     later.close(edge(device))
     assert (later.reason, device.missing) == (None, {})
     assert span.energy_j is None
