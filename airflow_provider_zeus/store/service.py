@@ -292,15 +292,8 @@ def trial_of_start(log: JobLog, key: TrialKey, report: Report) -> Trial:
 def _known(log: JobLog, key: TrialKey) -> Trial:
     trial = log.find(key)
     if trial is None:
-        raise unknown(key)
+        raise UnknownTrialError.of(key.ti_id, key.attempt)
     return trial
-
-
-def unknown(key: TrialKey) -> UnknownTrialError:
-    """The error of a key that the log does not hold."""
-    return UnknownTrialError(
-        f"No trial {key.ti_id}, attempt {key.attempt}, in the log: ask for it before reporting to it."
-    )
 
 
 def take_in(log: JobLog, history: History) -> list[Trial]:

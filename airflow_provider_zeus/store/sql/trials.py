@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from airflow_provider_zeus.errors import UnknownTrialError
 from airflow_provider_zeus.model.trial import Origin, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.model.wire import MOST_NUMBER, member
 from airflow_provider_zeus.store.base import Unreadable
@@ -118,15 +119,15 @@ def job_ids(connection: sa.Connection, dag_id: str | None = None) -> list[str]:
     return list(connection.scalars(sa.select(job).where(sa.true() if dag_id is None else of_dag).order_by(job)))
 
 
-def lock_job_of(connection: sa.Connection, key: TrialKey) -> tuple[str, tuple[int, int]] | None:
-    """Lock the row of a trial's job: its name, and what :func:`lock_job` returns. None: the log does not hold it."""
+def lock_job_of(connection: sa.Connection, key: TrialKey) -> tuple[str, tuple[int, int]]:
+    """Lock the row of a trial's job: its name, and what :func:`lock_job` returns. Raises UnknownTrialError."""
     before = None
     while (job_id := connection.scalar(_JOB_OF, {"ti": key.ti_id, "nth": key.attempt})) is not None:
         if job_id == before:
             return job_id, lock_job(connection, job_id)
         connection.execute(_LOCK_JOB, {"job": job_id})  # then look again: a rename may have come first
         before = job_id
-    return None
+    raise UnknownTrialError.of(key.ti_id, key.attempt)
 
 
 def numbers(connection: sa.Connection, job_id: str) -> dict[TrialKey, int]:
