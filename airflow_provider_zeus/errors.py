@@ -46,6 +46,11 @@ class DamagedLogError(StoreError):
 class UnknownTrialError(StoreError):
     """The trial log does not hold this trial: the store was not asked for it, or the log was replaced."""
 
+    @classmethod
+    def of(cls, ti_id: str, attempt: int) -> "UnknownTrialError":
+        """Build a message of a trial's key and the remedy."""
+        return cls(f"No trial {ti_id}, attempt {attempt}, in the log: ask for it before reporting to it.")
+
 
 class BudgetSpentError(ZeusError):
     """A budget of the job is used up, and its runs do not begin until the next period (``on_budget``)."""

@@ -51,7 +51,7 @@ def new_folder(path: str | os.PathLike[str], group: str = "") -> None:
     gid = _gid_of(group) if group else None
     parent = os.stat(Path(path).parent)
     os.mkdir(path, 0o700)
-    if gid is None and _shares(parent):
+    if gid is None and shares(parent):
         gid = parent.st_gid
     if gid is None:
         return
@@ -88,7 +88,7 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
     try:
         if not is_new:
             _check_file(os.fstat(descriptor), folder, path)
-        elif _shares(folder):
+        elif shares(folder):
             os.chmod(descriptor, 0o660)  # its group is the folder's already
         if empties:  # not before it was looked at
             os.ftruncate(descriptor, 0)
@@ -98,15 +98,20 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
     return descriptor
 
 
-def is_shared(folder: str | os.PathLike[str]) -> bool:
-    """Whether new files in this folder are shared with its group. Raises OSError."""
-    return _shares(os.stat(folder))
+def shares(folder: os.stat_result) -> bool:
+    """Whether new files in a folder of this status are shared with its group."""
+    group = os.environ.get(SHARED_GROUP, "")
+    if not group or folder.st_mode & 0o2022 != 0o2020:  # setgid, the group may write, others may not
+        return False
+    with suppress(OSError):  # there is no such group
+        return folder.st_gid == _gid_of(group)
+    return False
 
 
 def _check_file(found: os.stat_result, folder: os.stat_result, path: Any) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "not a plain file", str(path))
-    if _shares(folder):
+    if shares(folder):
         return
     if found.st_uid not in (0, os.geteuid()):
         problem = f"belongs to user {found.st_uid}, who is neither this one nor root: remove it, or {SHARE}"
@@ -126,15 +131,6 @@ def _check_owners(place: Path) -> None:
                 "made, by [zeus] state_dir or ZEUS_STATE_DIR"
             )
             raise PermissionError(errno.EPERM, problem, str(place))
-
-
-def _shares(folder: os.stat_result) -> bool:
-    group = os.environ.get(SHARED_GROUP, "")
-    if not group or folder.st_mode & 0o2022 != 0o2020:  # setgid, the group may write, others may not
-        return False
-    with suppress(OSError):  # there is no such group
-        return folder.st_gid == _gid_of(group)
-    return False
 
 
 def _gid_of(group: str) -> int:

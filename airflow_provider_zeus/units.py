@@ -34,11 +34,6 @@ def costs_as(unit: str) -> Callable[[float], str]:
     return time_text if unit == "s" else energy_text
 
 
-def cost_text(cost: float, unit: str) -> str:
-    """A cost as text; ``unit`` as in :func:`costs_as`."""
-    return costs_as(unit)(cost)
-
-
 def grams_text(grams: float) -> str:
     """Grams of CO2 equivalent, or kilograms."""
     return f"{three_digits(grams / 1000)} kg CO₂e" if abs(grams) >= 1000 else f"{three_digits(grams)} g CO₂e"

@@ -23,7 +23,7 @@ from airflow_provider_zeus import __version__
 from airflow_provider_zeus.errors import DeviceError, ZeusError
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.library import ask
-from airflow_provider_zeus.power.nvml.visible import Gpu, find_gpu
+from airflow_provider_zeus.power.nvml.visible import Gpu, find_gpus
 from benchmarks.command import command, needs
 from benchmarks.parts.gpu_readings import Load, cap_and_clock, meter_and_polled, step_response, update_period
 from benchmarks.parts.gpu_training import WAITS, matrix_load, small_step, step_costs, trained, waits
@@ -50,7 +50,7 @@ class Lengths:
 
 def opened(*, on: str = "cuda") -> tuple[Gpu, NvmlDevice]:
     """The first GPU that CUDA shows, to read alone. Raises DeviceError and JobSpecError: nothing can be measured."""
-    gpu = find_gpu()
+    gpu = find_gpus(1)[0]
     device = NvmlDevice(read_only=True, gpu=gpu)  # before CUDA is in use: the only process on it is ours
     if device.info.energy_source is None:
         raise DeviceError(device.missing.get("energy_j", "the GPU's energy cannot be read"))

@@ -33,11 +33,11 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.power.device import Device, LimitRange
 from airflow_provider_zeus.store.base import AskRequest, Report
 from airflow_provider_zeus.training import torch_listener
-from airflow_provider_zeus.training.leading import step_kind
 from airflow_provider_zeus.training.protocol.events import ResultWriter
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from airflow_provider_zeus.training.step_tuner import StepTuner
+from airflow_provider_zeus.training.torch_listener import step_kind
 from benchmarks.command import command
 
 STEPS = 20_000

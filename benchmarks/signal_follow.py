@@ -2,7 +2,7 @@
 
 Replays runs of ``--hours`` at full power, one begun every day at 00:00, 06:00, 12:00 and 18:00 UTC, on measured power
 profiles (a workload's default batch size) over hourly series. In each hour the run takes the limit that the product
-takes (``signals/follow.py``): Eq. 7 with its energy term times the present over the mean of the past week. Beside it:
+takes (``signals/forecast.py``): Eq. 7 with its energy term times the present over the mean of the past week. Beside it:
 full power; the best single limit by Eq. 7; and the *frontier* of single limits, two of them mixed, that needs as much
 time as following does. What following gains over that frontier is what the hours are worth; the rest any lower limit
 gets. ``known`` sees the present value, ``planned`` what was forecast when the run began (the mean of seven days).
@@ -19,7 +19,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Rate, Weights
-from airflow_provider_zeus.signals.follow import Followed, weighed
+from airflow_provider_zeus.signals.forecast import Followed, weighed
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.simulation.traces import Pair
 from airflow_provider_zeus.units import J_PER_KWH, S_PER_H

@@ -24,9 +24,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.signals.forecast import WORTH, Start, plan_start
 from airflow_provider_zeus.signals.parse import Layout, parsed
 from airflow_provider_zeus.signals.series import PRICE, Series
-from airflow_provider_zeus.signals.start import WORTH, Start, plan_start
 from airflow_provider_zeus.units import S_PER_H
 from benchmarks.command import command, needs, on_all_cores, took
 from benchmarks.report import table, table_of, write_report

@@ -19,8 +19,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.plugin.views import overview_state, overview_view
+from airflow_provider_zeus.plugin.views.factors import Factors
 from airflow_provider_zeus.plugin.views.months_view import month_answer
-from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.month_spent import DagAbout
 from airflow_provider_zeus.reports.months import month_bounds, month_of
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url

@@ -177,5 +177,5 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    monkeypatch.setattr(library, "_ready_in", None)
+    monkeypatch.setattr(library, "_initialise", functools.cache(library._initialise.__wrapped__))
     return host

@@ -16,7 +16,7 @@ from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.helpers import ZEUSD
 from airflow_provider_zeus.power.limits.record import candidates, is_record
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.training.profiling.cap import BOUND, WORKING, CapWatch, never_binds
+from airflow_provider_zeus.training.profiling.measurement_windows import BOUND, WORKING, CapWatch, never_binds
 from airflow_provider_zeus.training.profiling.search import UNBOUND
 from airflow_provider_zeus.untrusted_files import open_plain
 
@@ -63,9 +63,9 @@ def cap(device: Device, pause: Callable[[float], object] = time.sleep) -> Findin
     now_j, busy = device.energy_j(), device.busy()
     if not (busy or 0.0) >= WORKING:
         return ok("cap", "the GPU does not work now: called while a training runs, this says whether the cap binds")
-    if why := watch.why_locked(limit_w, busy):
+    if why := watch.at[limit_w].why_locked(busy):
         return warning("cap", f"{why}; no power limit is chosen", "nvidia-smi -rgc, unless the lock is needed")
-    share, clock = watch.share(limit_w), watch.clock_mhz(limit_w)
+    share, clock = watch.at[limit_w].share, watch.at[limit_w].clock_mhz
     at = "" if clock is None else f", at a mean clock of {clock:.0f} MHz"
     if share is not None and share > BOUND:
         return ok("cap", f"the limit of {limit_w:g} W binds {100 * share:.0f} % of the time{at}")

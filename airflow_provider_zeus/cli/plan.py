@@ -16,16 +16,16 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, State, newest_here
 from airflow_provider_zeus.operators.config import next_of
-from airflow_provider_zeus.operators.waiting import durations, trials_for_durations, window
+from airflow_provider_zeus.operators.schedule import durations, trials_for_durations, window
 from airflow_provider_zeus.optimizer.policy import measured
 from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.job_remarks import of_ended
 from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, next_rung, upcoming
 from airflow_provider_zeus.reports.savings import saving
+from airflow_provider_zeus.signals.forecast import WAITS
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.signals.reading import ReadOnlyKeeper, planned_start
-from airflow_provider_zeus.signals.start import WAITS
 from airflow_provider_zeus.units import energy_text, time_text
 
 if TYPE_CHECKING:

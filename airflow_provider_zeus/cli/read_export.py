@@ -28,8 +28,8 @@ from airflow_provider_zeus.model.wire import MOST_NUMBER, decode
 from airflow_provider_zeus.printable import text_of
 from airflow_provider_zeus.reports.export_rows import PLANNED_COSTS
 from airflow_provider_zeus.store.base import History, Profile, Report
-from airflow_provider_zeus.store.reported_figures import finite, merged
 from airflow_provider_zeus.store.rows import DAMAGE, is_known, points_from_lists, trial_from_dict
+from airflow_provider_zeus.store.rules import finite, merged
 
 AGAIN = "Correct it, or write the file again with 'airflow zeus export'"
 

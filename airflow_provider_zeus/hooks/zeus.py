@@ -79,6 +79,7 @@ def write_month(store: Store, month: str, folder: Path) -> list[Path]:
     """
     from airflow_provider_zeus.reports.month_report import as_csv, as_html, groups_csv, month_report
     from airflow_provider_zeus.reports.months import saved_between
+    from airflow_provider_zeus.reports.worth import worth
     from airflow_provider_zeus.signals.prices import in_force
 
     bounds = bounds_of(month, 2)
@@ -86,9 +87,14 @@ def write_month(store: Store, month: str, folder: Path) -> list[Path]:
     jobs = sorted({(s.dag_id, s.job_id) for s in sums if s.period == 1})
     logs, (_, begin_s, end_s) = {key: _month_log(store, *key) for key in jobs}, bounds
     saved = {key: log if isinstance(log, str) else saved_between(*log, begin_s, end_s) for key, log in logs.items()}
-    bought = {key: _bought(log[0], begin_s, end_s) for key, log in logs.items() if not isinstance(log, str)}
-    about, told = about_dags({dag_id for dag_id, _ in jobs}), {key: text for key, text in bought.items() if text}
-    report = month_report(month, sums, saved, in_force(), about, told)
+    bought = {}  # by each job's retrainings, where that is known
+    for key, log in logs.items():
+        if not isinstance(log, str) and log[0].job.chooses_size:
+            found = worth(log[0], log[0].belief().changes, len(log[0].trials), begin_s, end_s)
+            if not isinstance(found, str) and (said := found.said("Its")):
+                bought[key] = said
+    about = about_dags({dag_id for dag_id, _ in jobs})
+    report = month_report(month, sums, saved, in_force(), about, bought)
     texts = {".html": as_html(report), ".csv": as_csv(report), "-groups.csv": groups_csv(report)}
     return [write_private(folder / f"zeus-{month}{ending}", [text]) for ending, text in texts.items()]
 
@@ -194,13 +200,3 @@ def _month_log(
     if job.chooses_size:
         log = replace(log, folded=log.belief()) if with_belief is None else with_belief(log)
     return log, store.profile(job_id, log.where or newest_device(trials), job.job_version)
-
-
-def _bought(log: Dataset, begin_s: float, end_s: float) -> str:
-    """What the retrainings of a job that began in a span bought; empty where that is not known."""
-    from airflow_provider_zeus.reports.worth import worth
-
-    if not log.job.chooses_size:
-        return ""
-    found = worth(log, log.belief().changes, len(log.trials), begin_s, end_s)
-    return "" if isinstance(found, str) else found.said("Its")

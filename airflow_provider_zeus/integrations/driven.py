@@ -114,7 +114,7 @@ class DrivenRun:
     def no_data(self) -> None:
         """Tell the run that the framework found no batch and began no loop."""
         self.run.progress.start_pass(0.0)
-        self.run.progress.present.end_pass(0.0, 0.0)
+        self.run.progress.present.end_pass()
 
     def begin_epoch(self) -> None:
         """Begin the training steps of an epoch."""
@@ -131,7 +131,7 @@ class DrivenRun:
     def end_training(self) -> None:
         """Pause the training steps, for validation or at the end of the epoch."""
         if self.active:
-            self.run.progress.present.end_pass(0.0, 0.0)
+            self.run.progress.present.end_pass()
 
     def end_epoch(self) -> None:
         """End the training steps of an epoch; its report is due."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAttempt, ProfileSample
-from airflow_provider_zeus.units import cost_text
+from airflow_provider_zeus.units import costs_as
 
 HALF_WIDTH = 0.02  # half of the 95 % confidence interval of J and s per sample at a profiled limit: aimed at [relative]
 
@@ -102,7 +102,7 @@ class Weights(NamedTuple):
 
     def text(self, cost: float) -> str:
         """A cost as text: "2.74 weighed Wh" where it is of energy and time, which would be taken for energy."""
-        amount, _, unit = cost_text(cost, self.unit).rpartition(" ")
+        amount, _, unit = costs_as(self.unit)(cost).rpartition(" ")
         return f"{amount} {'' if self.one_alone else 'weighed '}{unit}"
 
 

@@ -158,8 +158,7 @@ class ZeusJob:
 
     def check(self, *, rendered: bool = False) -> Self:
         """Check every literal and return self. Raises JobSpecError; with ``rendered`` for a remaining template too."""
-        self._check_measured()
-        self._check_missing()
+        self._check_choice()
         for name, field in job_fields().items():
             value = getattr(self, name)
             if not is_deferred(value):
@@ -204,8 +203,13 @@ class ZeusJob:
         given = (getattr(self, name) for name in CHOICE)
         return any(value is not None and not (isinstance(value, list | tuple) and not value) for value in given)
 
-    def _check_measured(self) -> None:
-        """Raise JobSpecError where a job without batch sizes asks for what needs one."""
+    def _check_choice(self) -> None:
+        """Raise JobSpecError for what is missing of a choice of batch sizes; without one, for what needs one."""
+        missing = [name for name in CHOICE if is_missing(getattr(self, name))]
+        if self.chooses_size and missing:
+            needs = ("a list, as in [16, 32, 64]", "one of batch_sizes", 'a text, as "accuracy >= 0.84"', "1 or more")
+            remedy = "; ".join(f"{name} to {needs[CHOICE.index(name)]}" for name in missing)
+            raise bad(", ".join(missing), None, "is missing" if len(missing) == 1 else "are missing", f"set {remedy}")
         if self.chooses_size:
             return
         if self.mode == "off":
@@ -221,14 +225,6 @@ class ZeusJob:
                 raise bad(name, value, "needs a job that chooses batch sizes", remedy)
         if self.require_target is True:
             raise bad("require_target", True, "needs a target", remedy)
-
-    def _check_missing(self) -> None:
-        """Raise JobSpecError that names each field which is missing of those that a choice of batch sizes needs."""
-        missing = [name for name in CHOICE if is_missing(getattr(self, name))]
-        if self.chooses_size and missing:
-            needs = ("a list, as in [16, 32, 64]", "one of batch_sizes", 'a text, as "accuracy >= 0.84"', "1 or more")
-            remedy = "; ".join(f"{name} to {needs[CHOICE.index(name)]}" for name in missing)
-            raise bad(", ".join(missing), None, "is missing" if len(missing) == 1 else "are missing", f"set {remedy}")
 
     @property
     def notifiers(self) -> tuple[Callable[[Any], Any], ...]:
@@ -282,18 +278,17 @@ def _check_names(given: Mapping[str, Any], *beside: str) -> None:
             raise bad(name, given[name], "no such field of a job", f"{near}use one of {', '.join(sorted(known))}")
 
 
-def _naming_fields(made: Callable[..., None]) -> Callable[..., None]:
-    """A dataclass's own constructor, with its signature, that refuses an unknown field as :meth:`from_dict` does."""
-
-    @wraps(made)
-    def init(self: ZeusJob, *args: Any, **given: Any) -> None:
-        _check_names(given, "notify")
-        made(self, *args, **given)
-
-    return init
+_made = ZeusJob.__init__  # the dataclass's own
 
 
-ZeusJob.__init__ = _naming_fields(ZeusJob.__init__)  # type: ignore[method-assign]
+@wraps(_made)
+def _init(self: ZeusJob, *args: Any, **given: Any) -> None:
+    """Refuse an unknown field as :meth:`from_dict` does."""
+    _check_names(given, "notify")
+    _made(self, *args, **given)
+
+
+ZeusJob.__init__ = _init  # type: ignore[method-assign]
 
 
 @cache

@@ -17,7 +17,6 @@ from airflow_provider_zeus.model.trial import (
     WHY_COLD,
     Observation,
     PowerPoint,
-    ProfileSample,
 )
 from airflow_provider_zeus.model.wire import Text, rules
 
@@ -58,11 +57,6 @@ def truncated_observation(seen: Observation) -> Observation:
     return replace(seen, **changed) if changed else seen
 
 
-def newest_samples(samples: Sequence[ProfileSample]) -> tuple[ProfileSample, ...]:
-    """The newest 1000 samples."""
-    return tuple(samples[-MOST_SAMPLES:])
-
-
 def bounded_points(points: Sequence[PowerPoint]) -> tuple[PowerPoint, ...]:
     """At most 500 points, the text of each phase cut."""
     few, most = thinned(points), 50  # characters
@@ -96,18 +90,14 @@ def _merged(spans: Sequence[_Span], width: float, *, mixed: bool) -> Iterator[_S
     for span in spans[1:]:
         same = (last[1].limit_w, last[1].phase) == (span[1].limit_w, span[1].phase)
         if (same or mixed) and last[0] + span[0] <= width:
-            last = _joined(last, span)
+            known = [(s, p.power_w) for s, p in (last, span) if p.power_w is not None]
+            seconds, power_w = sum(s for s, _ in known), None
+            if known:
+                power_w = sum(s * w for s, w in known) / seconds if seconds else sum(w for _, w in known) / len(known)
+            later = span[1]
+            point = PowerPoint(t_s=later.t_s, power_w=power_w, limit_w=later.limit_w, phase=later.phase)
+            last = last[0] + span[0], point
         else:
             yield last
             last = span
     yield last
-
-
-def _joined(a: _Span, b: _Span) -> _Span:
-    known = [(s, p.power_w) for s, p in (a, b) if p.power_w is not None]
-    seconds = sum(s for s, _ in known)
-    power = None
-    if known:
-        power = sum(s * w for s, w in known) / seconds if seconds else sum(w for _, w in known) / len(known)
-    later = b[1]
-    return a[0] + b[0], PowerPoint(t_s=later.t_s, power_w=power, limit_w=later.limit_w, phase=later.phase)

@@ -195,10 +195,8 @@ def _shown(value: object) -> str:
 
 def _meant(value: float) -> float:
     """The shortest number of which single precision makes ``value``, as .89999998 of .9; any other as it is."""
-    if _single(value) != value:
+    shorter = [float(f"{value:.{digits}g}") for digits in range(6, 10)]
+    first, *singles = array("f", [value, *shorter])
+    if first != value:
         return value
-    return next(short for digits in range(6, 10) if _single(short := float(f"{value:.{digits}g}")) == value)
-
-
-def _single(value: float) -> float:
-    return array("f", [value])[0]
+    return next(short for short, single in zip(shorter, singles, strict=True) if single == value)

@@ -32,7 +32,6 @@ from airflow_provider_zeus.reports.alerts import KINDS, NEWEST, STORE, Event
 from airflow_provider_zeus.reports.budget_figures import trials_of_periods
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.store.alerts import change_book, claimed, keep_taken
-from airflow_provider_zeus.store.base import VariablePort
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 if TYPE_CHECKING:
@@ -172,11 +171,11 @@ class RunAlerts:
 
         In ``dag.test()`` the look at the end is the only one: no second thread may speak with Airflow there.
         """
-        self.after_task(self.at_the_end)
+        self.after_task(ended=True)
         if self._concern and self.decided() and not is_test_run():
             call = copy_context().run
             try:
-                threading.Thread(target=call, args=(self.at_the_decision,), name="zeus-alerts", daemon=True).start()
+                threading.Thread(target=call, args=(self.look,), name="zeus-alerts", daemon=True).start()
             except RuntimeError:  # the look at the end sends it
                 log.debug("Zeus could not start a thread for its events.", exc_info=True)
 
@@ -185,15 +184,15 @@ class RunAlerts:
         """Whether runs of this type are looked at: those that teach."""
         return self.trial.origin.run_type in self.trial.job.learn_from
 
-    def after_task(self, look: Callable[[], None]) -> None:
-        """Let the task look when Airflow has its state: success, or failure without a further try."""
+    def after_task(self, *, ended: bool) -> None:
+        """Let the task :meth:`look` when Airflow has its state: success, or failure without a further try."""
         task = self.context["task"]
         if not self._concern:
             return
         for name in ("on_success_callback", "on_failure_callback"):
             given = getattr(task, name, None) or ()
             others = [*given] if isinstance(given, Sequence) else [given]
-            setattr(task, name, [*others, lambda context: look()])
+            setattr(task, name, [*others, lambda context: self.look(ended=ended)])
 
     def decided(self) -> list[Event]:
         """What the decision shows."""
@@ -202,56 +201,50 @@ class RunAlerts:
             found.append(alerts.store_away(self.trial.job))
         return [event for event in found if event is not None]
 
-    def at_the_decision(self) -> None:
-        """Keep and send what the decision shows; it ends no event of another run. Raises nothing."""
-        self._look(lambda: (self.decided(), ()))
+    def look(self, *, ended: bool = False) -> None:
+        """Keep and send what the decision shows; where the run has ended, what the job's log shows. Raises nothing.
 
-    def at_the_end(self) -> None:
-        """Keep and send what the job's log shows. Raises nothing."""
-        self._look(self._shown_by_the_log)
+        The look at the decision ends no event of another run.
+        """
 
-    def _look(self, found: Callable[[], tuple[list[Event], Collection[str]]]) -> None:
-        def look() -> None:
+        def keep_and_send() -> None:
             with self.turn:
-                self._keep_and_send(*found())
+                self._keep_and_send(*(self._shown_by_the_log() if ended else (self.decided(), ())))
 
         try:
-            bounded(look, 12.0)  # sending included; Airflow ends a task's process 20 s after its state
+            bounded(keep_and_send, 12.0)  # sending included; Airflow ends a task's process 20 s after its state
         except Exception:
             log.warning("Zeus could not look for events of %s.", visible(self.trial.job_id), exc_info=True)
 
     def _shown_by_the_log(self) -> tuple[list[Event], Collection[str]]:
         """The events that hold, and the kinds that were looked at."""
-        away = alerts.store_away(self.trial.job)
+        own, away = self.trial, alerts.store_away(self.trial.job)
+
+        def read(store: Store) -> tuple[list[Trial], list[ProfileSample]]:
+            """The newest trials of the job, with budgets those of their periods, and the profile of their device."""
+            if own.job.budget:
+                trials = trials_of_periods(lambda last: store.trials(own.job_id, last=last), own.job, time.time())
+            else:
+                trials = store.trials(own.job_id, last=NEWEST)
+            return trials, store.profile(own.job_id, newest_device(trials), own.job.job_version)
+
         try:
-            trials, profiles = bounded(lambda: self._in_log(self._read), READ_S)
+            trials, profiles = bounded(lambda: self._in_log(read), READ_S)
         except (StoreError, TimeoutError):
             return [away], (STORE,)
         prices = in_force()
         found = alerts.events(trials, profiles=profiles, prices=prices, now_s=time.time())
         return (found if self.stored else [*found, away]), KINDS
 
-    def _read(self, store: Store) -> tuple[list[Trial], list[ProfileSample]]:
-        """The newest trials of the job, with budgets those of their periods, and the profile of their device."""
-        own, job_id = self.trial, self.trial.job_id
-
-        def newest(last: int) -> list[Trial]:
-            return store.trials(job_id, last=last)
-
-        trials = trials_of_periods(newest, own.job, time.time()) if own.job.budget else newest(NEWEST)
-        return trials, store.profile(job_id, newest_device(trials), own.job.job_version)
-
     def _keep_and_send(self, events: Sequence[Event], kinds: Collection[str]) -> None:
         port, origin, now_s = AirflowVariables(), self.trial.origin, time.time()
 
-        def updated(book: AlertBook) -> AlertBook:
-            return book.updated(events, dag_id=origin.dag_id, run_id=origin.run_id, now_s=now_s, kinds=kinds)
-
+        look: dict[str, Any] = {"dag_id": origin.dag_id, "run_id": origin.run_id, "now_s": now_s, "kinds": kinds}
         try:
-            book = change_book(port, self.trial.job_id, updated)
+            book = change_book(port, self.trial.job_id, lambda held: held.updated(events, **look))
         except StoreError as error:
             log.warning("Zeus cannot keep its events and sends those of this run: %s", error)
-            book = updated(AlertBook())
+            book = AlertBook().updated(events, **look)
         try:
             notifiers = notifiers_of(getattr(self.context["task"], "notify", ()))
         except JobSpecError as error:
@@ -261,7 +254,7 @@ class RunAlerts:
         for record in (r for r in due if r.dag_id == origin.dag_id):  # runs of another DAG tell theirs
             self._send(port, record, [named for named in notifiers if named.name not in record.sent_to])
 
-    def _send(self, port: VariablePort, record: Record, notifiers: Sequence[Named]) -> None:
+    def _send(self, port: AirflowVariables, record: Record, notifiers: Sequence[Named]) -> None:
         """Hand an event to notifiers, and note which took it."""
         job_id = self.trial.job_id
         try:

@@ -16,11 +16,11 @@ from airflow_provider_zeus.optimizer.policy import fallback
 from airflow_provider_zeus.patience import bounded, retried
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.job_remarks import NEWEST, RemarkKind, remarks
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report, VariablePort
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report
 from airflow_provider_zeus.store.live_settings import read_settings
 from airflow_provider_zeus.store.open import SETTINGS_S, open_store
 from airflow_provider_zeus.store.pending import drain
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables, memory_store
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
@@ -39,6 +39,8 @@ def ask(
     """
 
     if config.enabled == OFF:
+        from airflow_provider_zeus.store.variables.store import memory_store
+
         memory = memory_store()
         return memory, memory.ask(request), lambda: memory
 
@@ -138,7 +140,7 @@ def answered(
         too_late.set()
 
 
-def drain_for_a_while(store: Store, port: VariablePort, job_id: str, state_dir: Path, most_s: float = 5.0) -> None:
+def drain_for_a_while(store: Store, port: AirflowVariables, job_id: str, state_dir: Path, most_s: float = 5.0) -> None:
     """Store the costs that earlier runs of a job kept; after ``most_s`` seconds that continues in the background."""
     try:
         bounded(partial(drain, store, port, job_id, state_dir=state_dir), most_s)

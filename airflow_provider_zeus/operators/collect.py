@@ -21,9 +21,15 @@ from airflow_provider_zeus.operators.external_meter import NOT_STOPPED
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.training.protocol.environment import with_memory_of_others
-from airflow_provider_zeus.training.protocol.events import MOST_LINES, ResultLine, read_lines, without_cost
+from airflow_provider_zeus.training.protocol.events import (
+    MOST_LINES,
+    ResultLine,
+    ResultSender,
+    folded,
+    read_lines,
+    without_cost,
+)
 from airflow_provider_zeus.training.protocol.plan import Plan
-from airflow_provider_zeus.training.protocol.sender import ResultSender, folded
 from airflow_provider_zeus.untrusted_files import names_in, open_plain, opened_folder
 
 Start = list[ResultLine]  # the lines of one start of the plan, in order
@@ -189,31 +195,27 @@ class LinesOfPlan:
 
     def known(self, lines: Sequence[ResultLine]) -> list[ResultLine]:
         """Return those of the next lines that are kept."""
-        if unknown := {line.attempt for line in lines if _of_attempt(line)}.difference(self._attempts):
+        unknown = {line.attempt for line in lines if line.kind not in ("start", "final")}.difference(self._attempts)
+        if unknown:
             of = f"{len(unknown)} attempts" if len(unknown) > 1 else f"attempt {unknown.pop()}"
             self._warn(f"lines of {of}, which the plan does not have, are left out")
-        return [line for line in lines if not _of_attempt(line) or self._keeps(line)]
-
-    def _keeps(self, line: ResultLine) -> bool:
-        attempt, is_end = (line.start_id, line.attempt), line.kind == "end"
-        if line.attempt not in self._attempts:
-            return False
-        if attempt in self._ended:
+        kept = []
+        for line in lines:
+            attempt, is_end = (line.start_id, line.attempt), line.kind == "end"
+            if line.kind not in ("start", "final"):
+                if is_end and attempt in self._ended and line.attempt in self._attempts:
+                    self._warn(f"a second end of attempt {line.attempt} is left out")
+                if attempt in self._ended or line.attempt not in self._attempts:
+                    continue
             if is_end:
-                self._warn(f"a second end of attempt {line.attempt} is left out")
-            return False
-        if is_end:
-            self._ended.add(attempt)
-        return True
+                self._ended.add(attempt)
+            kept.append(line)
+        return kept
 
     def _warn(self, what: str) -> None:
         if not self._warned:
             self._warned = True
             log.warning("Zeus: %s.", what)
-
-
-def _of_attempt(line: ResultLine) -> bool:
-    return line.kind not in ("start", "final")
 
 
 def _within_limits(starts: Sequence[Start]) -> list[Start]:

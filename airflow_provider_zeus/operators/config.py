@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.power.factory import HostSettings
-from airflow_provider_zeus.private_files import is_shared, make_folder, share_with
+from airflow_provider_zeus.private_files import make_folder, share_with, shares
 from airflow_provider_zeus.store.open import state_dir
 
 ON, MEASURE, OFF = "True", "measure", "False"  # [zeus] enabled
@@ -81,7 +82,7 @@ class ZeusConfig(HostSettings):
         for folder in folders if self.shared_group else []:
             try:
                 make_folder(folder, self.shared_group)
-                if not is_shared(folder):
+                if not shares(os.stat(folder)):
                     log.warning(
                         "%s was there before [zeus] shared_group = %s and is not shared: chgrp it, and chmod 2770.",
                         folder,

@@ -27,15 +27,15 @@ from airflow_provider_zeus.power.device import Device, NoneDevice, default_state
 from airflow_provider_zeus.power.simulated.gpu import PREFIX
 from airflow_provider_zeus.power.task_meter import TaskMeter
 from airflow_provider_zeus.training.attempt_loop import error_text
-from airflow_provider_zeus.training.leading import of_all
 from airflow_provider_zeus.training.plan_progress import Heartbeat
 from airflow_provider_zeus.training.process.child import Child, Follower
 from airflow_provider_zeus.training.profiling.sweep import drain
 from airflow_provider_zeus.training.protocol import environment
+from airflow_provider_zeus.training.protocol.events import ENDED_AT_S, ResultSender
 from airflow_provider_zeus.training.protocol.plan import Plan
-from airflow_provider_zeus.training.protocol.sender import ENDED_AT_S, ResultSender
 from airflow_provider_zeus.training.ranks import ALONE
 from airflow_provider_zeus.training.step_tuner import READ_S, StepTuner
+from airflow_provider_zeus.training.torch_listener import of_all
 from airflow_provider_zeus.training.trackers import Trackers
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def measured(recurrence: Recurrence, call: Callable[[S | None], T], steps: type[
         "AirflowRescheduleException": "the task was rescheduled",
         "DagRunTriggerException": "the task triggered another DAG",
     }
-    plan, meter, tuner = recurrence.plan, None, None
+    plan, meter, tuner, began_in = recurrence.plan, None, None, os.getpid()
     with outlived("begin to measure this task"):
         state_dir, simulated = plan.state_dir or default_state_dir(), None
         if plan.job.device.startswith(PREFIX):
@@ -81,7 +81,7 @@ def measured(recurrence: Recurrence, call: Callable[[S | None], T], steps: type[
         state, reason = (State.DONE, steered) if steered else (State.FAILED, error_text(error))
         raise
     finally:
-        if not lines.forked:
+        if os.getpid() == began_in:  # not in a child that the function forked
             beats.stop()
             if tuner is not None:
                 with outlived("end the profile of this task's steps"):
@@ -172,17 +172,12 @@ class MeasuredLines:
     def __init__(
         self, recurrence: Recurrence, meter: TaskMeter | None, tuner: StepTuner | StepsOfCommand | None
     ) -> None:
-        self._plan, self._meter, self._tuner, self._pid = recurrence.plan, meter, tuner, os.getpid()
+        self._plan, self._meter, self._tuner = recurrence.plan, meter, tuner
         self._sender = ResultSender(recurrence.reporter)
         self._began_s = self._beat_s = time.monotonic()  # time of the last heartbeat
         self._look_s = 0.0  # time of the last look at the devices
         self._silent = "" if meter else "the devices could not be opened"  # why they are asked nothing any more
         self._sender.send("attempt", attempt=self._plan.first_attempt)
-
-    @property
-    def forked(self) -> bool:
-        """Whether this process is a forked child of the task's. Such a child writes nothing."""
-        return os.getpid() != self._pid
 
     def beat(self) -> None:
         """Look at the devices; now and then send the sums so far and a power point."""

@@ -40,7 +40,7 @@ def send_run(run: RunFigures) -> None:
 
 def send_budgets(trial: Trial, budgets: Sequence[BudgetUse], device: DeviceInfo | None) -> None:
     """Send how much of a job's budgets is used as a run begins. Raises nothing."""
-    if budgets and _is_on():
+    if _is_on():
         _send(lambda: budget_metrics(trial, budgets, device))
 
 

@@ -200,8 +200,8 @@ class StartsLater:
         if self.job.get("start_within") is None:
             return
         from airflow_provider_zeus.operators.config import ON, enabled
+        from airflow_provider_zeus.operators.schedule import planned_wait
         from airflow_provider_zeus.operators.start_trigger import ZeusStartTrigger
-        from airflow_provider_zeus.operators.waiting import planned_wait
 
         if enabled() != ON:
             return

@@ -31,7 +31,7 @@ from airflow_provider_zeus.power.factory import HostSettings, device_of
 from airflow_provider_zeus.power.limits.gpu_lock import held_here
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.private_files import make_folder
-from airflow_provider_zeus.signals.follow import Followed
+from airflow_provider_zeus.signals.forecast import Followed
 from airflow_provider_zeus.signals.hours import HourPrices, read_signal
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.signals.reading import followed
@@ -40,7 +40,6 @@ from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from airflow_provider_zeus.training.process.supervisor import die_with_parent
 from airflow_provider_zeus.training.protocol.plan import Plan
-from airflow_provider_zeus.training.run import ZeusRun
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
@@ -118,10 +117,6 @@ class Recurrence:
             where_it_fails.pop_all()
         opened = (lambda: store) if store else reopen
         return cls(plan=plan, device=device, reporter=reporter, decision=decision, opened=opened, elsewhere=elsewhere)
-
-    def run(self) -> ZeusRun:
-        """Return the run handle of a training in this process; its result goes to the reporter."""
-        return ZeusRun.from_plan(self.plan, sink=self.reporter, device=self.device)
 
     @outlived("close the device")
     def close_device(self) -> None:
@@ -228,7 +223,7 @@ def ask_watched(
         if config.enabled != OFF and trains_here:
             looks.watch()
         elif config.enabled != OFF:
-            looks.after_task(looks.at_the_decision)
+            looks.after_task(ended=False)
 
     try:
         store, asked, reopen = ask(request, conn_id, config, overlap_possible=overlap_possible)
@@ -270,7 +265,8 @@ def say_asked(asked: AskAnswer, *, shared: bool) -> None:
             ", ".join(map(str, sorted({trial.origin.map_index, *asked.shared_with}))),
             visible(trial.job_id),
         )
-    send_budgets(trial, asked.budgets, asked.profile_device)
+    if asked.budgets:
+        send_budgets(trial, asked.budgets, asked.profile_device)
     for used in asked.budgets:
         if used.share >= WARN_AT:
             stops = STOPS.get(trial.job.on_budget) if used.share >= 1 else None

@@ -21,14 +21,13 @@ from airflow_provider_zeus.patience import T, outlived, pauses
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.signals.hours import HourPrices
-from airflow_provider_zeus.store.base import VariablePort
 from airflow_provider_zeus.store.pending import VARIABLE_S, remember
 from airflow_provider_zeus.training.interrupts import AttemptOver
-from airflow_provider_zeus.training.protocol.events import ResultLine, without_cost
-from airflow_provider_zeus.training.protocol.sender import ENDED_AT_S
+from airflow_provider_zeus.training.protocol.events import ENDED_AT_S, ResultLine, without_cost
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
+    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 RUN_S = 30.0  # a run waits for its store this long in all: question, beginnings and ends of attempts
 PRICED_S = 6.0  # limit of reading the prices of its hours at the end of an attempt
@@ -57,7 +56,7 @@ class ResultReporter:
     def __init__(
         self,
         store: Store | None,
-        port: VariablePort,
+        port: AirflowVariables,
         first: Trial,
         *,
         lease_s: float,

@@ -21,8 +21,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.rules import lost_to
-from airflow_provider_zeus.training.protocol.events import ResultLine
-from airflow_provider_zeus.training.protocol.sender import folded
+from airflow_provider_zeus.training.protocol.events import ResultLine, folded
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
@@ -77,10 +76,14 @@ class ResultWriter:
         store = self._open(at_once=line.kind == "end")
         try:
             lost = self._send(store, self._row_of(store, attempt, line), line)
-        except UnknownTrialError:  # the log was replaced
+        except UnknownTrialError:  # the log was replaced: the row is written again
+            log.warning("Zeus: the trial log no longer has attempt %d; it is written there again.", attempt)
+            seen, planned = Observation(start_id=line.start_id or None), planned_of(self._first, line)
+            row = replace(self._first, key=self.key_of(attempt), planned=planned, observation=seen)
+            self._keys[attempt] = store.adopt(row, lease_s=self._lease_s).key
             if line.kind == "beat":
                 line = replace(line, profile=(), points=())  # they are in ``_unsent`` already
-            lost = self._send(store, self._adopt(store, attempt, line), line)
+            lost = self._send(store, self._keys[attempt], line)
         if lost is not None and not self._warned:
             self._warned = True
             log.warning(
@@ -159,14 +162,6 @@ class ResultWriter:
             written = store.begin(replace(first.key, attempt=attempt), previous, lease_s=self._lease_s)
         self._keys[attempt] = written.key
         return written.key
-
-    def _adopt(self, store: Store, attempt: int, line: ResultLine) -> TrialKey:
-        """Write an attempt's row into a log that has lost it; its key. Raises StoreError."""
-        log.warning("Zeus: the trial log no longer has attempt %d; it is written there again.", attempt)
-        seen, planned = Observation(start_id=line.start_id or None), planned_of(self._first, line)
-        row = replace(self._first, key=self.key_of(attempt), planned=planned, observation=seen)
-        self._keys[attempt] = store.adopt(row, lease_s=self._lease_s).key
-        return self._keys[attempt]
 
 
 def planned_of(first: Trial, line: ResultLine) -> PlannedAttempt:

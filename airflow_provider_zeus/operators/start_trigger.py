@@ -10,8 +10,8 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_zeus.patience import bounded
+from airflow_provider_zeus.signals.forecast import Start
 from airflow_provider_zeus.signals.reading import planned_start
-from airflow_provider_zeus.signals.start import Start
 from airflow_provider_zeus.store.open import open_store
 
 

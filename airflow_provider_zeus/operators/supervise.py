@@ -22,9 +22,8 @@ from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.training.process.child import Child, Follower
 from airflow_provider_zeus.training.protocol import environment
-from airflow_provider_zeus.training.protocol.events import Kind, ResultLine
+from airflow_provider_zeus.training.protocol.events import Kind, ResultLine, ResultSender
 from airflow_provider_zeus.training.protocol.plan import Plan
-from airflow_provider_zeus.training.protocol.sender import ResultSender
 
 READ_S = 1.0  # how often the result file is read
 
@@ -209,23 +208,17 @@ class CommandStart:
             if line.kind == "end":
                 self._ends.append(line)
                 self._newest = None
-                self._compare_devices(line.observation)
+                asked, seen = self._device, line.observation
+                count = seen and seen.device_count
+                if seen is not None and count and count != asked.count and seen.device_model == asked.model:
+                    log.warning(
+                        "Zeus asked for a batch size on %d x %s, and the command trained on %d: its cost belongs to "
+                        "another device. Set ZeusJob(gpus=%d), or CUDA_VISIBLE_DEVICES for the task.",
+                        *(asked.count, asked.model, count, count),
+                    )
             elif line.kind in ("attempt", "beat"):
                 self._newest = line if line.observation or self._newest is None else self._newest
                 self._beat_s = time.monotonic()
-
-    def _compare_devices(self, seen: Observation | None) -> None:
-        """Warn where the command trained on another number of GPUs than the store was asked for."""
-        asked, count = self._device, seen and seen.device_count
-        if seen is not None and count and count != asked.count and seen.device_model == asked.model:
-            log.warning(
-                "Zeus asked for a batch size on %d x %s, and the command trained on %d: its cost belongs to another "
-                "device. Set ZeusJob(gpus=%d), or CUDA_VISIBLE_DEVICES for the task.",
-                asked.count,
-                asked.model,
-                count,
-                count,
-            )
 
     @outlived("send a heartbeat")
     def _send_heartbeat(self) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
@@ -19,16 +21,20 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, is_timed_out, job_part
-from airflow_provider_zeus.patience import outlived
+from airflow_provider_zeus.patience import bounded, outlived
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_zeus.operators.recurrence import Recurrence
+    from airflow_provider_zeus.store.sql.store import Store
+    from airflow_provider_zeus.training.protocol.plan import Checkpoint, Checkpoints
     from airflow_provider_zeus.training.run import ZeusRun
     from airflow_provider_zeus.training.step_handle import StepHandle
 
 RUN = "run"  # the function's parameter for the run handle
+
+log = logging.getLogger(__name__)
 
 
 class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
@@ -95,7 +101,7 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
         """Ask the store, train, report."""
         from airflow_provider_zeus.operators.measured import measured
         from airflow_provider_zeus.operators.recurrence import Recurrence
-        from airflow_provider_zeus.operators.task_state import checkpoints_of
+        from airflow_provider_zeus.training.run import ZeusRun
         from airflow_provider_zeus.training.step_handle import StepHandle
         from airflow_provider_zeus.training.step_tuner import StepTuner
 
@@ -109,7 +115,7 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
                 named = self.hands_run and RUN in inspect.signature(self.python_callable).parameters
                 return measured(recurrence, lambda t: self.call(StepHandle(t) if named else None, context), StepTuner)
             try:
-                self._run = recurrence.run()
+                self._run = ZeusRun.from_plan(recurrence.plan, sink=recurrence.reporter, device=recurrence.device)
                 self._run.checkpoints = checkpoints_of(context, recurrence.opened)
             except BaseException as error:
                 recurrence.reporter.never_trained(error)
@@ -162,6 +168,48 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
         if position < len(args):
             given.pop(RUN, None)
         return self.python_callable(*args, **determine_kwargs(self.python_callable, args, given))
+
+
+def checkpoints_of(context: Mapping[str, Any], opened: Callable[[], Store]) -> Checkpoints:
+    """The newest checkpoint of a run in Airflow's task state (since Airflow 3.3), which outlives a try of its task.
+
+    Those of a task instance: the one of an earlier try, whose figures go to the log where it lacks them. A clear raises
+    ``max_tries``: what an earlier run of the task left is not gone on from. Raises nothing.
+
+    :param opened: gives the trial log, or raises StoreError.
+    """
+    from airflow_provider_zeus.model.wire import decode, encode
+    from airflow_provider_zeus.store.base import Report
+    from airflow_provider_zeus.training.protocol.plan import Checkpoint, Checkpoints
+
+    ti, key = context["ti"], "zeus_checkpoint"
+    state, tries = context.get("task_state_store"), getattr(ti, "max_tries", None)
+    if state is None or tries is None:
+        return Checkpoints()
+    newest: Checkpoint | None = None
+    with outlived("read where the checkpoint of an earlier try lies"):
+        held = state.get(key)
+        if isinstance(held, dict) and held.get("max_tries") == tries:
+            newest = decode(Checkpoint, held["checkpoint"])
+
+    def count_once(left: Checkpoint) -> None:
+        """Give the trial of the try that died its figures, where those of the log are older. Raises StoreError."""
+        store = opened()
+        for trial in store.recurrence(ti.dag_id, ti.run_id):
+            if trial.key == left.key and (trial.observation.time_s or 0.0) < (left.observation.time_s or 0.0):
+                store.heartbeat(left.key, Report(observation=left.observation))
+
+    if newest is not None:
+        log.info("Zeus: an earlier try left a checkpoint of %d epochs: run.checkpoint.", newest.epochs)
+        with outlived("write what the earlier try took"):
+            most_s = 5.0
+            bounded(lambda: count_once(newest), most_s)
+
+    def keep(checkpoint: Checkpoint) -> None:
+        seen = replace(checkpoint.observation, epoch_metrics=None)  # short: the rest is figures
+        state.set(key, {"max_tries": tries, "checkpoint": encode(replace(checkpoint, observation=seen))})
+
+    return Checkpoints(newest, keep)
 
 
 def as_job(job: ZeusJob | Mapping[str, Any] | None, mode: str | None = None) -> ZeusJob:

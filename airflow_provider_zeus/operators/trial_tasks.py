@@ -33,7 +33,7 @@ from airflow_provider_zeus.signals.reading import followed
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables, memory_store
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
 
@@ -138,8 +138,11 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     handed_over = training.pull(training.setup_task_id, HANDED_OVER)
     plan = Plan.from_json(training.pull(training.setup_task_id, PLAN))
     first = trial_from_dict(handed_over["trial"])
-    memory = memory_store() if config.enabled == OFF else None
-    if memory is not None:
+    memory: Store | None = None
+    if config.enabled == OFF:
+        from airflow_provider_zeus.store.variables.store import memory_store
+
+        memory = memory_store()
         memory.adopt(first)
 
     def reopen() -> Store:
@@ -153,7 +156,7 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
 
     if memory is None:
         looks = RunAlerts(context=training.context, trial=first, stored=first.number > 0, reopen=reopen)
-        looks.after_task(looks.at_the_end)
+        looks.after_task(ended=True)
     reporter = ResultReporter(
         None,
         AirflowVariables(),

@@ -1,16 +1,20 @@
-"""A device: an identity, a clock, an energy counter and a power limit; and the device that has a clock alone."""
+"""A device: identity, clock, energy counter, power limit. One that has a clock alone; several GPUs used as one."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.model.trial import DeviceInfo
+from airflow_provider_zeus.power.limits.sidecar_server import same_w
 
 
 def default_state_dir() -> str:
@@ -140,6 +144,155 @@ class NoneDevice(Device):
         self.missing["energy_j"] = why or (
             "no source of energy on this host: train on an NVIDIA GPU, or use device='simulated:<gpu>/<load>' to try "
             "things out"
+        )
+
+
+class DeviceGroup(Device):
+    """GPUs that train together on one host: energy and MAXPOWER are summed, time is the longest, the limit is the same.
+
+    A reading that one GPU lacks is missing for the group: a partial sum would look like a complete one. Limits are set
+    only where all GPUs have the same limit.
+
+    :param parts: the devices, at least one.
+    :param gpus: number of GPUs of the whole training, on all hosts: each trains its share of a step's samples.
+    """
+
+    def __init__(self, parts: Sequence[Device], gpus: int | None = None) -> None:
+        self._parts, self._gpus = tuple(parts), gpus or len(parts)
+        self._reasons: dict[str, str] = {}  # readings that only the group lacks -> why
+        self._infos = [part.info for part in parts]
+        self._info = self._summed_info()
+        self._virtual = self._info.energy_source == "simulated"
+        self._start_s = [part.now_s() for part in parts]
+        self.limit_w()  # fills ``missing``
+
+    @property
+    def info(self) -> DeviceInfo:  # type: ignore[override]  # computed from the parts
+        """Model, count and MAXPOWER [W] of all GPUs; the model changes where another training came to share one."""
+        if self._infos != (infos := [part.info for part in self._parts]):
+            self._infos = infos
+            self._info = self._summed_info()
+        return self._info
+
+    @property
+    def uuid(self) -> str | None:  # type: ignore[override]  # computed from the parts
+        """UUIDs of all GPUs in their order, joined by commas; None where one has none."""
+        uuids = [part.uuid for part in self._parts]
+        return None if None in uuids else ",".join(map(str, uuids))
+
+    @property
+    def missing(self) -> dict[str, str]:  # type: ignore[override]  # computed from the parts
+        """Name of a reading -> why it is None, from the first GPU that lacks it."""
+        return {name: why for part in reversed(self._parts) for name, why in part.missing.items()} | self._reasons
+
+    # ------------------------------------------------------------------ readings
+    def now_s(self) -> float:
+        """Clock of this host [s]; for simulated GPUs the longest time since the group was created."""
+        if self._virtual:
+            return max(part.now_s() - start_s for part, start_s in zip(self._parts, self._start_s, strict=True))
+        return self._parts[0].now_s()
+
+    def energy_j(self) -> float | None:
+        """Sum of the counters [J]."""
+        each = self.each_j()
+        return None if each is None else sum(each)
+
+    def each_j(self) -> tuple[float, ...] | None:
+        """Counters [J] of the GPUs, in the order of ``uuid``; None where one cannot be read."""
+        if self.info.energy_source is None:
+            return None
+        readings = [part.energy_j() for part in self._parts]
+        known = tuple(reading for reading in readings if reading is not None)
+        return known if len(known) == len(readings) else None
+
+    def limit_range(self) -> LimitRange | None:
+        """Limits that every GPU accepts [W]."""
+        ranges = [each for each in (part.limit_range() for part in self._parts) if each is not None]
+        if len(ranges) < len(self._parts):
+            return None
+        lowest, highest = max(each.min_w for each in ranges), min(each.max_w for each in ranges)
+        return LimitRange(min_w=lowest, max_w=highest, step_w=ranges[0].step_w) if lowest < highest else None
+
+    def limit_w(self) -> float | None:
+        """The limit of every GPU [W]; None where they differ."""
+        self._reasons.pop("limit_w", None)
+        limits = [part.limit_w() for part in self._parts]
+        known = [limit for limit in limits if limit is not None]
+        if len(known) < len(limits):
+            return None
+        if not all(same_w(limit, known[0]) for limit in known):
+            listed = ", ".join(f"{limit:g}" for limit in known)
+            self._reasons["limit_w"] = (
+                f"the GPUs that train together have limits of {listed} W; give them the same limit to have it tuned"
+            )
+            return None
+        return known[0]
+
+    def busy(self) -> float | None:
+        """Mean share of the GPUs in which they worked, 0 to 1."""
+        known = [share for share in (part.busy() for part in self._parts) if share is not None]
+        return sum(known) / len(known) if len(known) == len(self._parts) else None
+
+    def clocks(self) -> Clocks | None:
+        """The lowest clock of the GPUs, what holds back any of them, and for how long in all."""
+        known = [clocks for clocks in (part.clocks() for part in self._parts) if clocks is not None]
+        if len(known) < len(self._parts):
+            return None
+        columns: list[Any] = [None if None in column else column for column in zip(*known, strict=True)]
+        sm_mhz, max_mhz, reasons, capped_s = columns
+        return Clocks(
+            sm_mhz=sm_mhz and min(sm_mhz),
+            max_mhz=max_mhz and min(max_mhz),
+            reasons=reasons and reduce(or_, reasons),
+            capped_s=capped_s and sum(capped_s),
+        )
+
+    def set_limit_w(self, limit_w: float) -> None:
+        """Set the limit of every GPU [W]. Where one refuses, the others are reset, and DeviceError is raised."""
+        before = [part.limit_w() for part in self._parts]
+        for done, part in enumerate(self._parts):
+            try:
+                part.set_limit_w(limit_w)
+            except DeviceError:
+                for changed, found_w in zip(self._parts[:done], before, strict=False):
+                    with contextlib.suppress(DeviceError):  # the guardian tries again
+                        if found_w is not None:
+                            changed.set_limit_w(found_w)
+                raise
+
+    def restore_record(self) -> list[dict[str, Any]] | None:
+        """The records of all GPUs: each gets its own limit back."""
+        records = [part.restore_record() for part in self._parts]
+        return None if None in records else [one for each in records for one in each or ()]
+
+    # ------------------------------------------------------------------ around a training
+    def on_step(self, samples: int) -> None:
+        """Advance each simulated GPU by its share of these samples."""
+        if self._virtual:
+            share = -(-samples // self._gpus)
+            for part in self._parts:
+                part.on_step(share)
+
+    def synchronize(self) -> None:
+        """Wait for the work on every GPU."""
+        for part in self._parts:
+            part.synchronize()
+
+    def close(self) -> None:
+        """Close every GPU."""
+        for part in self._parts:
+            part.close()
+
+    def _summed_info(self) -> DeviceInfo:
+        infos = self._infos
+        powers, sources = [info.max_power_w for info in infos], {info.energy_source for info in infos}
+        if len(sources) > 1 and None not in sources:
+            self._reasons["energy_j"] = f"the GPUs measure in different ways ({', '.join(sorted(map(str, sources)))})"
+        return DeviceInfo(
+            model=" + ".join(dict.fromkeys(info.model for info in infos)),
+            count=len(infos),
+            max_power_w=None if None in powers else sum(power or 0.0 for power in powers),
+            energy_source=sources.pop() if len(sources) == 1 else None,
         )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from operator import gt
 from typing import NamedTuple
 
-from airflow_provider_zeus.power.device import Device
-from airflow_provider_zeus.power.group import DeviceGroup
+from airflow_provider_zeus.power.device import Device, DeviceGroup
 
 
 class Reading(NamedTuple):
@@ -34,22 +33,18 @@ def edge(device: Device) -> Reading:
 class Span:
     """Sums of energy and time over one or several parts of a training.
 
-    ``energy_j`` [J] is None after a reading was missing or the counter went back; ``reason`` says why.
+    ``energy_j`` [J] is None after a reading was missing or the counter went back; ``reason`` says why. ``since``: from
+    which reading on a part is measured and not added yet; set it to begin one there, or to None to leave it out.
     """
 
-    __slots__ = ("_each_j", "_since", "energy_j", "reason", "time_s")
+    __slots__ = ("_each_j", "energy_j", "reason", "since", "time_s")
 
     def __init__(self, since: Reading | None = None) -> None:
         self.energy_j: float | None = 0.0
         self.time_s = 0.0
         self.reason: str | None = None
         self._each_j: tuple[float, ...] | None = ()
-        self._since = since
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a part is being measured."""
-        return self._since is not None
+        self.since = since
 
     @property
     def power_w(self) -> float | None:
@@ -67,16 +62,12 @@ class Span:
         """Energy of each of several GPUs [J]; None for one GPU, and where it is unknown."""
         return None if self.energy_j is None else self._each_j or None
 
-    def open(self, now: Reading) -> None:
-        """Begin a part."""
-        self._since = now
-
     def advance(self, now: Reading) -> None:
         """Add the open part, if any, up to ``now``; the part stays open from there."""
-        since = self._since
+        since = self.since
         if since is None:
             return
-        self._since = now
+        self.since = now
         self.time_s += now.time_s - since.time_s
         if self.energy_j is None:
             return
@@ -97,11 +88,7 @@ class Span:
                 sums = sums or (0.0,) * len(after)
                 self._each_j = tuple(had + b - a for had, a, b in zip(sums, before, after, strict=True))
 
-    def pause(self) -> None:
-        """End the open part, if any, at the last reading that was added."""
-        self._since = None
-
     def close(self, now: Reading) -> None:
         """Add the open part, if any, up to ``now`` and end it."""
         self.advance(now)
-        self._since = None
+        self.since = None

@@ -86,7 +86,7 @@ class PolledEnergy:
         self._clock = clock
         self._power_mw, self._stalled_s = power_mw, stalled_s
         self._lock = threading.Lock()
-        self._polling = Polling(self._sample, every_s)
+        self._polling = Polling(self.read_j, every_s)
         self._pid = os.getpid()
         self._last: tuple[float, float] | None = None  # (time [s], power [W])
         self._energy_j = 0.0
@@ -97,18 +97,10 @@ class PolledEnergy:
         if os.getpid() != self._pid:  # the thread runs in the parent only
             return NvmlAnswer(None, -1, "power is polled by the process that this one was forked from")
         self._polling.start()
-        answer = self._sample()
-        return NvmlAnswer(None, -1, self._broken) if self._broken else answer
-
-    def close(self) -> None:
-        """Stop polling."""
-        self._polling.stop()
-
-    def _sample(self) -> NvmlAnswer:
         with self._lock:
             power = self._power_mw()
             if power.problem:
-                return power
+                return NvmlAnswer(None, -1, self._broken) if self._broken else power
             now_s, power_w = self._clock(), power.value / 1000
             if self._last is not None:
                 before_s, before_w = self._last
@@ -118,4 +110,8 @@ class PolledEnergy:
                     self._broken = self._broken or stalled
                 self._energy_j += (before_w + power_w) / 2 * (now_s - before_s)
             self._last = now_s, power_w
-            return NvmlAnswer(self._energy_j)
+            return NvmlAnswer(None, -1, self._broken) if self._broken else NvmlAnswer(self._energy_j)
+
+    def close(self) -> None:
+        """Stop polling."""
+        self._polling.stop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from multiprocessing.pool import ThreadPool
 from statistics import fmean
 from threading import Lock
@@ -67,15 +68,16 @@ class CountedGpu(Counted):
         self.shared = ""  # why what it drew is not this task's alone
         self.busy: list[float] = []
 
-    def look(self, ours: set[int], first_use: Callable[[str], None]) -> None:
+    def look(self, ours: set[int], by_torch: Callable[[], set[str | None]], first_use: Callable[[str], None]) -> None:
         """See who computes on it now.
 
         :param ours: ids of the task's processes. A container hides them; then torch in this process names its GPUs.
+        :param by_torch: gives the UUIDs of those.
         :param first_use: gets the GPU's UUID when the task is seen on it for the first time.
         """
         gpu, listed = self.device, self.device.computing() or []
         mine = len(ours.intersection(listed))
-        if not mine and gpu.uuid is not None and gpu.uuid in uuids_by_torch():
+        if not mine and gpu.uuid is not None and gpu.uuid in by_torch():
             mine = 1
         if not mine and any(map(_is_hidden, listed)):  # listed still: one that has just ended is not
             self.unknown = self.unknown or any(map(_is_hidden, gpu.computing() or []))
@@ -151,9 +153,9 @@ class TaskMeter:
     def look(self) -> None:
         """See which GPUs the task uses now; read all counters."""
         with self._lock:
-            ours = descendants(os.getpid()) if self._gpus else set()
+            ours, by_torch = descendants(os.getpid()) if self._gpus else set(), cache(uuids_by_torch)  # once for all
             for gpu in self._gpus:
-                gpu.look(ours, self._first_use)
+                gpu.look(ours, by_torch, self._first_use)
             for counted in (self._host, *self._gpus):
                 counted.advance()
 

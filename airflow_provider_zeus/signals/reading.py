@@ -7,7 +7,7 @@ The Connection's extra names one of them::
     {"file": "carbon.csv", "times": "time", "values": "value", "unit": "g/kWh"}
     {"tariff": {"timezone": "Europe/Berlin", "unit": "EUR/kWh", "default": 0.31, "rules": [...]}}
 
-A preset is a known service (``presets.py``), or a list of such: later ones count where two have a value. Its key is the
+A preset is a known service (``service.py``), or a list of such: later ones count where two have a value. Its key is the
 Connection's password, and ``host`` replaces its host, for a mirror. ``key_header``: that of a URL's key. A
 file lies below ``[zeus] signal_root``.
 
@@ -22,7 +22,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import reduce
 from http.client import HTTPException
 from typing import Any, Protocol
@@ -32,13 +32,11 @@ from airflow_provider_zeus.airflow_compat import airflow_home
 from airflow_provider_zeus.errors import JobSpecError, NoSignalError, SignalError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.patience import bounded
-from airflow_provider_zeus.signals.follow import AHEAD_S, Followed
+from airflow_provider_zeus.signals.forecast import AHEAD_S, NO_FORECAST, NO_VALUES, Followed, Start, plan_start
 from airflow_provider_zeus.signals.parse import MOST_CHARACTERS, Layout, parsed, text_of
-from airflow_provider_zeus.signals.presets import Preset, preset
 from airflow_provider_zeus.signals.prices import of_airflow
 from airflow_provider_zeus.signals.series import Series, is_number
-from airflow_provider_zeus.signals.service import answer_of, problem_of
-from airflow_provider_zeus.signals.start import NO_FORECAST, NO_VALUES, Start, plan_start
+from airflow_provider_zeus.signals.service import Preset, answer_of, preset, problem_of
 from airflow_provider_zeus.signals.tariff import Tariff
 from airflow_provider_zeus.untrusted_files import read_below
 
@@ -94,12 +92,10 @@ def followed(job: ZeusJob, keeper: Keeper | None = None) -> Followed | None:
     if job.follow is None:
         return None
     name, now_s = str(job.follow), time.time()
-
-    def read() -> Followed | None:
-        return Followed.of(name, signal_series(name, now_s - BACK_S, now_s + AHEAD_S, keeper), now_s)
-
     try:
-        found = bounded(read, ALL_S)
+        found = bounded(
+            lambda: Followed.of(name, signal_series(name, now_s - BACK_S, now_s + AHEAD_S, keeper), now_s), ALL_S
+        )
         if found is None:
             raise SignalError.of(name, "over a day of the week before now is missing, or its mean is not above 0")
         return found
@@ -231,7 +227,8 @@ def _renewed(keeper: Keeper, name: str, ask: Callable[[], Series], held: Series 
         log.warning("Zeus: the service of a signal gives nothing new; what it gave before counts. %s", problem)
         return held
     if held is not None and held.unit[:2] == found.unit[:2]:
-        found = held.merged(found).since(since_s)
+        found = held.merged(found)
+        found = replace(found, steps=tuple(step for step in found.steps if step.end_s > since_s))
     keep(found.to_json())
     return found
 

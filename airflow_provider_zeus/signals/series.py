@@ -132,10 +132,6 @@ class Series:
             found.append(step._replace(start_s=at_s))
         return found
 
-    def since(self, start_s: float) -> Self:
-        """This series without the steps that end before ``start_s``."""
-        return replace(self, steps=tuple(step for step in self.steps if step.end_s > start_s))
-
     def to_json(self) -> str:
         """Text to be kept; :meth:`from_json` reads it."""
         return json.dumps([self.unit.name, self.source, self.zone, self.steps], separators=(",", ":"))

@@ -30,10 +30,6 @@ class Rule:
     days: frozenset[int]
     hours: frozenset[int]
 
-    def holds(self, local: datetime) -> bool:
-        """Whether the rule holds at a local time."""
-        return local.month in self.months and local.weekday() in self.days and local.hour in self.hours
-
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
@@ -71,7 +67,9 @@ class Tariff:
     def at(self, time_s: float) -> float:
         """The price at a time [s since the epoch], in ``unit.name``."""
         local = datetime.fromtimestamp(time_s, self.zone)
-        return next((rule.value for rule in self.rules if rule.holds(local)), self.default)
+        month, day, hour = local.month, local.weekday(), local.hour
+        holding = (r for r in self.rules if month in r.months and day in r.days and hour in r.hours)
+        return next((rule.value for rule in holding), self.default)
 
     def series(self, start_s: float, end_s: float) -> Series:
         """The prices of the local hours that lie in ``start_s`` to ``end_s``, whole or in part: a step for each.

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
-from airflow_provider_zeus.store.base import VariablePort
 from airflow_provider_zeus.store.live_settings import variable_key
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
+    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 ALERTS = "zeus-alerts"
 
 log = logging.getLogger(__name__)
 
 
-def read_book(port: VariablePort, job_id: str) -> AlertBook:
+def read_book(port: AirflowVariables, job_id: str) -> AlertBook:
     """The book of a job; an empty one where its Variable holds something else. Raises StoreError: it cannot be read."""
     text = port.get(variable_key(ALERTS, job_id))
     try:
@@ -35,7 +35,7 @@ def read_book(port: VariablePort, job_id: str) -> AlertBook:
         return AlertBook()
 
 
-def change_book(port: VariablePort, job_id: str, change: Callable[[AlertBook], AlertBook]) -> AlertBook:
+def change_book(port: AirflowVariables, job_id: str, change: Callable[[AlertBook], AlertBook]) -> AlertBook:
     """Change the book of a job and return it; nothing is written where nothing changes. Raises StoreError."""
     key = variable_key(ALERTS, job_id)
     for _ in range(3):

@@ -1,10 +1,10 @@
-"""What goes into the trial log and comes out of it: questions, answers, reports, history, sums; Variables."""
+"""What goes into the trial log and comes out of it: questions, answers, reports, history, sums."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from airflow_provider_zeus.model.budget import Allowance, BudgetUse
 from airflow_provider_zeus.model.job import ZeusJob
@@ -93,19 +93,3 @@ class Unreadable:
 def trial_label(damage: Unreadable) -> str:
     """Job and number of a trial that cannot be read."""
     return f"{damage.job_id or 'an unknown job'}/{'?' if damage.number is None else damage.number}"
-
-
-class VariablePort(Protocol):
-    """Airflow's Variables. Each method raises StoreError when they cannot be reached."""
-
-    def get(self, key: str) -> str | None:
-        """Text of a Variable; None only where it does not exist."""
-
-    def set(self, key: str, text: str) -> None:
-        """Write a Variable."""
-
-    def delete(self, key: str) -> None:
-        """Delete a Variable; do nothing where it does not exist."""
-
-    def keys(self, prefix: str) -> list[str]:
-        """Keys that begin with ``prefix``. Raises StoreError where they cannot be listed (a task on Airflow 3.2)."""

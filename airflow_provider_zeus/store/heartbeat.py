@@ -7,9 +7,9 @@ from dataclasses import replace
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import Report
-from airflow_provider_zeus.store.reported_figures import merged, resolved
-from airflow_provider_zeus.store.service import JobLog, abandon, add_measurements, trial_of_start
-from airflow_provider_zeus.store.sql import trials
+from airflow_provider_zeus.store.rules import merged, resolved
+from airflow_provider_zeus.store.service import JobLog, abandon, trial_of_start
+from airflow_provider_zeus.store.sql import measurements, trials
 
 
 def heartbeat(log: JobLog, key: TrialKey, report: Report, lease_s: float) -> str | None:
@@ -31,13 +31,13 @@ def heartbeat(log: JobLog, key: TrialKey, report: Report, lease_s: float) -> str
         seen = merged(trial.observation, report.observation)
         trial = replace(rules.renewed(trial, log.now, lease_s), observation=seen)
         log.put(trial, relearn=lapsed)
-        add_measurements(log, trial, report)
+        measurements.add(log.connection, trial, report)
     elif trial.state is State.ABANDONED:
         known = rules.with_figures(trial, report.observation, log.seq + 1)
         if known is not trial:
             log.seq += 1
             log.put(known, relearn=True)
-        add_measurements(log, known, report)
+        measurements.add(log.connection, known, report)
         return trial.reason
     return None
 

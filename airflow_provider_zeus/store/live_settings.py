@@ -11,15 +11,17 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model import job_checks as kinds
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.store.base import VariablePort
 from airflow_provider_zeus.units import time_text
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +63,7 @@ def read_settings(
         return {}
     key = variable_key(SETTINGS, job_id)
     try:
-        found, problem = _parsed(read(key))
+        found, problem = parsed(read(key))
     except Exception as error:  # of Airflow or of the network: settings must not fail a training
         log.warning("Live settings in Variable %r cannot be read: %s", key, error)
         return None
@@ -104,7 +106,7 @@ def _usable(found: Mapping[str, Any], key: str, batch_sizes: Sequence[int] | Non
 
 def last_change(text: str | None) -> dict[str, Any]:
     """The last recorded change of the settings: ``by``, ``at`` (ISO 8601, UTC), ``what``; empty where there is none."""
-    found = (_parsed(text)[0] or {}).get(CHANGED)
+    found = (parsed(text)[0] or {}).get(CHANGED)
     if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in ("by", "at", "what")):
         return {}
     return {name: truncated(found[name]) for name in ("by", "at", "what")}
@@ -115,7 +117,7 @@ def after_change(job_id: str, text: str | None, changes: Mapping[str, Any]) -> d
 
     Raises StoreError where the text is no JSON object: a person wrote it, so it is not overwritten.
     """
-    found, problem = _parsed(text)
+    found, problem = parsed(text)
     if found is None:
         text = text or ""
         shown = text if len(text) <= 200 else f"{text[:200]}..."
@@ -128,7 +130,7 @@ def after_change(job_id: str, text: str | None, changes: Mapping[str, Any]) -> d
     return others | {name: value for name, value in changes.items() if value is not None}
 
 
-def write_settings(variables: VariablePort, job_id: str, changes: Mapping[str, Any], *, by: str) -> dict[str, str]:
+def write_settings(variables: AirflowVariables, job_id: str, changes: Mapping[str, Any], *, by: str) -> dict[str, str]:
     """Change live settings of a job (None removes one) and record who did it, when, and what changed.
 
     Returns the record, as :func:`last_change` reads it. Raises StoreError: the Variable cannot be read, holds no JSON
@@ -147,7 +149,7 @@ def write_settings(variables: VariablePort, job_id: str, changes: Mapping[str, A
     return change
 
 
-def copy_settings(variables: VariablePort, old: str, new: str) -> bool:
+def copy_settings(variables: AirflowVariables, old: str, new: str) -> bool:
     """Give the live settings of a job to another name too; return whether there was something to copy.
 
     Raises StoreError where the other name has settings of its own, or does not keep the copy.
@@ -167,12 +169,7 @@ def copy_settings(variables: VariablePort, old: str, new: str) -> bool:
     return True
 
 
-def problem_of(text: str | None) -> str:
-    """Why no live setting in this text is used; empty where it is a JSON object or missing."""
-    return _parsed(text)[1]
-
-
-def _parsed(text: str | None) -> tuple[dict[str, Any] | None, str]:
+def parsed(text: str | None) -> tuple[dict[str, Any] | None, str]:
     """The JSON object of a Variable, or None and why it is none; an empty text is an empty object."""
     try:
         found = json.loads(text) if text and text.strip() else {}

@@ -18,13 +18,14 @@ from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.model.wire import Name, decode, encode, parse
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.store.base import Report, VariablePort
+from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
 from airflow_provider_zeus.untrusted_files import read_all, write_whole
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
+    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 SCHEMA = 1
 PREFIX = "zeus-untold"
@@ -84,7 +85,7 @@ class PendingResult:
 
 
 def remember(
-    port: VariablePort | None,
+    port: AirflowVariables | None,
     key: TrialKey,
     state: State,
     report: Report,
@@ -130,7 +131,7 @@ def remember(
     return f"Variable {name}"
 
 
-def drain(store: Store, port: VariablePort, job_id: str | None, *, state_dir: Path | None = None) -> int:
+def drain(store: Store, port: AirflowVariables, job_id: str | None, *, state_dir: Path | None = None) -> int:
     """Store the pending results of a job (None: of all jobs) and delete them; return how many. Raises nothing.
 
     A crash between storing and deleting stores a result twice, which changes nothing. A result that cannot be read or
@@ -152,7 +153,7 @@ def drain(store: Store, port: VariablePort, job_id: str | None, *, state_dir: Pa
     return stored
 
 
-def pending_places(port: VariablePort, state_dir: Path) -> list[str]:
+def pending_places(port: AirflowVariables, state_dir: Path) -> list[str]:
     """Places of all pending results, in words. Raises StoreError where Variables cannot be listed."""
     return [*(f"Variable {key}" for key in port.keys(f"{PREFIX}:")), *(where for where, _, _ in _files(state_dir))]
 
@@ -165,7 +166,7 @@ def pending_key(key: TrialKey) -> str:
 _Place = tuple[str, Callable[[], str | None], Callable[[], None]]  # name, how to read it, how to delete it
 
 
-def _variables(store: Store, port: VariablePort, job_id: str | None) -> Iterator[_Place]:
+def _variables(store: Store, port: AirflowVariables, job_id: str | None) -> Iterator[_Place]:
     """Pending results in Variables. Where those cannot be listed, the keys of the job's newest trials are tried."""
     try:
         keys = port.keys(f"{PREFIX}:")

@@ -146,25 +146,20 @@ def read_json(text: Any) -> Any:
 
 
 def read_row(row: Mapping[Any, Any]) -> Trial | Unreadable:
-    """The trial of a row that may be damaged, such as one changed by hand."""
+    """The trial of a row; of a damaged one, such as one changed by hand, its identity and why it cannot be read."""
     try:
         for name, value in row.items():
             if value is DAMAGED:
                 raise ValueError(f"{name} holds no JSON object")
         return from_row(row)
     except DAMAGE as error:
-        return unreadable(row, error)
-
-
-def unreadable(row: Mapping[Any, Any], error: Exception) -> Unreadable:
-    """Identity of a row that cannot be read, and why it cannot."""
-    job_id, number, dag_id = (row.get(name) for name in ("job_id", "number", "dag_id"))
-    return Unreadable(
-        job_id=job_id if isinstance(job_id, str) else "",
-        number=number if isinstance(number, int) else None,
-        dag_id=dag_id if isinstance(dag_id, str) else "",
-        problem=f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}",
-    )
+        job_id, number, dag_id = (row.get(name) for name in ("job_id", "number", "dag_id"))
+        return Unreadable(
+            job_id=job_id if isinstance(job_id, str) else "",
+            number=number if isinstance(number, int) else None,
+            dag_id=dag_id if isinstance(dag_id, str) else "",
+            problem=f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}",
+        )
 
 
 def is_known(trial: Trial) -> bool:

@@ -1,4 +1,4 @@
-"""Trial rules: how a trial changes, the same for each store. Pure functions, no I/O.
+"""How a trial changes, and what of a report is stored: the same for each store. Pure functions, no I/O.
 
 ``now`` is seconds since the epoch by the store's clock. ``seq`` is the job's ``told_seq``, which counts closings.
 """
@@ -6,27 +6,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.size_bounds import truncated
+from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, bounded_points, truncated, truncated_observation
 from airflow_provider_zeus.model.trial import (
     Decision,
     Observation,
     Origin,
+    PlannedAttempt,
+    ProfileSample,
     State,
     Trial,
     TrialKey,
 )
-from airflow_provider_zeus.store.base import AskRequest
-from airflow_provider_zeus.store.reported_figures import merged
+from airflow_provider_zeus.model.wire import Figure, rules
+from airflow_provider_zeus.store.base import AskRequest, Report
 
 LEASE_EXPIRED = "lease expired"
 REDELIVERED = "redelivered: another start of the task took its place"
 SUPERSEDED = "superseded by try"
 BY_HAND = "closed by hand"
+_SAMPLE = Figure(low=0)
 
 
 def version_of(spec: Mapping[str, Any]) -> str:
@@ -123,42 +126,27 @@ def opened(
     )
 
 
-def next_of(previous: Trial, key: TrialKey, *, number: int, now: float, lease_s: float) -> Trial:
-    """The row of the attempt after ``previous`` in the same decision. Raises StoreError when that was the last one."""
+def following(previous: Trial) -> PlannedAttempt:
+    """The attempt after ``previous`` in the same decision. Raises StoreError when that was the last one."""
     attempts = previous.decision.in_order
     position = attempts.index(previous.planned) if previous.planned in attempts else len(attempts)  # pruned
-    following = attempts[position + 1 :]
-    if not following:
+    if not attempts[position + 1 :]:
         raise StoreError(
             f"Trial {previous.key.ti_id}, attempt {previous.key.attempt}, ran the last attempt of its decision; "
             "ask for a new trial instead of beginning another attempt."
         )
-    return replace(
-        previous,
-        number=number,
-        key=key,
-        planned=following[0],
-        state=State.RUNNING,
-        reason=None,
-        told_seq=None,
-        opened_at=now,
-        lease_until=now + lease_s,
-        lease_s=lease_s,
-        closed_at=None,
-        observation=Observation(),
-    )
+    return attempts[position + 1]
 
 
-def adopted(trial: Trial, *, number: int, now: float, lease_s: float) -> Trial:
-    """The open row of a trial that began while the store could not be reached; its decision knew no other trial."""
+def another_row(trial: Trial, *, number: int, now: float, lease_s: float) -> Trial:
+    """An open row of the same decision, which begins now and has measured nothing."""
     return replace(
         trial,
         number=number,
         state=State.RUNNING,
         reason=None,
-        asked_after_seq=0,
         told_seq=None,
-        opened_at=trial.opened_at or now,
+        opened_at=now,
         lease_until=now + lease_s,
         lease_s=lease_s,
         closed_at=None,
@@ -215,3 +203,67 @@ def closed(trial: Trial, state: State, news: Observation, reason: str | None, *,
 def another_start(held: Observation, news: Observation) -> bool:
     """Whether an observation comes from another start of the plan than the stored one."""
     return None not in (held.start_id, news.start_id) and held.start_id != news.start_id
+
+
+def merged(old: Observation, new: Observation) -> Observation:
+    """The observation after a later report.
+
+    A field that the later report leaves out keeps its value, so a run that dies keeps what its heartbeats reported. A
+    field with a reason becomes None. So does a number that is not finite, or negative where it cannot be. Long texts
+    are cut: a report may come from any source.
+    """
+    new = truncated_observation(new)
+    missing = dict(new.reasons)
+    values: dict[str, Any] = {}
+    figures = rules(Observation)
+    for name in (f.name for f in fields(Observation)):
+        value, rule = getattr(new, name), figures.get(name)
+        if value is not None and isinstance(rule, Figure):
+            below = rule.part_of and value < -1e-6 * (values[rule.part_of] or 0.0)  # rounding may leave a tiny rest
+            if problem := rule.problem(value) or (f"{value:g} was reported, which is below 0" if below else ""):
+                value, missing[name] = None, problem
+            elif rule.rounded and abs(value) < _SAMPLE.least:
+                value = 0.0
+        values[name] = getattr(old, name) if value is None and name not in missing else value
+    reasons = {**old.reasons, **missing}
+    values["out_of_memory"] = old.out_of_memory or new.out_of_memory
+    values["reasons"] = {name: why for name, why in reasons.items() if values.get(name) is None}
+    return Observation(**values)
+
+
+def finite(report: Report) -> Report:
+    """The report without samples and points that hold a value which cannot be measured; a power or limit may be None.
+
+    At most the newest 1000 samples and 500 points remain.
+    """
+    samples = tuple([s for s in report.profile if usable(s)][-MOST_SAMPLES:])
+    points = [p for p in report.points if not _SAMPLE.problem(p.t_s)]
+    points = [replace(p, power_w=_kept(p.power_w), limit_w=_kept(p.limit_w)) for p in points]
+    return replace(report, profile=samples, points=bounded_points(points))
+
+
+def resolved(held: Observation, report: Report) -> Report:
+    """The report with the samples and points of the unsure heartbeats that were not stored.
+
+    A heartbeat is stored completely or not at all, and each one has larger sums than the one before. So the newest
+    unsure heartbeat whose sums are in ``held`` is the last one that was stored.
+    """
+    lost: list[Report] = []
+    for beat in reversed(report.unsure):
+        if merged(held, beat.observation) == held:
+            break
+        lost.insert(0, beat)
+    profile = [sample for each in (*lost, report) for sample in each.profile]
+    points = [point for each in (*lost, report) for point in each.points]
+    return replace(report, profile=profile, points=points, unsure=())
+
+
+def usable(s: ProfileSample) -> bool:
+    """Whether all values of a profile sample can have been measured."""
+    measured = not any(map(_SAMPLE.problem, (s.samples, s.energy_j, s.time_s, s.limit_w, s.steps)))
+    seen = (s.capped is None or 0 <= s.capped <= 1) and (s.sm_clock_mhz is None or not _SAMPLE.problem(s.sm_clock_mhz))
+    return measured and seen and 0 < s.batch_size <= _SAMPLE.high
+
+
+def _kept(value: float | None) -> float | None:
+    return None if _SAMPLE.problem(value) else value

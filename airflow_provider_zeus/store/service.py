@@ -20,7 +20,6 @@ from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
 from airflow_provider_zeus.reports.budget_figures import USUAL, usual_run
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, Unreadable
-from airflow_provider_zeus.store.reported_figures import finite, resolved
 from airflow_provider_zeus.store.sql import checkpoints, families, measurements, moving, trials
 
 if TYPE_CHECKING:
@@ -134,9 +133,9 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
 def _told(log: JobLog, request: AskRequest, belief: Belief, device: DeviceInfo | None) -> Family | None:
     """What the job's relatives tell it, with the sizes that they try now; tells them what it knows itself."""
     if request.family is None or not request.job.chooses_size:
-        families.leave(log.connection, log.job_id)
+        families.share(log.connection, log.job_id, None)
         return None
-    families.join(log.connection, log.job_id, request.family, told_by(belief, device))
+    families.share(log.connection, log.job_id, request.family, told_by(belief, device))
     others = families.others(log.connection, log.job_id, request.family)
     tries = families.tries(log.connection, log.job_id, request.family, log.now) if others else ()
     return heard_by(belief, device, others, tries)
@@ -194,8 +193,7 @@ def _redeliver(log: JobLog, trial: Trial, lease_s: float) -> Trial:
 def _repeated(log: JobLog, trial: Trial, lease_s: float) -> Trial:
     """A row of its own for another start of the same attempt."""
     key = TrialKey(trial.key.ti_id, trials.next_attempt(log.connection, trial.key.ti_id))
-    again = rules.adopted(replace(trial, key=key), number=log.newest + 1, now=log.now, lease_s=lease_s)
-    again = replace(again, asked_after_seq=trial.asked_after_seq, opened_at=log.now)
+    again = rules.another_row(replace(trial, key=key), number=log.newest + 1, now=log.now, lease_s=lease_s)
     log.add(again)
     return again
 
@@ -228,7 +226,8 @@ def reap(log: JobLog) -> list[Trial]:
 def begin(log: JobLog, key: TrialKey, previous: TrialKey, lease_s: float) -> Trial:
     """Write the row of the attempt after ``previous`` unless it exists; under another key where ``key`` is taken."""
     before = _known(log, previous)
-    trial = rules.next_of(before, key, number=log.newest + 1, now=log.now, lease_s=lease_s)
+    trial = replace(before, key=key, planned=rules.following(before))
+    trial = rules.another_row(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
     return _found_or_added(log, trial)
 
 
@@ -242,8 +241,9 @@ def adopt(log: JobLog, trial: Trial, lease_s: float) -> Trial:
     unused = found and found.state is State.RUNNING and found.observation.start_id is None
     if found and unused and not rules.same_attempt(found, trial):
         abandon(log, found, "its answer was lost: the run trained at the default batch size")
-    trial = rules.adopted(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
-    return _found_or_added(log, trial, start_id)
+    row = rules.another_row(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
+    row = replace(row, asked_after_seq=0, opened_at=trial.opened_at or log.now)  # its decision knew no other trial
+    return _found_or_added(log, row, start_id)
 
 
 def _found_or_added(log: JobLog, trial: Trial, start_id: str | None = None) -> Trial:
@@ -272,15 +272,8 @@ def tell(log: JobLog, key: TrialKey, state: State, report: Report, reason: str |
     if trial is not before:
         log.seq += 1
         log.put(trial, relearn=True)
-        add_measurements(log, trial, resolved(before.observation, report))
+        measurements.add(log.connection, trial, rules.resolved(before.observation, report))
     return trial
-
-
-def add_measurements(log: JobLog, trial: Trial, report: Report) -> None:
-    """Write the profile samples and the power points of a report."""
-    report = finite(report)
-    measurements.add_samples(log.connection, trial, report.profile)
-    measurements.add_points(log.connection, trial.key, report.points)
 
 
 def trial_of_start(log: JobLog, key: TrialKey, report: Report) -> Trial:
@@ -299,15 +292,8 @@ def trial_of_start(log: JobLog, key: TrialKey, report: Report) -> Trial:
 def _known(log: JobLog, key: TrialKey) -> Trial:
     trial = log.find(key)
     if trial is None:
-        raise unknown(key)
+        raise UnknownTrialError.of(key.ti_id, key.attempt)
     return trial
-
-
-def unknown(key: TrialKey) -> UnknownTrialError:
-    """The error of a key that the log does not hold."""
-    return UnknownTrialError(
-        f"No trial {key.ti_id}, attempt {key.attempt}, in the log: ask for it before reporting to it."
-    )
 
 
 def take_in(log: JobLog, history: History) -> list[Trial]:

@@ -29,7 +29,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.signals.follow import Followed
+from airflow_provider_zeus.signals.forecast import Followed
 from airflow_provider_zeus.training.attempt_checks import bound_passed
 from airflow_provider_zeus.training.attempt_steps import AttemptSteps
 from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
@@ -91,10 +91,13 @@ class LiveAttempt(AttemptSteps):
         self._refresh()
 
     # ------------------------------------------------------------------ the loop
-    def resume(self, epochs: int, *, retried: bool = False) -> None:
+    def resume(
+        self, epochs: int, target: Target, *, retried: bool = False, reported: Observation | None = None
+    ) -> None:
         """Start from a checkpoint that had trained ``epochs`` epochs.
 
         :param retried: an earlier try left it, so that it may be complete: then nothing is trained.
+        :param reported: what that try had reported of the checkpoint: of a complete one its metric counts.
 
         Raises ReportError: an epoch has begun, or no epoch is left.
         """
@@ -108,11 +111,10 @@ class LiveAttempt(AttemptSteps):
                 "that the checkpoint had trained; one that is complete needs no training."
             )
         self.epochs_resumed = epochs
-
-    def keep_complete(self, target: Target, metric: float) -> None:
-        """Note the metric that an earlier try reported of the complete checkpoint."""
-        self.reached = target.reached(metric)
-        self._take(target, metric)
+        if self.complete and reported is not None and reported.metric is not None and reported.target_value is not None:
+            target = replace(target, value=reported.target_value)
+            self.reached = target.reached(reported.metric)
+            self._take(target, reported.metric)
 
     def take_start(self, start: Start, why_cold: str | None = None) -> None:
         """Note the start of a model. Raises ReportError: this attempt has trained."""
@@ -196,8 +198,7 @@ class LiveAttempt(AttemptSteps):
 
     def stop(self) -> None:
         """End the attempt. Energy and time of an unfinished epoch count up to now, if the device still answers."""
-        self._end_steps()
-        self._bypassed, samples = self._why_not_used, self._meter.samples
+        self._bypassed, samples = self._end_steps(), self._meter.samples
         if (why := self._bypassed) is not None:
             log.warning("Zeus: this run teaches nothing and counts as no saving: %s. Remedy: %s.", why, TELL_STEPS)
         self.taken.end(trained=not self._untouched)
@@ -205,7 +206,7 @@ class LiveAttempt(AttemptSteps):
         if (missed := self._sweep.missed_saving(samples)) is not None:
             incomplete = "" if self._sweep.profiler.walked else " The profile is not complete yet."
             log.info("Zeus observed: %s%s", missed.text(samples), incomplete)
-        self._waits = self._data_wait.text(self._meter.steps_busy, self._meter.train.power_w)
+        self._waits = self._data_wait.text(self._meter.busy(in_steps=True), self._meter.train.power_w)
         if self._waits:
             log.warning("Zeus: %s.", self._waits)
         self._refresh()
@@ -253,8 +254,11 @@ class LiveAttempt(AttemptSteps):
     def notes(self) -> dict[str, float]:
         """Figures beside the observation: share of waiting for data; in mode ``observe``, the savings missed."""
         missed = self._sweep.missed_saving(self._meter.samples)
-        waited = self._data_wait.notes(self._meter.steps_busy, self._meter.train.power_w)
-        return {**waited, **self._sweep.cap_notes, **({} if missed is None else missed.notes(self._meter.samples))}
+        waited = self._data_wait.notes(self._meter.busy(in_steps=True), self._meter.train.power_w)
+        at_top = self._sweep.windows.cap.at[max(self._sweep.profiler.limits_w, default=0.0)]
+        cap = {"capped": at_top.share, "sm_clock_mhz": at_top.clock_mhz}  # how much of the time the highest limit bound
+        known = {name: value for name, value in cap.items() if value is not None}
+        return {**waited, **known, **({} if missed is None else missed.notes(self._meter.samples))}
 
     def take_unsent(self) -> tuple[tuple[ProfileSample, ...], tuple[PowerPoint, ...]]:
         """Return profile samples and power points since the last call. Any thread may call."""
@@ -322,7 +326,9 @@ class LiveAttempt(AttemptSteps):
             metric=self.metric,
             target_value=self.target_value,
             epoch_metrics=tuple(self._by_epoch) or None,
-            data_wait_s=self._data_wait.wasted_s(self._meter.steps_busy),
+            data_wait_s=None
+            if (waste := self._data_wait.waste(self._meter.busy(in_steps=True))) is None
+            else waste.time_s,
             reasons={**seen.reasons, **{name: why for name, why in reasons.items() if why}},
         )
         self.snapshot = self._without_epochs(seen) if self.epochs_resumed else seen
@@ -339,8 +345,9 @@ class LiveAttempt(AttemptSteps):
         if in_time is None or in_time.finish_by_s is None:
             return Conditions(ratio)
         size, done = self._meter.samples_per_epoch or self.planned.bound_samples_per_epoch, self._meter.epochs_done
-        sample_s, rest_s = self._sweep.profiler.fastest_sample_s, self.snapshot.rest_s
-        fastest_s = sample_s * size + (rest_s / done if done and rest_s else 0.0) if sample_s and size else None
+        profiler, rest_s = self._sweep.profiler, self.snapshot.rest_s
+        rates = profiler.rates_at(max(profiler.measured, default=None))  # at the highest limit, the fastest
+        fastest_s = rates[1] * size + (rest_s / done if done and rest_s else 0.0) if rates and size else None
         trained = (self._meter.epochs or 0.0) + self.epochs_resumed
         return Conditions(ratio, in_time.slowdown_at(now_s, trained, self._max_epochs, fastest_s))
 

@@ -1,4 +1,5 @@
-"""What a running attempt is checked against: the bounds of its plan, and the batch size that was chosen.
+"""What a running attempt is checked against: the bounds of its plan, the batch size that was chosen, and what waiting
+for batches takes of it.
 
 An exploratory attempt is given up when it passes a bound (section 4.4). An attempt whose steps do not add up to its
 batch size teaches nothing about it; there a false alarm is worse than a miss.
@@ -6,11 +7,15 @@ batch size teaches nothing about it; there a false alarm is worse than a miss.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import Observation, PlannedAttempt
+from airflow_provider_zeus.units import energy_text, time_text
 
 
 def bound_passed(
@@ -84,17 +89,91 @@ class BatchSizeCheck:
             return None  # gradients were accumulated, or a loader gives batches in advance
         return f"its steps had {size:,} samples each, and not the {b:,} of the chosen batch size"
 
-    def too_many_steps(self, samples: int, epochs: int, optimizer_steps: Iterable[int]) -> str | None:
-        """Why steps show nothing between which no batch was drawn; None where those drawn before may be theirs.
-
-        They may where an optimizer made at most twice as many steps as passes of so many samples have batches.
-        """
-        if any(n * self.batch_size <= 2 * (samples + (epochs + 1) * self.batch_size) for n in optimizer_steps):
-            return None
-        return "torch made more steps than batches were drawn for, and these may be of a validation"
-
 
 def is_close(size: float, other: float) -> bool:
     """Whether two sizes count as the same."""
     factor = 1.25  # sizes that differ by less count as the same
     return other / factor < size < other * factor
+
+
+class Waste(NamedTuple):
+    """What waiting for batches takes of an attempt."""
+
+    waited: float  # share of the training time in which the processor waits
+    share: float  # of it that is wasted
+    time_s: float  # the same in seconds of training
+
+
+class DataWait:
+    """Adds up how long the loaders of an attempt let it wait.
+
+    A GPU works on what is queued while its host waits, so the wait is an upper bound: it counts as waste only as far as
+    the GPU does not work.
+    """
+
+    def __init__(self) -> None:
+        self._waited_s = self._looped_s = 0.0
+        self._remedy = ""
+
+    def add(self, waited_s: float, looped_s: float, to_try: str = "") -> None:
+        """Add ``looped_s`` seconds of training, ``waited_s`` of them spent waiting; ``to_try`` with that loader."""
+        self._waited_s, self._looped_s = self._waited_s + waited_s, self._looped_s + looped_s
+        self._remedy = to_try or self._remedy
+
+    def waste(self, busy: float | None) -> Waste | None:
+        """What the waits waste; None below 1 s of training, and where none is seen.
+
+        :param busy: share of the time in which the GPU worked, 0 to 1; None: not known.
+        """
+        if self._looped_s < 1.0:
+            return None
+        waited = self._waited_s / self._looped_s
+        share = waited if busy is None else min(waited, 1.0 - busy)
+        return Waste(waited, share, share * self._looped_s)
+
+    def text(self, busy: float | None, power_w: float | None) -> str:
+        """What the waits took, and what to try; empty where they are no waste, or a small one.
+
+        :param power_w: mean power of the training.
+        """
+        waste, named = self.waste(busy), 0.1  # share of the time that is worth a line
+        if waste is None or waste.share < named:
+            return ""
+        energy = "" if power_w is None else f" and at most {energy_text(waste.time_s * power_w)}"
+        works = "" if busy is None else f": the GPU works {100 * busy:.0f} % of the time"
+        took = f"{100 * waste.share:.0f} % of the training time, {time_text(waste.time_s)}{energy}"
+        return f"{took}, is spent waiting for batches{works}. Try {self._remedy or remedy(None)}"
+
+    def notes(self, busy: float | None, power_w: float | None) -> dict[str, float]:
+        """The processor's share, and what the waits waste, by name. At the mean power: a GPU that waits draws less."""
+        if (waste := self.waste(busy)) is None:
+            return {}
+        found = {"data_wait": waste.waited, "data_wait_s": waste.time_s}
+        return found if power_w is None else {**found, "data_wait_j": waste.time_s * power_w}
+
+
+def remedy(loader: Any) -> str:
+    """The one setting to try next: one that can apply here, and is not set already.
+
+    :param loader: of torch, or an iterator over it; anything else: no setting of it is known.
+    """
+
+    def setting(name: str) -> Any:
+        return getattr(loader, name, getattr(loader, f"_{name}", None))
+
+    workers, processors = setting("num_workers"), len(os.sched_getaffinity(0))
+    ahead = "batches that are decoded ahead of the training, or a larger batch"
+    if not isinstance(workers, int):
+        return ahead
+    if workers == 0 and processors > 1:
+        return f"num_workers={min(processors - 1, 4)} in the DataLoader ({processors} processors here)"
+    if workers and setting("persistent_workers") is False:
+        return f"persistent_workers=True in the DataLoader: its {workers} workers are started again for each pass"
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if setting("pin_memory") is False and cuda is not None and cuda.is_initialized():
+        return "pin_memory=True in the DataLoader"
+    if 0 < workers < processors - 1:
+        return f"num_workers={min(2 * workers, processors - 1)} in the DataLoader ({processors} processors here)"
+    if workers and (setting("prefetch_factor") or 0) <= 2:
+        return "prefetch_factor=4 in the DataLoader"
+    return ahead

@@ -17,7 +17,7 @@ from airflow_provider_zeus.model.size_bounds import MOST_RETURNED, truncated
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.patience import T, outlived
 from airflow_provider_zeus.training.attempt import LiveAttempt
-from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled, raise_again, swallowing_except
+from airflow_provider_zeus.training.interrupts import TrainingKilled, raise_again, swallowing_except
 from airflow_provider_zeus.training.plan_progress import IN_CHILD, PlanProgress
 
 log = logging.getLogger(__name__)
@@ -153,9 +153,12 @@ def _next_follows(
         if error is not run.killed:
             raise run.killed from error
         return False
-    if live.interrupt is not None:
-        follows = next_may_follow(live.interrupt, error, handled)
-        if error is not live.interrupt and follows:
+    if (over := live.interrupt) is not None:
+        # the next one follows an Exception, an exit, a cancelled task of asyncio, and what has to do with ``over``: is
+        # it, holds it in a group, or was raised while it was handled. What ends or steers the task wins, in a group too
+        ways_out = isinstance(error, Exception | SystemExit) or type(error).__name__ == "CancelledError"
+        follows = not _is_steered(error, over, handled) and (ways_out or any(each is over for each in related(error)))
+        if error is not over and follows:
             log.error("Zeus: this attempt was given up, and on its way out the function raised.", exc_info=error)
         _end_given_up(run, live)
         return follows
@@ -221,9 +224,13 @@ def may_be_due_to_batch_size(error: BaseException, handled: BaseException | None
     return bool(error.code) if isinstance(error, SystemExit) else isinstance(error, Exception)
 
 
-def steers_airflow(error: BaseException) -> bool:
-    """Whether an exception ends or steers the task: of Airflow, from the keyboard, or one that kills the training."""
-    names = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] == "airflow"}
+def _is_steered(error: BaseException, *handled: BaseException | None) -> bool:
+    """Whether an exception, or one in its group, ends or steers the task, or came out of handling a signal that does.
+
+    One of Airflow, from the keyboard, or one that kills the training does so.
+
+    :param handled: exceptions behind which no signal is looked for.
+    """
     steer = (  # by name: Airflow is not imported where a training runs without it
         "AirflowSkipException",
         "AirflowFailException",
@@ -235,29 +242,12 @@ def steers_airflow(error: BaseException) -> bool:
         "TaskAwaitingInput",
         "TaskDeferred",
     )
-    return isinstance(error, KeyboardInterrupt | TrainingKilled) or not names.isdisjoint(steer)
-
-
-def _is_steered(error: BaseException, *handled: BaseException | None) -> bool:
-    """Whether an exception, or one in its group, ends or steers the task, or came out of handling a signal that does.
-
-    :param handled: exceptions behind which no signal is looked for.
-    """
-    return any(steers_airflow(each) for each in related(error, by=())) or any(
-        steers_airflow(each) and not isinstance(each, Exception) for each in related(error, until=handled)
-    )
-
-
-def next_may_follow(over: AttemptOver, error: BaseException, handled: BaseException | None = None) -> bool:
-    """Whether the next attempt follows one that was over when ``error`` left the function.
-
-    It does where ``error`` is an ``Exception``, an exit, a cancelled task of asyncio, or has to do with ``over``: is
-    it, holds it in a group, or was raised while it was handled. What ends or steers the task wins, in a group too.
-    """
-    if _is_steered(error, over, handled):
-        return False
-    ways_out = isinstance(error, Exception | SystemExit) or type(error).__name__ == "CancelledError"
-    return ways_out or any(each is over for each in related(error))
+    signals = [each for each in related(error, until=handled) if not isinstance(each, Exception)]
+    for each in (*related(error, by=()), *signals):
+        names = {kind.__name__ for kind in type(each).__mro__ if kind.__module__.partition(".")[0] == "airflow"}
+        if isinstance(each, KeyboardInterrupt | TrainingKilled) or not names.isdisjoint(steer):
+            return True
+    return False
 
 
 def related(

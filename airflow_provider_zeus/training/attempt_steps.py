@@ -13,8 +13,7 @@ from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.trial import PlannedAttempt
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.meter import read
-from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck
-from airflow_provider_zeus.training.data_wait import DataWait, remedy
+from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck, DataWait, remedy
 from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
 from airflow_provider_zeus.training.metering import AttemptMeter
 from airflow_provider_zeus.training.profiling.sweep import Sweep
@@ -31,6 +30,7 @@ class AttemptSteps:
 
     def __init__(self, planned: PlannedAttempt, device: Device, sweep: Sweep, limit_found_w: float | None) -> None:
         self.planned = planned
+        self.processes = 1  # that train together: as many samples as in this one count in each
         self.local_batch_size = planned.batch_size  # of this process [samples]
         self.interrupt: AttemptOver | None = None  # set when the attempt is given up
         self.ended = False  # the "end" line of the attempt is written
@@ -59,19 +59,20 @@ class AttemptSteps:
 
     # ------------------------------------------------------------------ of the training
     def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
-        """Begin a pass over the training data, of so many samples; None when the loader does not know.
+        """Begin a pass over this process's training data, of so many samples; None when the loader does not know.
 
         Returns a function to call when the pass is left early, with the samples of its last batch (0: none).
         """
         if not self.told:
             self._hear()
         self._start_training(first_step_done=False)
-        self._meter.expect(expected_samples)
+        before, more = self._meter.expected, expected_samples
+        self._meter.expected = None if before is None or more is None else before + more * self.processes
         self.passes += 1
         return partial(self._leave_pass, self.passes)
 
     def step(self, samples: int) -> None:
-        """Count one optimizer step over ``samples``. Raises ReportError: fewer than one sample."""
+        """Count one optimizer step over ``samples`` of this process. Raises ReportError: fewer than one sample."""
         if self.interrupt is not None:
             raise_again(self.interrupt)
         if samples < 1:
@@ -97,7 +98,7 @@ class AttemptSteps:
             log.warning("Zeus: %s", error)
         self._dropped = error
 
-    def end_pass(self, waited_s: float, looped_s: float, loader: Any = None) -> None:
+    def end_pass(self, waited_s: float = 0.0, looped_s: float = 0.0, loader: Any = None) -> None:
         """End a pass over the data, which took ``looped_s``; ``waited_s`` of it went into waiting for batches."""
         self._meter.end_training()
         self._add_wait(waited_s, looped_s, "" if loader is None else remedy(loader))
@@ -120,7 +121,7 @@ class AttemptSteps:
 
     @property
     def optimizer_steps(self) -> int:
-        """Of torch, since the first epoch began."""
+        """Of torch, since the first epoch began; 0 where that is not known."""
         return self._torch.by_optimizer.total() if self._torch else 0
 
     @property
@@ -173,16 +174,16 @@ class AttemptSteps:
         self.told, self._held = True, 0
         if self._torch is not None:
             self._torch.ignore_draws()
-        if self._meter.drop_epoch():
+        if self._meter.stepped:
+            self._meter.end_training()
+            self._meter.samples = self._meter.epoch_from
             self._check = BatchSizeCheck(self.planned.batch_size)
 
     def _torch_pass_over(self) -> None:
         """The training steps that torch showed have ended, with the one that is held."""
         held, self._held = self._held, 0
         if held:
-            if not self._meter.training:
-                self._start_training(first_step_done=True)
-            self._add(held)
+            self._count(held, looks=False)
         if not self.told:
             self._meter.end_training()
             if self._torch is not None and self._torch.remedy:
@@ -191,12 +192,12 @@ class AttemptSteps:
     def _add_wait(self, waited_s: float, looped_s: float, to_try: str) -> None:
         """Add waits for batches; as long as they dominate, windows tell nothing about power limits."""
         self._data_wait.add(waited_s, looped_s, to_try)
-        waste = self._data_wait.waste(self._meter.steps_busy)
+        waste = self._data_wait.waste(self._meter.busy(in_steps=True))
         why = ""
-        if waste is not None and waste > 0.5:
-            why = f"{100 * waste:.0f} % of the training time is spent waiting for batches"
+        if waste is not None and waste.share > 0.5:
+            why = f"{100 * waste.share:.0f} % of the training time is spent waiting for batches"
             why += ": windows of it tell nothing about power limits"
-        self._sweep.profiler.know_waits(why)
+        self._sweep.profiler.know(waits=why)
 
     def _start_training(self, *, first_step_done: bool) -> None:
         raise_again(self.interrupt)
@@ -212,28 +213,31 @@ class AttemptSteps:
             self._looked, self.passes, samples = True, self.passes - 1, 0
             self._meter.expected = 0.0
         if samples:
-            self._meter.samples += samples
-            self._device.on_step(samples)
+            self._meter.samples += samples * self.processes
+            self._device.on_step(samples * self.processes)
         self._meter.end_training()
 
-    def _count(self, samples: int) -> None:
-        meter = self._meter
+    def _count(self, samples: int, *, looks: bool = True) -> None:
+        """Count a step of this process; ``looks``: then take the readings that are due."""
+        meter, device = self._meter, self._device
         if not meter.training:
             self._start_training(first_step_done=True)
-        self._add(samples)
-        now_s = self._device.now_s()
-        if now_s >= meter.due_s and meter.take_due_readings(now_s):
+        if samples == self.local_batch_size:
+            samples = self.planned.batch_size
+        else:
+            samples *= self.processes
+            self._check.add(samples)
+        meter.samples += samples
+        device.on_step(samples)
+        if looks and (now_s := device.now_s()) >= meter.due_s and meter.take_due_readings(now_s):
             self._refresh()
             self._check_bound(at_end_of_epoch=False)
 
-    def _add(self, samples: int) -> None:
-        self._meter.samples += samples
-        if samples != self.planned.batch_size:
-            self._check.add(samples)
-        self._device.on_step(samples)
+    def _end_steps(self) -> str | None:
+        """The attempt ends: the steps of an unfinished epoch count up to now, if the device still answers.
 
-    def _end_steps(self) -> None:
-        """The attempt ends: the steps of an unfinished epoch count up to now, if the device still answers."""
+        Returns why these steps teach nothing of the batch size; None where they do.
+        """
         if self._in_epoch:
             with contextlib.suppress(Exception):  # after an error on the GPU every call may raise that error again
                 self._torch_pass_over()
@@ -241,15 +245,14 @@ class AttemptSteps:
                 self._meter.advance(read(self._device))
         if self._torch is not None:
             self._torch.close()
-
-    @property
-    def _why_not_used(self) -> str | None:
-        """Why these steps teach nothing of the batch size; None where they do."""
         if self.no_data:
             return None
-        meter, steps = self._meter, self._torch.by_optimizer.values() if self._torch else ()
-        used = self._check.why_not_used(meter.samples, meter.epochs_done, meter.samples_per_epoch, steps)
-        unsure = self._torch.unsure * self.planned.batch_size / self.local_batch_size if self._torch else 0.0
-        if used is None and not self.told and 2 * unsure > meter.samples:
-            used = self._check.too_many_steps(meter.samples, meter.epochs_done, steps)
-        return used or self._blind
+        meter, whole = self._meter, self.planned.batch_size
+        steps = self._torch.by_optimizer.values() if self._torch else ()
+        if why := self._check.why_not_used(meter.samples, meter.epochs_done, meter.samples_per_epoch, steps):
+            return why
+        unsure = self._torch.unsure * whole / self.local_batch_size if self._torch else 0.0
+        most = 2 * (meter.samples + (meter.epochs_done + 1) * whole)  # twice as many steps as passes have batches
+        if not self.told and 2 * unsure > meter.samples and not any(n * whole <= most for n in steps):
+            return "torch made more steps than batches were drawn for, and these may be of a validation"
+        return self._blind

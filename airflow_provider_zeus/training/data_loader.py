@@ -90,7 +90,7 @@ class _Pass:
         self._waited_s += perf_counter() - asked_s
         self._pending = self._samples_of(batch)
         if self._empty:
-            self._empty, self._steps_before = False, self._progress.optimizer_steps
+            self._empty, self._steps_before = False, self._progress.present.optimizer_steps
             if batches is self._loader:
                 with contextlib.suppress(TypeError):  # Python's map or zip; what has no hash
                     self._progress.drawn_from.add(batches)
@@ -99,7 +99,7 @@ class _Pass:
 
     def flush(self) -> None:
         """Count the batch that the caller has, at the end of an epoch; not one that was only looked at."""
-        if self._pending and (self._counted or self._progress.optimizer_steps > self._steps_before):
+        if self._pending and (self._counted or self._progress.present.optimizer_steps > self._steps_before):
             self._count()
 
     def __del__(self) -> None:
@@ -149,19 +149,17 @@ class _Pass:
         if self._progress.newest_pass is self._me:
             self._progress.newest_pass = self._before
 
-    def _was_drawn_from(self) -> bool:
-        """Whether an earlier pass has drawn from this iterator, also where it is given to run.data_loader() anew."""
-        with contextlib.suppress(TypeError):
-            return not self._first or self._loader in self._progress.drawn_from
-        return False
-
     def _end(self) -> None:
         now_s, counts = perf_counter(), self._progress.newest_pass is self._me
         self._close()
-        if self._empty and self._batches is self._loader and self._was_drawn_from():
-            remedy = "build a new one for each epoch: `for batch in run.data_loader(batches()):`"
-            problem = "the pass before has used it up, and it gives no other"
-            raise JobSpecError.of("run.data_loader()", type(self._loader).__name__, problem, remedy)
+        if self._empty and self._batches is self._loader:
+            drawn_before = not self._first
+            with contextlib.suppress(TypeError):  # of what has no hash; so it is found where it is given anew, too
+                drawn_before = drawn_before or self._loader in self._progress.drawn_from
+            if drawn_before:
+                remedy = "build a new one for each epoch: `for batch in run.data_loader(batches()):`"
+                problem = "the pass before has used it up, and it gives no other"
+                raise JobSpecError.of("run.data_loader()", type(self._loader).__name__, problem, remedy)
         if self._empty and (error := all_dropped(self._loader)) is not None:
             self._progress.present.no_batch(error)
         if counts:

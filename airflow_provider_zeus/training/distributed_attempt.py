@@ -8,8 +8,7 @@ in the same epoch. Within an epoch nothing is exchanged: the training's own exch
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,9 +26,7 @@ from airflow_provider_zeus.training.ranks import (
     Ranks,
     check_in_step,
     device_of,
-    from_nan,
     gathered,
-    or_nan,
 )
 
 log = logging.getLogger(__name__)
@@ -49,7 +46,7 @@ class DistributedAttempt(LiveAttempt):
         self._reports: tuple[RankReport, ...] = ()  # of the last exchange
         self._finished = self._no_data = False
         super().__init__(planned, number, job, *args, **kwargs)
-        self.local_batch_size = ranks.share(self.planned.batch_size)
+        self.processes, self.local_batch_size = ranks.size, ranks.share(self.planned.batch_size)
 
     # ------------------------------------------------------------------ the loop
     def next_epoch(self, target: Target) -> int | None:
@@ -76,18 +73,6 @@ class DistributedAttempt(LiveAttempt):
         self._check_bound(at_end_of_epoch=True)
         self._take_epoch()
         return done
-
-    def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
-        """Begin a pass over this process's share of the data."""
-        return super().start_pass(None if expected_samples is None else expected_samples * self._ranks.size)
-
-    def step(self, samples: int) -> None:
-        """Count one optimizer step: ``samples`` in this process, as many in each of the others."""
-        super().step(samples * self._ranks.size)
-
-    def torch_stepped(self, samples: int) -> None:
-        """Count a step that torch made here over ``samples``, and over as many in each of the other processes."""
-        super().torch_stepped(samples * self._ranks.size)
 
     def report(self, target: Target, metrics: Mapping[str, Any]) -> None:
         """End an epoch. What follows is decided in :meth:`next_epoch`."""
@@ -149,9 +134,6 @@ class DistributedAttempt(LiveAttempt):
         return self._meter.epochs_done == self._reports[self._ranks.rank].epochs
 
     # ------------------------------------------------------------------ inside
-    def _leave_pass(self, number: int, samples: int) -> None:
-        super()._leave_pass(number, samples * self._ranks.size)
-
     def _refresh(self) -> None:
         before = self.snapshot if self._reports else None
         super()._refresh()
@@ -162,11 +144,11 @@ class DistributedAttempt(LiveAttempt):
             self.snapshot = before
 
     def _exchange(self, *, left: bool) -> None:
-        self._reports = tuple(RankReport(*row) for row in self._ranks.exchange(self._own_report(left=left)))
+        self._reports = tuple(RankReport._make(row) for row in self._ranks.exchange(self._own_report(left=left)))
         first = self._reports[0]
         self.reached, self.epochs_resumed = bool(first.reached), int(first.resumed)
         self._no_data = self.passes > 0 and first.epochs > 0 and not first.samples
-        self.metric, self.target_value = from_nan(first.metric), from_nan(first.target_value)
+        self.metric, self.target_value = first.metric, first.target_value
         self._refresh()
         self._weights = hurried(Weights.of(self._job, device_of(self._reports)), self.planned)
 
@@ -181,22 +163,22 @@ class DistributedAttempt(LiveAttempt):
             reached=self.reached,
             resumed=self.epochs_resumed,
             late=super()._late,
-            metric=or_nan(self.metric),
-            target_value=or_nan(self.target_value),
-            samples=or_nan(seen.samples),
-            samples_per_epoch=or_nan(seen.samples_per_epoch),
+            metric=self.metric,
+            target_value=self.target_value,
+            samples=seen.samples,
+            samples_per_epoch=seen.samples_per_epoch,
             profiled=self._profiled,
-            cost_per_sample=or_nan(self._sweep.cost_per_sample()),
+            cost_per_sample=self._sweep.cost_per_sample(),
             measures=ranks.measures,
             source=ENERGY_SOURCES.index(info.energy_source),
             devices=info.count,
-            max_power_w=or_nan(info.max_power_w),
-            energy_j=or_nan(seen.energy_j),
-            rest_j=or_nan(seen.rest_j),
-            excess_j=or_nan(seen.excess_j),
-            time_s=or_nan(seen.time_s if clock_compares else None),
-            rest_s=or_nan(seen.rest_s if clock_compares else None),
-            excess_s=or_nan(seen.excess_s if ranks.rank == 0 else None),
+            max_power_w=info.max_power_w,
+            energy_j=seen.energy_j,
+            rest_j=seen.rest_j,
+            excess_j=seen.excess_j,
+            time_s=seen.time_s if clock_compares else None,
+            rest_s=seen.rest_s if clock_compares else None,
+            excess_s=seen.excess_s if ranks.rank == 0 else None,
         )
 
     @property
@@ -209,7 +191,7 @@ class DistributedAttempt(LiveAttempt):
 
     def _epoch_cost(self, at_end_of_epoch: bool) -> float | None:
         first, size = self._reports[0], self.snapshot.samples_per_epoch
-        if not math.isnan(first.cost_per_sample):
+        if first.cost_per_sample is not None:
             return first.cost_per_sample * size if size else None
         rates = None if first.profiled else Rates.of(self.snapshot)
         return rates.epoch_cost(size, self._weights) if rates else None

@@ -23,9 +23,12 @@ class AttemptMeter:
     def __init__(self, device: Device, sweep: Sweep, limit_found_w: float | None) -> None:
         self.samples = 0  # trained so far
         self.epochs_done = 0
+        self.epoch_from = 0  # samples when the present epoch began
         self.training = False  # within the training steps of an epoch
         self.due_s = 0.0  # when a step next calls take_due_readings() [s of the device's clock]
-        self.expected: float | None = 0.0  # samples of the present epoch, as its loaders announced them
+        self.expected: float | None = (
+            0.0  # samples of the present epoch, as its loaders announced them; None: not known
+        )
         self.points: deque[PowerPoint] = deque()  # not yet sent
         self._device, self._sweep, self._limit_found_w = device, sweep, limit_found_w
         self._total = Span()
@@ -35,7 +38,6 @@ class AttemptMeter:
         self._busy_s, self._busy_known_s = [0.0, 0.0], [0.0, 0.0]
         self._tick_s = 0.0  # when the sums are next taken
         self._epoch_start: Reading | None = None
-        self._epoch_from = 0  # samples when the present epoch began
         self._bare = False  # a loop of steps without a loader: the end of the training steps is not announced
         self._last_step: Reading | None = None  # after the last step, if one was taken
         self._step_s = 0.0  # time between the last two of them
@@ -45,29 +47,24 @@ class AttemptMeter:
     def start_epoch(self) -> None:
         """Begin an epoch. The first one starts the clock of the trial."""
         self._epoch_start = reading = edge(self._device)
-        self._epoch_from, self.expected = self.samples, 0.0
+        self.epoch_from, self.expected = self.samples, 0.0
         if self._point is None:
-            self._total.open(reading)
+            self._total.since = reading
             self._point = Span(reading)
             self._host = host_beside(self._device)
         else:
             self.advance(reading)
-
-    def expect(self, samples: float | None) -> None:
-        """Add the samples of a loader's pass to those of the epoch; None when the loader does not know."""
-        known = self.expected is not None and samples is not None
-        self.expected = (self.expected or 0.0) + (samples or 0.0) if known else None
 
     def start_training(self, *, first_step_done: bool) -> None:
         """Begin training steps. If the first one is already done, they began with the epoch."""
         if not self.training:
             reading = edge(self._device)
             self.advance(reading, phase_ends=not first_step_done)
-            if first_step_done and self.samples == self._epoch_from:
+            if first_step_done and self.samples == self.epoch_from:
                 reading = self._epoch_start or reading
             self.training, self._bare = True, first_step_done
             self._last_step = None
-            self.train.open(reading)
+            self.train.since = reading
             self._sweep.start(reading, self.samples)
         self._tick_s = self._device.now_s() + TICK_S
         self.due_s = 0.0 if self._sweep.active or self._sweep.drift_check_pending else self._tick_s
@@ -114,15 +111,7 @@ class AttemptMeter:
         self.end_training()
         self.advance(edge(self._device))
         self.epochs_done += 1
-        self._epoch_from = self.samples
-
-    def drop_epoch(self) -> bool:
-        """Forget the steps of the present epoch; return whether there were any."""
-        dropped = self.stepped
-        if dropped:
-            self.end_training()
-            self.samples = self._epoch_from
-        return dropped
+        self.epoch_from = self.samples
 
     def advance(self, reading: Reading, *, phase_ends: bool = False) -> None:
         """Count energy and time up to ``reading``. Adds a power point about once a second and at the end of a phase."""
@@ -157,33 +146,26 @@ class AttemptMeter:
     def samples_per_epoch(self) -> float | None:
         """Samples of one epoch: the mean of those done; in the first epoch, what its loaders announced."""
         if self.epochs_done:
-            return self._epoch_from / self.epochs_done or None
+            return self.epoch_from / self.epochs_done or None
         return self.expected or None
 
     @property
     def stepped(self) -> bool:
         """Whether the present epoch has had a step."""
-        return self.samples > self._epoch_from
+        return self.samples > self.epoch_from
 
     @property
     def epochs(self) -> float | None:
         """Epochs done, with the fraction of the present one; None while the size of the first one is not known."""
-        begun, size = self.samples - self._epoch_from, self.samples_per_epoch
+        begun, size = self.samples - self.epoch_from, self.samples_per_epoch
         if begun and size is None and not self.epochs_done:
             return None
         return self.epochs_done + (min(begun / size, 1.0) if size else 0.0)
 
-    @property
-    def gpu_busy(self) -> float | None:
-        """Share of the time in which the GPU worked, 0 to 1; None where it did not tell."""
-        known_s = sum(self._busy_known_s)
-        return sum(self._busy_s) / known_s if known_s else None
-
-    @property
-    def steps_busy(self) -> float | None:
-        """The same share of the time of the training steps alone."""
-        known_s = self._busy_known_s[True]
-        return self._busy_s[True] / known_s if known_s else None
+    def busy(self, *, in_steps: bool = False) -> float | None:
+        """Share of the time, or of that of the training steps alone, in which the GPU worked; None where not told."""
+        worked_s, known_s = (each[True] if in_steps else sum(each) for each in (self._busy_s, self._busy_known_s))
+        return worked_s / known_s if known_s else None
 
     def observation(self) -> Observation:
         """Sums up to the last reading. Fields that only the attempt knows (metric, target, ...) are left out."""
@@ -211,7 +193,7 @@ class AttemptMeter:
             energy_source=info.energy_source,
             gpu_uuid=self._device.uuid,
             gpu_energy_j=each_j,
-            gpu_busy=self.gpu_busy,
+            gpu_busy=self.busy(),
             host_j=(host_j := self._host.energy_j() or None if self._host else None),
             host_source=None if host_j is None else "rapl",
             limit_found_w=self._limit_found_w,
@@ -228,7 +210,7 @@ class AttemptMeter:
                 reasons[name] = (unread if name.endswith("_j") else None) or not_profiled
         if epochs is None:
             reasons["epochs"] = "the data loader cannot tell the size of an epoch, and none was completed"
-        if "gpu_busy" in missing and self.gpu_busy is None:
+        if "gpu_busy" in missing and self.busy() is None:
             reasons["gpu_busy"] = missing["gpu_busy"]
         if "limit_w" in missing:
             reasons["power_limit_w"] = missing["limit_w"]

@@ -24,9 +24,8 @@ from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.attempt_dir import AttemptDir
 from airflow_provider_zeus.training.distributed_attempt import DistributedAttempt
 from airflow_provider_zeus.training.interrupts import TrainingKilled, raise_again
-from airflow_provider_zeus.training.protocol.events import Kind
+from airflow_provider_zeus.training.protocol.events import Kind, ResultSender, Sink
 from airflow_provider_zeus.training.protocol.plan import Plan
-from airflow_provider_zeus.training.protocol.sender import ResultSender, Sink
 from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.training.rehearsal import RehearsalOver, RehearsedAttempt
 from airflow_provider_zeus.training.trackers import Trackers
@@ -112,7 +111,7 @@ class PlanProgress:
         self._child_told = False  # in a child: it was told so
         self._clock_offset_s = time.time() - device.now_s()  # a simulated device has a clock of its own
         self.trackers = Trackers(() if ranks.rank else self.job.log_to)
-        self._sender = ResultSender(sink)
+        self.sender = ResultSender(sink)
         self._send("start", try_number=try_number)
 
     @property
@@ -210,11 +209,6 @@ class PlanProgress:
             self.note_child()
         live.step(live.local_batch_size if samples is None else int(samples))
 
-    @property
-    def optimizer_steps(self) -> int:
-        """Optimizer steps that torch made in the present attempt; 0 where that is not known."""
-        return self.live.optimizer_steps if self.live else 0
-
     def end(
         self, state: State, reason: str | None = None, *, out_of_memory: bool = False, returned: str | None = None
     ) -> None:
@@ -260,12 +254,10 @@ class PlanProgress:
             if not live.ended:
                 why = "its end could not be measured: see the task's log"
                 size, seen = live.planned.batch_size, live.snapshot
-                self._sender.send(
-                    "end", state=state, reason=why, attempt=live.number, batch_size=size, observation=seen
-                )
+                self.sender.send("end", state=state, reason=why, attempt=live.number, batch_size=size, observation=seen)
                 live.ended = True
             if kept:
-                self._sender.send("final", attempt=live.number)
+                self.sender.send("final", attempt=live.number)
                 self._keep_folder()
 
     def never_ran(self, index: int, reason: str) -> None:
@@ -291,10 +283,6 @@ class PlanProgress:
         if live is not None:
             self._send("beat", live, observation=replace(live.snapshot, learning_rate=self.learning_rate))
 
-    def close(self) -> None:
-        """Log what the sink did not take; nothing is sent after that."""
-        self._sender.close()
-
     def folder(self) -> Path:
         """The folder for the files of the present attempt; made at the first call. Raises JobSpecError."""
         if self._folder is None:
@@ -314,4 +302,4 @@ class PlanProgress:
 
     def _send(self, kind: Kind, live: LiveAttempt | None = None, **fields: Any) -> None:
         if not self.forked:
-            self._sender.send(kind, live, **fields)
+            self.sender.send(kind, live, **fields)

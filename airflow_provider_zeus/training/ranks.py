@@ -7,7 +7,7 @@ The place comes from the environment variables of torchrun: ``RANK``, ``WORLD_SI
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -72,7 +72,7 @@ class Ranks:
                 f"Use multiples of {self.size}, or start another number of processes",
             )
 
-    def exchange(self, row: Sequence[float]) -> list[list[float]]:
+    def exchange(self, row: Sequence[float | None]) -> list[list[float | None]]:
         """The rows of all processes, by one all-reduce: the same result in each. Every process calls it equally often.
 
         Raises JobSpecError: there is no process group, or not the one of the environment; and what the transport
@@ -97,9 +97,9 @@ class Ranks:
             )
         kinds = [part.partition(":")[0] for part in group.get_backend_config().split(",")]
         table = torch.zeros(self.size, len(row), dtype=torch.float64, device="cpu" if "cpu" in kinds else kinds[0])
-        table[self.rank] = torch.tensor(row, dtype=torch.float64)
+        table[self.rank] = torch.tensor([math.nan if each is None else each for each in row], dtype=torch.float64)
         group.all_reduce(table)  # of zeros and one row each: nothing is rounded
-        return table.tolist()
+        return [[None if math.isnan(each) else each for each in row] for row in table.tolist()]
 
     @property
     def ready(self) -> bool:
@@ -126,7 +126,7 @@ ENERGIES = ("energy_j", "rest_j", "excess_j")
 
 
 class RankReport(NamedTuple):
-    """Figures of one process. A missing figure is NaN; flags are 0 and 1."""
+    """Figures of one process. Flags are 0 and 1."""
 
     attempt: float
     epochs: float  # done
@@ -135,22 +135,22 @@ class RankReport(NamedTuple):
     reached: float
     resumed: float  # epochs that the checkpoint had trained
     late: float  # the attempt after this one needs the time that is left until the deadline
-    metric: float
-    target_value: float
-    samples: float
-    samples_per_epoch: float
+    metric: float | None
+    target_value: float | None
+    samples: float | None
+    samples_per_epoch: float | None
     profiled: float
-    cost_per_sample: float  # at the chosen limit, if there is one
+    cost_per_sample: float | None  # at the chosen limit, if there is one
     measures: float  # it measures its host; of the other processes only time counts
     source: float  # position in ENERGY_SOURCES
     devices: float
-    max_power_w: float
-    energy_j: float
-    rest_j: float
-    excess_j: float
-    time_s: float
-    rest_s: float
-    excess_s: float
+    max_power_w: float | None
+    energy_j: float | None
+    rest_j: float | None
+    excess_j: float | None
+    time_s: float | None
+    rest_s: float | None
+    excess_s: float | None
 
 
 def check_in_step(reports: Sequence[RankReport]) -> None:
@@ -175,8 +175,9 @@ def gathered(own: Observation, reports: Sequence[RankReport]) -> Observation:
     energy_j, rest_j, excess_j = (_sum(reports, name) for name in ENERGIES)
     if device.energy_source is None and first.source:
         energy_j = rest_j = excess_j = None
-    time_s = _longest(report.time_s for report in reports)
-    train_s = _longest(report.time_s - report.rest_s for report in reports)
+    timed = [(report.time_s, report.rest_s) for report in reports if report.time_s is not None]
+    time_s = max((time_s for time_s, _ in timed), default=None)
+    train_s = max((time_s - rest_s for time_s, rest_s in timed if rest_s is not None), default=None)
     missing = {name for name, value in zip(ENERGIES, (energy_j, rest_j, excess_j), strict=True) if value is None}
     reasons = dict(own.reasons)
     if own.time_s is not None:
@@ -190,15 +191,15 @@ def gathered(own: Observation, reports: Sequence[RankReport]) -> Observation:
         reasons["gpu_busy"] = "the GPUs train on several hosts, and each host knows only its own"
     return replace(
         own,
-        samples=int(first.samples),
-        samples_per_epoch=from_nan(first.samples_per_epoch),
+        samples=int(first.samples or 0),
+        samples_per_epoch=first.samples_per_epoch,
         epochs=first.epochs,
         energy_j=energy_j,
         rest_j=rest_j,
         excess_j=excess_j,
         time_s=time_s,
         rest_s=None if time_s is None or train_s is None else max(time_s - train_s, 0.0),
-        excess_s=from_nan(first.excess_s),
+        excess_s=first.excess_s,
         gpu_energy_j=each_j,
         gpu_busy=busy,
         device_count=device.count,
@@ -220,20 +221,7 @@ def device_of(reports: Sequence[RankReport]) -> DeviceInfo:
     )
 
 
-def or_nan(value: float | None) -> float:
-    """A figure as a report holds it."""
-    return math.nan if value is None else value
-
-
-def from_nan(value: float) -> float | None:
-    """A figure out of a report."""
-    return None if math.isnan(value) else value
-
-
 def _sum(reports: Sequence[RankReport], name: str) -> float | None:
     """Sum over the hosts; None where one of them lacks the figure."""
-    return from_nan(sum(getattr(report, name) for report in reports if report.measures))
-
-
-def _longest(times_s: Iterable[float]) -> float | None:
-    return max((time_s for time_s in times_s if not math.isnan(time_s)), default=None)
+    values = [getattr(report, name) for report in reports if report.measures]
+    return None if None in values else sum(values)

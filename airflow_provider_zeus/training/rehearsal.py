@@ -69,13 +69,12 @@ class RehearsedAttempt(LiveAttempt):
         self._left = False
         self._asked = self._asked_after = False  # for an epoch; after the report
         self._own_loop = False  # see :class:`.RehearsalResult`
-        self._after, self._passed_after = "", False  # see :class:`.RehearsalResult`; whether a pass began after it
+        self._after = ""  # see :class:`.RehearsalResult`
+        self._begun = 0  # passes that had begun when the epoch was reported
         self._unlearned, self._told_in_pass, self._learned = 0, 0, False  # see there; of a pass of run.data_loader()
         self._fixed: int | None = None  # see there
         self._may_begin_again = may_begin_again
-        self._watch = TorchWatch(
-            fresh=may_begin_again, cuts=not rehearsal.whole, stepped=self._optimizer_stepped, passing=self._passing
-        )
+        self._watch = TorchWatch(fresh=may_begin_again, cuts=not rehearsal.whole, stepped=self._optimizer_stepped)
 
     @property
     def leaves_doubt(self) -> bool:
@@ -105,7 +104,7 @@ class RehearsedAttempt(LiveAttempt):
 
         return leave
 
-    def end_pass(self, waited_s: float, looped_s: float, loader: Any = None) -> None:
+    def end_pass(self, waited_s: float = 0.0, looped_s: float = 0.0, loader: Any = None) -> None:
         """End it."""
         super().end_pass(waited_s, looped_s, loader)
         self._end_told_pass()
@@ -119,7 +118,7 @@ class RehearsedAttempt(LiveAttempt):
         for each in self._watch.passes:
             each.told += 1
         if not self._watch.optimizer_steps:
-            self._goes_on("pass" if self._passed_after else "step")
+            self._goes_on()
         self._stepped()
 
     def torch_stepped(self, samples: int) -> None:
@@ -133,6 +132,8 @@ class RehearsedAttempt(LiveAttempt):
         self._own_loop = not self._asked
         if not self.names.isdisjoint(metrics):
             self._goes_on("report")
+        if not self.epochs_done:
+            self._begun = self._watch.begun
         super().report(target, metrics)
         self._write()
         if self._rehearsal.to_report and self.epochs_done:
@@ -147,13 +148,10 @@ class RehearsedAttempt(LiveAttempt):
         self._watch.close()
         self._write()
 
-    def _passing(self) -> None:
-        self._passed_after = self._passed_after or self.epochs_done > 0
-
-    def _goes_on(self, how: str) -> None:
-        """Note how an epoch goes on after its report, where it does."""
+    def _goes_on(self, how: str = "") -> None:
+        """Note how an epoch goes on after its report, where it does; by default with a step, of another pass or not."""
         if self.epochs_done and not self._asked_after:
-            self._after = self._after or how
+            self._after = self._after or how or ("step" if self._begun == self._watch.begun else "pass")
 
     def _end_told_pass(self) -> None:
         self._unlearned += 0 if self._learned else self._told_in_pass
@@ -161,7 +159,7 @@ class RehearsedAttempt(LiveAttempt):
 
     def _optimizer_stepped(self) -> None:
         self._learned = True
-        self._goes_on("pass" if self._passed_after else "step")
+        self._goes_on()
         if self._first is not None:
             self._left = True
             raise RehearsalOver("the model of the second call has been seen")

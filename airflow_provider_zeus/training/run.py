@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Never, NoReturn, Self
@@ -26,8 +25,8 @@ from airflow_provider_zeus.training.data_loader import ZeusDataLoader, run_loade
 from airflow_provider_zeus.training.interrupts import TrainingKilled, raise_again
 from airflow_provider_zeus.training.plan_progress import Heartbeat, PlanProgress
 from airflow_provider_zeus.training.protocol import environment
+from airflow_provider_zeus.training.protocol.events import Sink
 from airflow_provider_zeus.training.protocol.plan import Checkpoint, Checkpoints, Plan
-from airflow_provider_zeus.training.protocol.sender import Sink
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
 from airflow_provider_zeus.training.step_handle import ScriptHandle
 
@@ -168,10 +167,8 @@ class ZeusRun:
         Raises ReportError: an epoch has begun already, or a number below 0; no epoch is left, and this is no retry.
         """
         live, held = self.progress.present, self.checkpoint
-        live.resume(epochs, retried=held is not None or self._retried)
         seen = held.observation if held is not None and held.epochs == epochs else None
-        if live.complete and seen is not None and seen.metric is not None and seen.target_value is not None:
-            live.keep_complete(replace(self._target, value=seen.target_value), seen.metric)
+        live.resume(epochs, self._target, retried=held is not None or self._retried, reported=seen)
 
     def checkpointed(self, path: str | os.PathLike[str], *, epochs: int) -> None:
         """Say where the newest checkpoint lies, after a report: a retry of this task then finds it::
@@ -422,7 +419,7 @@ class ZeusRun:
             return
         atexit.unregister(self._close)
         with ExitStack() as each:  # the last one first, also where one of them raises
-            each.callback(self.progress.close)
+            each.callback(self.progress.sender.close)  # nothing is sent after that
             each.callback(self._resources.close)
             self._resources = ExitStack()
             each.callback(self.progress.drop_folder)

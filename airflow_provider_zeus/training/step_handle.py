@@ -10,8 +10,8 @@ from airflow_provider_zeus.model.trial import Observation
 from airflow_provider_zeus.patience import bounded, outlived
 from airflow_provider_zeus.power.device import default_state_dir
 from airflow_provider_zeus.training.plan_progress import Heartbeat
+from airflow_provider_zeus.training.protocol.events import ResultSender, Sink
 from airflow_provider_zeus.training.protocol.plan import Plan
-from airflow_provider_zeus.training.protocol.sender import ResultSender, Sink
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
 from airflow_provider_zeus.training.step_tuner import READ_S, StepTuner
 

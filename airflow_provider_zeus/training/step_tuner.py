@@ -30,17 +30,15 @@ from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.meter import Reading, read
 from airflow_provider_zeus.power.simulated.gpu import PREFIX, SimulatedGpu
-from airflow_provider_zeus.training.leading import LEAD_STEPS, Leading, of_all, step_kind
 from airflow_provider_zeus.training.profiling.profiler import profiler_of
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
 from airflow_provider_zeus.training.protocol import environment
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
-from airflow_provider_zeus.training.torch_listener import MODULE, on_steps
+from airflow_provider_zeus.training.torch_listener import LEAD_STEPS, MODULE, Leading, of_all, on_steps, step_kind
 
 log = logging.getLogger(__name__)
 
-GAPS = 32  # between two steps: their median is the usual one
 OPEN_S, READ_S = 20.0, 5.0  # how long a driver may take to open a GPU, and to answer within a step
 SET_S = 15.0  # and to set a limit: longer than a guardian's start and a helper's answer, of 5 s each
 SIMULATED_SAMPLES = 256  # of a step, for a simulated GPU: how many it has is not known
@@ -84,7 +82,7 @@ class StepTuner:
         self._last_s = 0.0
         self._due_s = 0.0  # time of the next look at the sweep; 0: at each step
         self._look_at = 0  # step at which the usual gap is taken again
-        self._gaps_s: deque[float] = deque(maxlen=GAPS)
+        self._gaps_s: deque[float] = deque(maxlen=32)  # between two steps: their median is the usual one
         self._long_s = math.inf  # so long a gap between two steps is a pause
         self._paused_at = 0  # step of the newest pause
         self._end_hearing = on_steps(self.step)
@@ -188,7 +186,7 @@ class StepTuner:
         if self.steps >= self._look_at and len(self._gaps_s) >= LEAD_STEPS:
             # four times the usual gap is validation or a checkpoint; 2 % of a window breaks none on a busy host
             self._long_s = max(4.0 * median(self._gaps_s), 0.02 * self._plan.job.profile_s)
-            self._look_at = self.steps + (LEAD_STEPS if len(self._gaps_s) < GAPS else 8 * LEAD_STEPS)
+            self._look_at = self.steps + (LEAD_STEPS if len(self._gaps_s) != self._gaps_s.maxlen else 8 * LEAD_STEPS)
         if gap_s > self._long_s:  # where steps last so long from now on, the usual gap has followed
             if sweep.active:
                 sweep.windows.drop()
@@ -197,21 +195,18 @@ class StepTuner:
             return
         if sweep.active and sweep.windows.edge_due(now_s):
             device.synchronize()  # in the training's own thread, which knows its GPU
-            self._asked(lambda: self._pass_edge(sweep, device), SET_S)
+            complete = self._asked(lambda: sweep.pass_edge(read(device), self.steps), SET_S)
+            if complete and not sweep.profiler.surely_best:
+                log.info(
+                    "Zeus: steps differ too much, or limits too little, to tell the best power limit from full power: "
+                    "none is chosen."
+                )
+                self._asked(sweep.keep_found, SET_S)
             self._last_s = self._now_s()
         elif not sweep.active and now_s >= self._due_s:
             self._asked(lambda: sweep.check_drift(read(device), self.steps), SET_S)
             self._last_s = self._now_s()
         self._due_s = 0.0 if sweep.active else now_s + 1.0
-
-    def _pass_edge(self, sweep: Sweep, device: Device) -> None:
-        complete = sweep.pass_edge(read(device), self.steps)
-        if complete and not sweep.profiler.surely_best:
-            log.info(
-                "Zeus: steps differ too much, or limits too little, to tell the best power limit from full power: none "
-                "is chosen."
-            )
-            sweep.keep_found()
 
     def _begin(self, optimizer: Any) -> None:
         """An optimizer leads from now on: profile its steps, or use the profile of an earlier run."""

@@ -1,5 +1,7 @@
 """The one place that hears torch's optimizer steps, for all who ask. Torch is never imported here.
 
+Also tells which optimizer of a training leads, and of which kind its steps are.
+
 Where the training loads torch later, it is heard from that moment on: the hook is set in the thread that imports it, so
 that no other thread changes torch's hooks while an optimizer steps.
 """
@@ -7,14 +9,18 @@ that no other thread changes torch's hooks while an optimizer steps.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from importlib.abc import MetaPathFinder
 from threading import RLock, get_ident
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary, WeakSet
 
 MODULE = "torch.optim.optimizer"
+LEAD_STEPS = 8  # of one optimizer, after which it leads
 
 Heard = Callable[[Any], object]  # gets the optimizer; may raise
 
@@ -100,3 +106,53 @@ class _Waiting(MetaPathFinder):
 
             loader.exec_module = executed
         return spec
+
+
+class Leading:
+    """The optimizer that steps most: another one takes over once it has stepped so often while that one rested."""
+
+    def __init__(self) -> None:
+        self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # steps of others since the leading one's
+        self._counted_at = 0  # step of the leading one before which others were counted last
+        self._led: WeakSet[Any] = WeakSet()  # optimizers that lead or led
+        self._needed = LEAD_STEPS  # more once two of them take turns
+
+    def overtakes(self, optimizer: Any, steps: int, *, led: bool) -> bool:
+        """Count a step of an optimizer that does not lead; whether it does so from now on.
+
+        :param steps: of the leading one, so far.
+        :param led: whether there is a leading one.
+        """
+        if self._counted_at != steps:  # the leading one has stepped since
+            self._counts.clear()
+            self._counted_at = steps
+        self._counts[optimizer] = count = self._counts.get(optimizer, 0) + 1
+        if count < (self._needed if led else LEAD_STEPS):
+            return False
+        if optimizer in self._led:
+            self._needed *= 2
+        self._led.add(optimizer)
+        self._counts.clear()
+        return True
+
+
+def of_all(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures of several models as one observation has them: of the kind that stepped most, with all its steps."""
+    steps: Counter[int | None] = Counter()
+    for model in models:
+        steps[model["step_kind"]] += model["samples"]
+    kind, samples = steps.most_common(1)[0]
+    longest = max((model for model in models if model["step_kind"] == kind), key=lambda model: model["samples"])
+    found = {**longest, "samples": samples}
+    for name in ("excess_j", "excess_s"):  # all of them were paid for
+        values = [model[name] for model in models]
+        found[name] = None if None in values else sum(values)
+    return found
+
+
+def step_kind(optimizer: Any) -> int:
+    """A number for the kind of step: the optimizer's class and how many parameters it trains."""
+    count = 0
+    for group in getattr(optimizer, "param_groups", None) or ():
+        count += sum(int(parameter.numel()) for parameter in group["params"])
+    return zlib.crc32(f"{type(optimizer).__name__} {count}".encode()) or 1

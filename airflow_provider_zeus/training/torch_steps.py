@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary, ref
 
-from airflow_provider_zeus.training.data_wait import remedy
+from airflow_provider_zeus.training.attempt_checks import remedy
 from airflow_provider_zeus.training.samples import DrawListener, ignore, listen, size_of
 from airflow_provider_zeus.training.torch_listener import on_steps
 

@@ -26,11 +26,11 @@ class TorchWatch:
     :param fresh: whether weights that are there before the first step would be of an earlier call.
     :param cuts: whether passes over a ``DataLoader`` end after two optimizer steps.
     :param stepped: is called after each optimizer step; may raise.
-    :param passing: is called when a pass over a ``DataLoader`` begins.
     """
 
-    def __init__(self, *, fresh: bool, cuts: bool, stepped: Callable[[], None], passing: Callable[[], None]) -> None:
+    def __init__(self, *, fresh: bool, cuts: bool, stepped: Callable[[], None]) -> None:
         self.optimizer_steps, self.older, self.cut, self.short = 0, 0, False, False
+        self.begun = 0  # passes over a ``DataLoader``
         self.sizes: list[list[int]] = []  # see :class:`.RehearsalResult`
         self.dropping: tuple[int, int] | None = None  # see there
         self.given: int | None = None  # first dimension of what a module was given last, before the first step
@@ -57,7 +57,7 @@ class TorchWatch:
                     by_lightning = name.partition(".")[0] in ("lightning", "pytorch_lightning")
                     frame = frame.f_back  # type: ignore[assignment]
                 # Lightning validates after as many batches as the loader has, so none may miss
-                passing()
+                self.begun += 1
                 begun = _Pass(self, loader, original(loader), cuts=cuts and not by_lightning)
                 self.passes.add(begun)
                 return begun

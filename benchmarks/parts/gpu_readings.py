@@ -16,8 +16,7 @@ from airflow_provider_zeus.power.meter import Span, edge, read
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.library import NvmlAnswer
 from airflow_provider_zeus.power.polling import PolledEnergy
-from airflow_provider_zeus.training.profiling.cap import CapWatch
-from airflow_provider_zeus.training.profiling.measurement_windows import SETTLE_S
+from airflow_provider_zeus.training.profiling.measurement_windows import SETTLE_S, CapWatch
 
 Load = Callable[[], AbstractContextManager[None]]  # works the GPU while it is open
 PowerMw = Callable[[], NvmlAnswer]
@@ -144,7 +143,7 @@ def cap_and_clock(device: NvmlDevice, load: Load, seconds: float) -> dict[str, A
                 time.sleep(seconds / 10)
                 watch.close(at, device.now_s())
             span.close(read(device))
-        found |= {f"{name}_capped": watch.share(at), f"{name}_sm_clock_mhz": watch.clock_mhz(at)}
+        found |= {f"{name}_capped": watch.at[at].share, f"{name}_sm_clock_mhz": watch.at[at].clock_mhz}
         found |= {f"{name}_w": span.power_w, "max_sm_clock_mhz": first and first.max_mhz}
         found |= {f"{name}_counted": float(first is not None and first.capped_s is not None)}
     return found

@@ -144,7 +144,7 @@ def _levers() -> str:
     """The table *What saved it* of the DAG's tab."""
     from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
     from airflow_provider_zeus.plugin.views.dag_view import JobLog
-    from airflow_provider_zeus.plugin.views.prices import configured
+    from airflow_provider_zeus.plugin.views.factors import configured
     from airflow_provider_zeus.reports.dataset import as_dataset
     from airflow_provider_zeus.store.open import open_store
 

@@ -49,6 +49,8 @@ class Gpu(ctypes.Structure):
                 "own_pid",
                 "has_violations",
                 "reasons",
+                "resting",
+                "has_samples",
             )
         ],
     )
@@ -101,7 +103,7 @@ class FakeNvml:
         }
         fields |= {"min_w": 100.0, "max_w": 250.0, "idle_w": 40.0, "demand_w": 240.0, "tick_s": 0.02, "settle_s": 0.05}
         fields |= {"busy_percent": 90.0, "may_set": 1, "has_counter": 1, "has_power": 1, "has_mig_mode": 1} | changes
-        fields = {"clock_mhz": 1380.0, "max_clock_mhz": 1530.0, "has_violations": 1, **fields}
+        fields = {"clock_mhz": 1380.0, "max_clock_mhz": 1530.0, "has_violations": 1, "has_samples": 1, **fields}
         fields = {"limit_w": fields["max_w"], **fields}
         fields = {"default_w": fields["max_w"], "in_force_w": fields["limit_w"], **fields}
         for field, value in fields.items():

@@ -45,6 +45,8 @@ struct gpu {
     int32_t own_pid; /* of the first process, where it is not 0 */
     int32_t has_violations; /* whether capped_ns can be read; the reasons always can */
     int32_t reasons;    /* why the clock is not higher, besides the power limit */
+    int32_t resting;    /* whether no kernel runs at this moment: of busy_percent the samples alone tell */
+    int32_t has_samples;
 };
 struct fault { char function[64]; int32_t code, after, times, seen; }; /* times -1: for good */
 struct count { char function[64]; int32_t calls; };
@@ -294,8 +296,24 @@ API int nvmlDeviceGetPowerUsage(device d, unsigned *mw) {
 API int nvmlDeviceGetUtilizationRates(device d, unsigned rates[2]) { /* of the GPU, of its memory */
     ON_WHOLE_GPU(d);
     if (g->busy_percent < 0) return leave(NOT_SUPPORTED);
-    rates[0] = (unsigned)lround(g->busy_percent);
+    rates[0] = g->resting ? 0 : (unsigned)lround(g->busy_percent);
     rates[1] = rates[0] / 2;
+    return leave(OK);
+}
+struct sample { unsigned long long at_us; union { double d; unsigned u; unsigned long long ull; } value; };
+API int nvmlDeviceGetSamples(device d, unsigned kind, unsigned long long since_us, int *type, unsigned *count,
+                             struct sample *found) { /* one each 200 ms, the last 70 */
+    ON_WHOLE_GPU(d);
+    if (g->busy_percent < 0 || !g->has_samples || kind != 1) return leave(NOT_SUPPORTED);
+    unsigned long long newest = (unsigned long long)(g->at_s * 5), first = newest > 70 ? newest - 69 : 1;
+    unsigned room = found ? *count : 0;
+    if (first < since_us / 200000 + 1) first = since_us / 200000 + 1;
+    *type = 1; /* unsigned */
+    *count = newest >= first ? (unsigned)(newest - first + 1) : 0;
+    if (!*count) return leave(NOT_FOUND);
+    if (found && room < *count) return leave(INSUFFICIENT_SIZE);
+    for (unsigned i = 0; found && i < *count; i++)
+        found[i] = (struct sample){(first + i) * 200000, {.u = (unsigned)lround(g->busy_percent)}};
     return leave(OK);
 }
 struct violation { unsigned long long reference_us, violation_ns; };

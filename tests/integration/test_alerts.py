@@ -230,10 +230,10 @@ def test_a_run_that_ends_while_its_decision_is_sent_tells_it_once(hook: Hook, ai
     context = {"task": SimpleNamespace(notify=(Slow(hook.url),))}
     run = trial(0, "run", job_id="zeus_alert_short")
     looks = alerts.RunAlerts(context=context, trial=run, stored=False, reopen=away)
-    threading.Thread(target=looks.at_the_decision).start()
+    threading.Thread(target=looks.look).start()
     assert sending.wait(30)
     threading.Timer(0.3, ended.set).start()  # by then the look at the end has begun
-    looks.at_the_end()
+    looks.look(ended=True)
     assert [body["event"]["kind"] for body in hook.bodies] == [STORE]
 
 

@@ -14,7 +14,7 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_zeus import ZeusCommandOperator, ZeusJob
 from airflow_provider_zeus.model.trial import Observation
-from airflow_provider_zeus.training.leading import LEAD_STEPS
+from airflow_provider_zeus.training.torch_listener import LEAD_STEPS
 from tests.integration.jobs import log_of
 
 pytestmark = pytest.mark.slow

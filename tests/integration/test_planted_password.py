@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from airflow.sdk import DAG
 
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
-from airflow_provider_zeus.store.connection_url import REMEDY
+from airflow_provider_zeus.store.open import REMEDY
 from tests.integration.jobs import job, zeus_dag
 from tests.unit.cli.conftest import Zeus, home, zeus  # noqa: F401  fixtures
 from tests.unit.plugin.api.test_app import data_routes

@@ -22,7 +22,7 @@ from airflow_provider_zeus.model.trial import Phase, Trial
 from airflow_provider_zeus.operators import asking, measured
 from airflow_provider_zeus.power import task_meter
 from airflow_provider_zeus.power.nvml import gpu, library, visible
-from airflow_provider_zeus.training.leading import LEAD_STEPS
+from airflow_provider_zeus.training.torch_listener import LEAD_STEPS
 from tests.fake_nvml import FakeNvml
 from tests.fake_slurm import FakeSlurm
 from tests.integration.jobs import log_of

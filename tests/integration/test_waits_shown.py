@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import DAG, task
 
 from airflow_provider_zeus.operators.mixins import WAIT
-from airflow_provider_zeus.operators.waiting import PlannedWait as Planned
+from airflow_provider_zeus.operators.schedule import PlannedWait as Planned
 from airflow_provider_zeus.plugin.api.reading import waits
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
 

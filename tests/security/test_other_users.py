@@ -20,10 +20,10 @@ from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.power.factory import open_nvml
 from airflow_provider_zeus.power.limits import record
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
-from airflow_provider_zeus.power.nvml.gpu import open_nvml
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.store.pending import drain, pending_key, remember
 from airflow_provider_zeus.store.sql import migrate

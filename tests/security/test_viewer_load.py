@@ -362,7 +362,7 @@ def test_a_what_if_is_worked_out_once_while_nothing_changes(
 
         trials = store.runs("d", "d.train", last=dag_routes.reading.MOST_RUNS)
         analysis = dag_routes.analysis(store, "d", "d.train", trials)
-        return real(analysis, dag_what_if.Wish(eta=eta), dag_routes.prices.configured()).model_dump(mode="json")
+        return real(analysis, dag_what_if.Wish(eta=eta), dag_routes.configured()).model_dump(mode="json")
 
     for n in range(1, 5):
         ran(store, n)

@@ -12,7 +12,7 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators.mixins import WAIT
-from airflow_provider_zeus.operators.waiting import PlannedWait
+from airflow_provider_zeus.operators.schedule import PlannedWait
 from airflow_provider_zeus.store.open import open_store
 from tests.ui import runs
 from tests.ui.conftest import Watched

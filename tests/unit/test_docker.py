@@ -18,7 +18,7 @@ import yaml
 from airflow.cli.cli_parser import get_parser
 
 from airflow_provider_zeus.get_provider_info import get_provider_info
-from airflow_provider_zeus.store.connection_url import database_url
+from airflow_provider_zeus.store.open import database_url
 from tests import linked
 from tests.unit.power.conftest import wait_for
 

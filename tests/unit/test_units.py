@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_zeus.units import cost_text, energy_text, time_text
+from airflow_provider_zeus.units import costs_as, energy_text, time_text
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,6 @@ def test_times_never_show_sixty(time_s: float, text: str) -> None:
     ],
 )
 def test_a_cost_is_in_the_unit_of_energy_or_of_time(cost: float, text: str) -> None:
-    assert cost_text(cost, "J") == text
-    assert cost_text(90.0, "s") == "1 min 30 s"
+    assert costs_as("J")(cost) == text
+    assert costs_as("s")(90.0) == "1 min 30 s"
     assert (energy_text(400_000.0, 250_000.0), energy_text(36_000.0, 400_000.0)) == ("111 Wh", "0.01 kWh"), "beside"

@@ -17,10 +17,11 @@ from airflow_provider_zeus.plugin.api import action_routes, auth, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import File, answered, file
 from airflow_provider_zeus.plugin.text import run_notes, words
-from airflow_provider_zeus.plugin.views import costs, dag_what_if, pages, prices
+from airflow_provider_zeus.plugin.views import costs, dag_what_if, pages
 from airflow_provider_zeus.plugin.views.alerts_view import budget_answers
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
 from airflow_provider_zeus.plugin.views.dag_view import NO_JOB, JobLog, JobRuns
+from airflow_provider_zeus.plugin.views.factors import Factors, configured
 from airflow_provider_zeus.plugin.views.measured_view import MeasuredLog
 from airflow_provider_zeus.plugin.views.models import short
 from airflow_provider_zeus.reports import export_rows, job_remarks
@@ -70,7 +71,7 @@ def dag_costs(user: GetUserDep, dag_id: str, job_id: str | None = None, limit: L
             *(short(remark.text) for remark in job_remarks.remarks(newest, reader=dag_id)),
             *_renamed(user, store, newest),
         ],
-        budgets=budget_answers(spent, job, prices.configured(), now_s, reader=dag_id) if job.budget else [],
+        budgets=budget_answers(spent, job, configured(), now_s, reader=dag_id) if job.budget else [],
     )
     table = {"more": runs.more, "skipped": skip, "totals": costs.totals_of(runs.rows)}
     page = "dag" if job.chooses_size else "measured"
@@ -83,7 +84,7 @@ def dag_costs(user: GetUserDep, dag_id: str, job_id: str | None = None, limit: L
 def dag_charts(user: GetUserDep, dag_id: str, job_id: str | None = None) -> Any:
     """Savings and charts of the newest runs: the slow blocks of the tab."""
 
-    def make(store: Store, trials: list[Trial], analysis: JobAnalysis | ZeusJob, factors: prices.Factors) -> Any:
+    def make(store: Store, trials: list[Trial], analysis: JobAnalysis | ZeusJob, factors: Factors) -> Any:
         more = reading.has_older(store, dag_id, trials[0].job_id)
         if isinstance(analysis, ZeusJob):
             measured = measured_log(store, trials, analysis, factors, more=more)
@@ -110,7 +111,7 @@ def dag_what_if_(
         eta=eta, price_per_kwh=price_per_kwh, price_per_gpu_hour=price_per_gpu_hour, g_co2e_per_kwh=g_co2e_per_kwh
     )
 
-    def make(store: Store, trials: list[Trial], analysis: JobAnalysis | ZeusJob, factors: prices.Factors) -> Any:
+    def make(store: Store, trials: list[Trial], analysis: JobAnalysis | ZeusJob, factors: Factors) -> Any:
         if isinstance(analysis, ZeusJob):
             return {"note": next_rung(analysis)}
         return dag_what_if.answered(analysis, wish, factors)
@@ -180,7 +181,7 @@ def _of_newest(
     cache: LruCache[Any],
     dag_id: str,
     job_id: str | None,
-    make: Callable[[Store, list[Trial], JobAnalysis | ZeusJob, prices.Factors], Any],
+    make: Callable[[Store, list[Trial], JobAnalysis | ZeusJob, Factors], Any],
     *asked: object,
 ) -> Any:
     """An answer about the newest runs, kept until the log, the settings, the prices or the day change.
@@ -190,7 +191,7 @@ def _of_newest(
     store, _, job_id, note = _job(dag_id, job_id)
     if store is None or job_id is None:
         return {"note": note}
-    factors, live = prices.configured(), store.settings(job_id)
+    factors, live = configured(), store.settings(job_id)
     version = store.version(dag_id, job_id, last=reading.MOST_RUNS)  # read before the trials, so never newer
 
     def made() -> Any:
@@ -207,11 +208,11 @@ def _of_newest(
 
 
 def measured_log(
-    store: Store, trials: list[Trial], job: ZeusJob, factors: prices.Factors | None = None, *, more: bool = False
+    store: Store, trials: list[Trial], job: ZeusJob, factors: Factors | None = None, *, more: bool = False
 ) -> MeasuredLog:
     """The newest runs of a job that chooses no batch size. ``more``: the log holds older ones."""
     profile = store.profile(trials[-1].job_id, newest_device(trials), job.job_version)
-    return MeasuredLog(trials, job, factors or prices.Factors(), more, profile)
+    return MeasuredLog(trials, job, factors or Factors(), more, profile)
 
 
 def analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> JobAnalysis | ZeusJob:
@@ -221,5 +222,5 @@ def analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> Job
         return job
     job, switched = next_of(job)
     dataset, profiles = reading.learned(store, dag_id, job, trials)
-    spent = budget_spent(lambda last: store.trials(job_id, last=last), job, prices.configured(), time.time())
+    spent = budget_spent(lambda last: store.trials(job_id, last=last), job, configured(), time.time())
     return JobAnalysis.of(trials, dataset, profiles, {**live, **spent, **switched})

@@ -16,8 +16,9 @@ from airflow_provider_zeus.plugin.api import auth, dag_routes, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
 from airflow_provider_zeus.plugin.text import words
-from airflow_provider_zeus.plugin.views import months_view, overview_state, overview_view, pages, prices
+from airflow_provider_zeus.plugin.views import months_view, overview_state, overview_view, pages
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
+from airflow_provider_zeus.plugin.views.factors import configured
 from airflow_provider_zeus.reports.months import PeriodSum, SavedDraws, month_bounds, month_of
 from airflow_provider_zeus.store.sql.store import Store
 
@@ -73,7 +74,7 @@ def month(user: GetUserDep, month: str | None = None) -> Any:
     months, store = _months(month), reading.open_log()
     sums = _readable(user, store, month_bounds(months[-1], len(months))) if store else []
     about = about_dags({s.dag_id for s in sums if s.period == len(months) - 1})
-    return months_view.month_answer(sums, months, prices.configured(), about)
+    return months_view.month_answer(sums, months, configured(), about)
 
 
 @router.get("/months/saved")
@@ -105,7 +106,7 @@ def month_saved(user: GetUserDep, month: str | None = None) -> Any:
         assert store is not None
         seen = tuple(s for s in sums if (s.dag_id, s.job_id) == (dag_id, job_id))
         found.append(_savings.get((store.identity, month, seen), partial(fit, store, dag_id, job_id)))
-    return months_view.month_saved(found, sums, len(jobs), prices.configured())
+    return months_view.month_saved(found, sums, len(jobs), configured())
 
 
 def _months(month: str | None) -> list[str]:

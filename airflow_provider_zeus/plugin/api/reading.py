@@ -27,10 +27,10 @@ from airflow_provider_zeus.patience import T, bounded
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
 from airflow_provider_zeus.plugin.views.overview_view import Live
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+from airflow_provider_zeus.signals.forecast import DAY_S
 from airflow_provider_zeus.signals.reading import CONNECTIONS, KEPT_S, ReadOnlyKeeper, signal_series
 from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
-from airflow_provider_zeus.signals.start import DAY_S
-from airflow_provider_zeus.store.live_settings import SETTINGS, last_change, problem_of, read_settings, variable_key
+from airflow_provider_zeus.store.live_settings import SETTINGS, last_change, parsed, read_settings, variable_key
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, embedded_path, open_store, state_dir, store_url
 from airflow_provider_zeus.store.pending import PREFIX, PendingResult, pending_key, read_file
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -274,7 +274,7 @@ def live_settings(job_id: str) -> Live:
     """Settings of a job with their last change, or the problem why none of them is used. Raises StoreError."""
     key = variable_key(SETTINGS, job_id)
     text = AirflowVariables().get(key)
-    if problem := problem_of(text):
+    if problem := parsed(text)[1]:
         remedy = f"No live setting is used: Variable {key!r} is no JSON object ({problem}). Correct it or delete it."
         return {}, {"problem": remedy}
     return read_settings(lambda _: text, job_id) or {}, last_change(text)

@@ -15,8 +15,9 @@ from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
 from airflow_provider_zeus.plugin.text import run_notes, words
 from airflow_provider_zeus.plugin.text.run_notes import waiting
-from airflow_provider_zeus.plugin.views import costs, overview_view, pages, prices, run_view
+from airflow_provider_zeus.plugin.views import costs, overview_view, pages, run_view
 from airflow_provider_zeus.plugin.views.compare_view import MOST, NOTHING, Column, Comparison, Place
+from airflow_provider_zeus.plugin.views.factors import configured
 from airflow_provider_zeus.reports.run_figures import RunSaving, Yardstick, last_measured
 from airflow_provider_zeus.store.sql.store import Store
 
@@ -46,7 +47,7 @@ def run_costs(user: GetUserDep, dag_id: str, run_id: str, job_id: str | None = N
     chosen = run_view.parts_of([t for t in trials if job_id in (None, t.job_id)])
     live = {job: store.settings(job) if store else {} for job, _, _ in chosen}
     newest = {job: store.runs(dag_id, job, last=1)[-1:] if store else [] for job in live}
-    factors, parts = prices.configured(), []
+    factors, parts = configured(), []
     for key, own in chosen.items():
         saving = saving_of(store, own, live[key[0]], pending)
         shared = run_view.shared_job(chosen, key)

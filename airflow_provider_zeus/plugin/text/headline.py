@@ -20,16 +20,16 @@ from airflow_provider_zeus.plugin.text.saved_text import (
     outdated,
     saved_answer,
 )
+from airflow_provider_zeus.plugin.views.factors import Factors, grams_of
 from airflow_provider_zeus.plugin.views.models import Answer, Sentence, Source, Tile
-from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
 from airflow_provider_zeus.reports.baseline import OURS
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, RunTrials
 from airflow_provider_zeus.reports.next_run import Upcoming
 from airflow_provider_zeus.reports.run_figures import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
 from airflow_provider_zeus.reports.schedule_shift import ScheduleShift
+from airflow_provider_zeus.signals.forecast import WORTH
 from airflow_provider_zeus.signals.series import PRICE, Series
-from airflow_provider_zeus.signals.start import WORTH
 from airflow_provider_zeus.signals.tariff import Tariff
 from airflow_provider_zeus.units import counted, energy_text, grams_text, time_text
 

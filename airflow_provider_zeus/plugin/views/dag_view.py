@@ -21,8 +21,8 @@ from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, w
 from airflow_provider_zeus.plugin.text.saved_text import Outcome, Told
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today, left_out, run_key
+from airflow_provider_zeus.plugin.views.factors import Factors
 from airflow_provider_zeus.plugin.views.models import Alerts, Answer, Chart, RunRow, Sentence, Table
-from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.belief_table import belief_table
 from airflow_provider_zeus.reports.levers import Lever
 from airflow_provider_zeus.reports.schedule_shift import schedule_shift

@@ -13,8 +13,8 @@ from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.plugin.charts.dag_front import front_chart
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
+from airflow_provider_zeus.plugin.views.factors import Factors
 from airflow_provider_zeus.plugin.views.models import Chart, Figure, Table
-from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.what_if import Forecast, WhatIf, what_if
 from airflow_provider_zeus.units import counted
 

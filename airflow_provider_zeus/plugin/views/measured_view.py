@@ -16,8 +16,8 @@ from airflow_provider_zeus.plugin.charts import dag_charts
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome, Told
 from airflow_provider_zeus.plugin.views import costs
+from airflow_provider_zeus.plugin.views.factors import Factors
 from airflow_provider_zeus.plugin.views.models import Answer, Chart, RunRow, Sentence, Source, Tile
-from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.dataset import ENERGY, total
 from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitSaving, limit_saving, same_limit

@@ -14,8 +14,8 @@ from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, bars, base,
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.headline import spent_tiles
 from airflow_provider_zeus.plugin.text.saved_text import Told, saved_answer
+from airflow_provider_zeus.plugin.views.factors import Factors, grams_of
 from airflow_provider_zeus.plugin.views.models import Answer, Chart, Source, Table
-from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
 from airflow_provider_zeus.reports.baseline import OLD
 from airflow_provider_zeus.reports.month_report import month_title
 from airflow_provider_zeus.reports.month_spent import GROUPINGS, SPENT, DagAbout, by_group, group_rows

@@ -17,6 +17,7 @@ from airflow_provider_zeus.plugin.charts import run_charts, run_curve
 from airflow_provider_zeus.plugin.text import headline, run_notes, words
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
 from airflow_provider_zeus.plugin.views import costs
+from airflow_provider_zeus.plugin.views.factors import Factors
 from airflow_provider_zeus.plugin.views.measured_view import (
     limit_sentence,
     nothing_saved,
@@ -33,7 +34,6 @@ from airflow_provider_zeus.plugin.views.models import (
     Tile,
     Verdict,
 )
-from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.reports.job_remarks import of_ended
 from airflow_provider_zeus.reports.limit_profiles import LimitSaving, limit_saving

@@ -94,20 +94,22 @@ class GpuLock:
 
     def _acquire(self, path: str) -> str:
         """Try to take the lock. Returns its holder; empty where it was taken, or cannot be, as ``why_shared`` says."""
+        descriptor = None
         try:
             private_files.make_folder(os.path.dirname(path))
             descriptor = private_files.open_file(path, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            self._log_unknown(path, error)
-            return ""
-        try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with open(descriptor, "rb", buffering=0) as file:
-                return file.read(_NAME_BYTES).decode("utf-8", "replace").strip() or "another training"
-        except OSError as error:  # a file system without locks
-            os.close(descriptor)
-            self._log_unknown(path, error)
+        except OSError as error:
+            if descriptor is not None and isinstance(error, BlockingIOError):
+                with open(descriptor, "rb", buffering=0) as file:
+                    return file.read(_NAME_BYTES).decode("utf-8", "replace").strip() or "another training"
+            if descriptor is not None:  # a file system without locks
+                os.close(descriptor)
+            self.why_shared = (
+                f"whether another training of this host uses the GPU is not known ({path}: {error.strerror}): to have "
+                "energy measured and power limits set, let [zeus] state_dir name a folder that this user can write to"
+            )
+            log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
             return ""
         task = ".".join(filter(None, (os.environ.get(f"AIRFLOW_CTX_{name}_ID") for name in ("DAG", "TASK"))))
         process = f"process {os.getpid()} on {socket.gethostname()}"
@@ -139,13 +141,6 @@ class GpuLock:
         else:
             log.info("Zeus has %s for itself after %.1f min.", uuid, waited_min)
         return holder
-
-    def _log_unknown(self, path: str, error: OSError) -> None:
-        self.why_shared = (
-            f"whether another training of this host uses the GPU is not known ({path}: {error.strerror}): to have "
-            "energy measured and power limits set, let [zeus] state_dir name a folder that this user can write to"
-        )
-        log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
 
 
 def tell_holder(state_dir: str | os.PathLike[str], uuid: str, ours: Collection[int] = ()) -> None:

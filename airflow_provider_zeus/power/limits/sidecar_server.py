@@ -50,6 +50,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import PurePath
 from typing import Any, NoReturn
 
@@ -375,7 +376,7 @@ class Client:
 class Gpu:
     """The holder of a GPU, whether its limit must be given back, and the thread that calls its driver."""
 
-    def __init__(self, limit: Limit, wake: Callable[[], None]) -> None:
+    def __init__(self, limit: Limit, wake: Callable[[], object]) -> None:
         self.limit, self._wake = limit, wake
         self._thread = ThreadPoolExecutor(1)
         self.holder: Client | None = None
@@ -413,9 +414,7 @@ class Sidecar:
     """Serves one socket until a signal stops it."""
 
     def __init__(self, limits: list[Limit], listener: socket.socket, wake: int, woken: int) -> None:
-        def wakes() -> None:
-            os.write(woken, b"\0")  # signals write their numbers
-
+        wakes = partial(os.write, woken, b"\0")  # signals write their numbers
         self._gpus = {limit.uuid: Gpu(limit, wakes) for limit in limits}
         self._listener, self._wake = listener, wake
         self._clients: list[Client] = []

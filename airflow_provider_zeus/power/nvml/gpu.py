@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.trial import DeviceInfo
 from airflow_provider_zeus.power.device import Clocks, Device, LimitRange
-from airflow_provider_zeus.power.group import DeviceGroup
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
 from airflow_provider_zeus.power.limits.helpers import LimitHelper, helper_at
-from airflow_provider_zeus.power.limits.sidecar_server import FUNCTION_NOT_FOUND, NOT_SUPPORTED
+from airflow_provider_zeus.power.limits.sidecar_server import (
+    FUNCTION_NOT_FOUND,
+    GPU_IS_LOST,
+    INVALID_ARGUMENT,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    SAME_W,
+)
 from airflow_provider_zeus.power.nvml.library import NvmlAnswer, ask
-from airflow_provider_zeus.power.nvml.limits import grid_step_w, set_limit_w
 from airflow_provider_zeus.power.nvml.visible import (
     Gpu,
     computing_on,
-    find_gpu,
     find_gpus,
     torch_cuda,
     uuid_by_torch,
@@ -31,7 +37,9 @@ from airflow_provider_zeus.power.polling import PolledEnergy, moves
 
 log = logging.getLogger(__name__)
 
+TAKES_EFFECT_S = 0.5  # a limit is in force this long after it was set
 _ABSENT = (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
+_MEASURE = "set mode='measure'"
 
 
 class NvmlDevice(Device):
@@ -65,7 +73,7 @@ class NvmlDevice(Device):
         not_ours: str = "",
         lock: GpuLock | None = None,
     ) -> None:
-        gpu = gpu or find_gpu()
+        gpu = gpu or find_gpus(1)[0]
         self.uuid = gpu.uuid
         self.missing: dict[str, str] = {}
         self._among = among or (gpu.uuid,)
@@ -74,6 +82,7 @@ class NvmlDevice(Device):
         self._warned: set[str] = set()
         self._is_compared = False  # with the GPU that torch uses
         self._polled: PolledEnergy | None = None
+        self._sampled_us = 0  # when the newest sample of busy() was taken, by the driver's clock
         self._lock = lock
         self._not_ours = not_ours or why_not_ours(gpu, lock, processes)
         self._range = self._read_range()
@@ -126,12 +135,22 @@ class NvmlDevice(Device):
         return self._reading("limit_w", self._ask("nvmlDeviceGetPowerManagementLimit"), per=1000)
 
     def busy(self) -> float | None:
-        """Share of the last moments (by the driver 1/6 to 1 s) in which a kernel ran, 0 to 1."""
+        """Share of the time since the last call in which a kernel ran, 0 to 1; at the first one, of the last moment.
+
+        It is the mean of the driver's samples, some five a second. One alone, which is all that a driver without them
+        tells, would say how the GPU is at the step that asks.
+        """
         if self._not_ours:
             self.missing["gpu_busy"] = self._not_ours
             return None
-        rates = self._ask("nvmlDeviceGetUtilizationRates")
-        return self._reading("gpu_busy", rates if rates.problem else rates._replace(value=rates.value.gpu), per=100)
+        utilization = 1  # NVML_GPU_UTILIZATION_SAMPLES
+        sampled = self._ask("nvmlDeviceGetSamples", utilization, self._sampled_us)
+        if sampled.problem:  # none is new, too
+            rates = self._ask("nvmlDeviceGetUtilizationRates")
+            return self._reading("gpu_busy", rates if rates.problem else rates._replace(value=rates.value.gpu), per=100)
+        new = sampled.value[1] if self._sampled_us else sampled.value[1][-1:]
+        self._sampled_us = new[-1].timeStamp
+        return self._reading("gpu_busy", NvmlAnswer(fmean(each.sampleValue.uiVal for each in new)), per=100)
 
     def clocks(self) -> Clocks | None:
         """The GPU's clock and what holds it back; None of a MIG slice, which shares it, and where it is unknown."""
@@ -165,12 +184,53 @@ class NvmlDevice(Device):
         return [{"kind": "nvml", "uuid": self.uuid, **helper}]
 
     def set_limit_w(self, limit_w: float) -> None:
-        """Set the power limit [W] and check that it is in force. Raises DeviceError."""
-        if self._why_no_limits or self._range is None:
-            raise DeviceError(f"power limit = {limit_w:g} W: {self._why_no_limits}. Or set mode='measure'.")
-        doubt = set_limit_w(self._ask, limit_w, self._range, self._helper)
-        if doubt:
-            self._warn_once("in_force", doubt)
+        """Set the power limit [W], by the helper if there is one, and wait until it is in force. Raises DeviceError."""
+        what, limits = f"power limit = {limit_w:g} W", self._range
+        if self._why_no_limits or limits is None:
+            raise DeviceError(f"{what}: {self._why_no_limits}. Or {_MEASURE}.")
+        out_of_range = DeviceError(f"{what}: out of range. Use {limits.min_w:g} to {limits.max_w:g} W.")
+        if not limits.min_w - SAME_W < limit_w < limits.max_w + SAME_W:
+            raise out_of_range
+        if self._helper is not None:
+            try:
+                self._helper.set_limit_w(limit_w)
+            except OSError as error:
+                raise DeviceError(f"{what}: {error}. If it persists {_MEASURE}.") from error
+        else:
+            answer = self._ask("nvmlDeviceSetPowerManagementLimit", round(limit_w * 1000))
+            if answer.code == INVALID_ARGUMENT:
+                raise out_of_range
+            if answer.problem:
+                remedies = {
+                    NO_PERMISSION: "Run as root or with CAP_SYS_ADMIN, name a helper by [zeus] power_socket, or "
+                    f"{_MEASURE}.",
+                    NOT_SUPPORTED: "Limits of this GPU cannot be set: use mode='measure'.",
+                    GPU_IS_LOST: f"Until then {_MEASURE}.",
+                }
+                remedy = remedies.get(answer.code, f"If it persists {_MEASURE}.")
+                raise DeviceError(f"{what}: {answer.problem}. {remedy}")
+        self._wait_in_force(limit_w, what)
+
+    def _wait_in_force(self, limit_w: float, what: str) -> None:
+        """Read the limit back. A limit in force below the one set is no error: there may be another cap."""
+        until_s = time.monotonic() + TAKES_EFFECT_S
+        while True:
+            in_force = self._ask("nvmlDeviceGetEnforcedPowerLimit")
+            present = self._ask("nvmlDeviceGetPowerManagementLimit")
+            failed = next((answer for answer in (in_force, present) if answer.problem), None)
+            if failed is not None:
+                if failed.code not in _ABSENT:
+                    self._warn_once("in_force", f"Whether a power limit took effect is not known. {failed.problem}.")
+                return
+            in_force_w, set_w = in_force.value / 1000, present.value / 1000
+            if in_force_w < limit_w + SAME_W and abs(set_w - limit_w) < SAME_W:
+                return
+            if time.monotonic() > until_s:
+                raise DeviceError(
+                    f"{what}: the driver took it, but {in_force_w:g} W is in force. Use higher limits "
+                    f"(power_limits_w), stop what else sets limits, or {_MEASURE}."
+                )
+            time.sleep(0.02)
 
     # ------------------------------------------------------------------ around a training
     def synchronize(self) -> None:
@@ -273,43 +333,11 @@ class NvmlDevice(Device):
             log.warning("%s The training continues.", text)
 
 
-def open_nvml(
-    *,
-    read_only: bool = False,
-    max_power_w: float | None = None,
-    power_socket: str = "",
-    gpus: int | None = None,
-    processes: int = 1,
-    lock: Callable[[Sequence[str]], GpuLock] | None = None,
-) -> Device:
-    """Open the GPUs that the training uses. Raises DeviceError with the reason: none can be used.
-
-    :param read_only, power_socket: see :class:`~airflow_provider_zeus.power.nvml.gpu.NvmlDevice`.
-    :param max_power_w: MAXPOWER [W] of all GPUs together, where they do not report it.
-    :param gpus: number of GPUs; default: those that ``CUDA_VISIBLE_DEVICES`` names, one where it is not set.
-    :param processes: number of processes that train together on this host.
-    :param lock: takes the lock of the GPUs with these UUIDs; may wait.
-    """
-    found = find_gpus(gpus)
-    uuids, not_ours = [gpu.uuid for gpu in found], ""
-    if gpus is not None and len(found) < gpus:
-        not_ours = (
-            f"{gpus} GPUs train together and this process sees {len(found)} of them: let CUDA_VISIBLE_DEVICES show "
-            "every GPU of the host's training to each of its processes, and let each pick its own"
-        )
-    named = [gpu.uuid for gpu in found if gpu.uuid and not gpu.is_mig]
-    held = lock(named) if lock is not None and named else None
-    parts = [
-        NvmlDevice(
-            read_only=read_only,
-            max_power_w=max_power_w / len(found) if max_power_w else None,
-            power_socket=power_socket,
-            gpu=gpu,
-            among=uuids,
-            processes=processes,
-            not_ours=not_ours,
-            lock=held,
-        )
-        for gpu in found
-    ]
-    return parts[0] if len(parts) == 1 else DeviceGroup(parts)
+def grid_step_w(width_w: float) -> float:
+    """Distance [W] of the limits to profile on a range of this width: 25 W, more on wide ranges (at most 11 limits)."""
+    narrow_w = 75.0
+    if width_w < narrow_w:
+        return 10.0
+    most_limits = 11
+    steps_w = (25, 30, 40, 50, 60, 75, 80, 100, 120, 150, 200, 250)
+    return float(next((step for step in steps_w if width_w < step * most_limits), steps_w[-1]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
@@ -24,8 +24,10 @@ def ask(function: str, *arguments: Any) -> NvmlAnswer:
     """Call a function of NVML by its name in ``pynvml``; never raises. An answer of a wrong kind is a problem."""
     called = "nvmlInit"
     try:
-        binding, called = _initialised(), function
-        call = getattr(binding, function, None)
+        import pynvml  # type: ignore[import-untyped]
+
+        _initialise(pynvml, os.getpid())
+        called, call = function, getattr(pynvml, function, None)
         value = call(*arguments) if call is not None else b""
         if not _fits(function, value):
             return NvmlAnswer(None, FUNCTION_NOT_FOUND if call is None else NOT_NVML, _wrong_binding(function))
@@ -50,6 +52,9 @@ def _fits(function: str, value: Any) -> bool:
         return isinstance(value, list | tuple)
     if name == "ViolationStatus":
         return _counts(getattr(value, "violationTime", None))
+    if name == "Samples":  # their type, 1 for whole numbers, and each with its time
+        whole = isinstance(value, tuple) and len(value) == 2 and value[0] == 1 and bool(value[1])
+        return whole and all(_counts(each.timeStamp) and _counts(each.sampleValue.uiVal) for each in value[1])
     if name == "UtilizationRates":
         return _counts(getattr(value, "gpu", None))
     if name.endswith(("ClockInfo", "Reasons")):
@@ -77,25 +82,7 @@ def _wrong_binding(function: str) -> str:
     return f"{function}: the module pynvml is not of nvidia-ml-py; install that package, without any other pynvml"
 
 
-_lock = threading.Lock()
-_ready_in: int | None = None  # pid
-
-
-def _initialised() -> Any:
-    """The binding, initialised in this process. Raises ModuleNotFoundError, NVMLError."""
-    global _ready_in
-    import pynvml  # type: ignore[import-untyped]
-
-    if _ready_in != os.getpid():
-        with _lock:
-            pynvml.nvmlInit()  # never shut down: other code of this process may have handles
-            _ready_in = os.getpid()
-    return pynvml
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # a thread that does not exist in the child may have held it
-
-
-os.register_at_fork(after_in_child=_after_fork)
+@lru_cache(maxsize=1)
+def _initialise(binding: Any, pid: int) -> None:
+    """Once in the process of this id, which may be a fork. Raises NVMLError, and tries again at the next call then."""
+    binding.nvmlInit()  # under a lock of the binding; never shut down: other code of this process may have handles

@@ -27,11 +27,6 @@ class Gpu(NamedTuple):
     problem: str = ""
 
 
-def find_gpu() -> Gpu:
-    """The first GPU that CUDA shows. Raises DeviceError with the reason: there is none."""
-    return find_gpus(1)[0]
-
-
 def find_gpus(count: int | None = None) -> list[Gpu]:
     """The first ``count`` GPUs that CUDA shows, or fewer. Raises DeviceError with the reason: there is none.
 
@@ -98,15 +93,16 @@ def torch_cuda() -> Any | None:
         return None
 
 
-def uuid_by_torch() -> str | None:
-    """UUID of torch's current GPU; None where torch does not use CUDA yet, or does not know it."""
+def uuid_by_torch(index: int | None = None) -> str | None:
+    """UUID of torch's GPU of this index, or of its current one; None where torch uses no CUDA yet, or does not know."""
     cuda = torch_cuda()
     if cuda is None:
         return None
     try:
-        return _uuid_of(cuda, cuda.current_device())
+        named = cuda.get_device_properties(cuda.current_device() if index is None else index).uuid
     except Exception:  # an older torch, or CUDA after an error
         return None
+    return f"GPU-{named}".replace("GPU-GPU-", "GPU-")
 
 
 def uuids_by_torch() -> set[str | None]:
@@ -116,14 +112,10 @@ def uuids_by_torch() -> set[str | None]:
     try:
         for index in range(cuda.device_count() if cuda else 0):
             if cuda.memory_reserved(index):  # asking for it makes no context there
-                found.add(_uuid_of(cuda, index))
+                found.add(uuid_by_torch(index))
     except Exception as error:
         log.debug("torch does not tell where it holds memory: %r", error)
     return found or {uuid_by_torch()}
-
-
-def _uuid_of(cuda: Any, index: int) -> str:
-    return f"GPU-{cuda.get_device_properties(index).uuid}".replace("GPU-GPU-", "GPU-")
 
 
 def _gpu(function: str, key: int | str) -> Gpu:

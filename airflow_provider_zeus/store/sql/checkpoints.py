@@ -53,10 +53,16 @@ _DELETE = sa.delete(_C).where(_C.c.job_id == _job, _C.c.tag == _tag, _C.c.number
 Checkpoint = tuple[int, int, Belief]  # trial number, highest told_seq at or below it, belief after it
 
 
-def belief_of(connection: sa.Connection, job_id: str, job: ZeusJob, *, oldest_open: int | None) -> Belief:
-    """Learn from the log in order of number, from the newest valid checkpoint on; write new checkpoints."""
+def belief_of(
+    connection: sa.Connection, job_id: str, job: ZeusJob, *, oldest_open: int | None = None, keep: bool = True
+) -> Belief:
+    """Learn from the log in order of number, from the newest valid checkpoint on.
+
+    :param keep: write new checkpoints, for which the job's row must be locked.
+    """
     belief, new = _learned(connection, job_id, job, oldest_open)
-    write(connection, job_id, job, new)
+    if keep:
+        write(connection, job_id, job, new)
     return belief
 
 
@@ -67,11 +73,6 @@ def learn_ahead(connection: sa.Connection, job_id: str, job: ZeusJob) -> Sequenc
         return ()
     oldest_open = min((t.number for t in trials.open_trials(connection, job_id)), default=None)
     return _learned(connection, job_id, job, oldest_open, ahead=True)[1]
-
-
-def read_belief(connection: sa.Connection, job_id: str, job: ZeusJob) -> Belief:
-    """The belief of a job from its whole log. Writes nothing."""
-    return _learned(connection, job_id, job, None)[0]
 
 
 def _learned(

@@ -1,14 +1,19 @@
-"""Engines and transactions of the SQL store, one engine per process and URL, and errors with a remedy."""
+"""Engines and transactions of the SQL store, one engine per process and URL, and errors with a remedy.
+
+Errors hide what may be a password, and say whether they may pass.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import random
+import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +23,6 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.patience import pauses
 from airflow_provider_zeus.store.rows import read_json
-from airflow_provider_zeus.store.sql.errors import connected, hidden, is_port, may_pass, no_slot, reached
 from airflow_provider_zeus.store.sql.sqlite_file import turn, watch
 from airflow_provider_zeus.store.sql.watchdog import CALL_S, watch_all
 
@@ -119,7 +123,7 @@ def new_engine(url: sa.URL, creator: Callable[[], sqlite3.Connection] | None = N
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # no implicit BEGIN of the driver: _begin_sqlite() sends it
-    connection.text_factory = lambda raw: raw.decode(errors="replace")  # a damaged row must not hide the others
+    connection.text_factory = partial(bytes.decode, errors="replace")  # a damaged row must not hide the others
     connection.execute("PRAGMA foreign_keys = ON")
 
 
@@ -192,11 +196,12 @@ def explained(error: Exception, url: sa.URL, *, unsure: bool = False) -> StoreEr
     if isinstance(error, NoSuchModuleError | ImportError):
         return StoreError(f"No driver for {url.drivername!r} is installed here. {DRIVER_REMEDY}.")
     said = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
-    where = url
-    if url.get_backend_name() != "sqlite" and not connected(error):
+    where, state = url, _state(getattr(error, "orig", None) or error)
+    answered = state is not None and not state.startswith(("08", "28", "3D"))  # no connection, user or database
+    if url.get_backend_name() != "sqlite" and not answered:  # else host, database and user are correct
         where = url.set(
             host=url.host if url.host is None or reached(said, url.host) else "***",
-            port=url.port if is_port(url.port) else None,
+            port=url.port if url.port and 0 < url.port < 2**16 else None,
             database=url.database and "***",
         )
         said = hidden(said, {**url.translate_connect_args(), **url.query})
@@ -225,3 +230,68 @@ def shown(url: sa.URL) -> str:
     folder = str(url.query.get("host", ""))
     socket = f"?host={folder if Path(folder).is_dir() else '***'}" if folder else ""
     return f"{backend}://{place}/{url.database or ''}{socket}"
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether an error is temporary: no connection, no free slot, a lock or a timeout; not a name, a right, a schema.
+
+    libpq has no SQLSTATE for a failed connection, only a text: the server's (FATAL) or its own.
+    """
+    cause = getattr(error, "orig", None) or error
+    said, kinds = str(cause), {kind.__name__ for kind in type(cause).__mro__}
+    if _state(cause) is None and kinds.isdisjoint(("OperationalError", "InterfaceError")):
+        return False
+    if type(cause).__module__.startswith("sqlite3"):
+        return re.search("database( table)? is locked", said) is not None
+    if (state := _state(cause)) is not None:  # connection lost; no memory or slot; shutting down; timeouts; locks
+        return re.fullmatch("08...|53200|53300|57P0[123]|57014|25P0[34]|55P03|40001|40P01", state) is not None
+    if "FATAL" in said:
+        passing = "starting up|shutting down|recovery mode|not yet accepting|terminating connection"
+        return no_slot(cause) or re.search(passing, said) is not None
+    refused = "could not translate host name.*not known|SSL was required|certificate|does not support"
+    return re.search(refused, said) is None
+
+
+def no_slot(error: Exception) -> bool:
+    """Whether the server has no free connection for this user (SQLSTATE 53300)."""
+    full = "too many (clients|connections)|connection slots are reserved"
+    return _state(error) == "53300" or re.search(full, str(error)) is not None
+
+
+def reached(said: str, host: str) -> bool:
+    """Whether a driver's text shows that ``host`` is a host to which it tried to connect."""
+    return f'connection to server at "{host}"' in said
+
+
+def hidden(said: str, fields: Mapping[str, object]) -> str:
+    """A driver's text with ``***`` for each value of a Connection's fields: any of them may be a password.
+
+    A known host and a possible port stay. Text that the server quotes is hidden too: the server shortens long values,
+    and writes ``_`` for ``-`` in names.
+    """
+    for name, value in fields.items():
+        if "pass" in name and value:
+            said = said.replace(str(value), "***")
+    for secret in sorted(set(_suspects(said, fields)), key=len, reverse=True):
+        said = said.replace(f'"{secret}"', '"***"')
+        if len(secret) >= 5:  # a shorter one is hidden within quotes only
+            said = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", said)
+    known = {name for name in fields if re.fullmatch("[a-z_]+", name)}  # names of libpq's options
+    quoted = r'(server at |on socket )?"([^"]*)"'  # (text that marks an address, quoted text)
+    return re.sub(quoted, lambda found: found[0] if found[1] or found[2] in known else '"***"', said)
+
+
+def _suspects(said: str, fields: Mapping[str, object]) -> Iterator[str]:
+    """Values, parts of values that are lists, and names that are no options."""
+    for name, value in fields.items():
+        text = str(value or "")
+        proven = name == "host" and reached(said, text)
+        if text and not proven and not (isinstance(value, int) and 0 < value < 2**16):
+            yield from (part for part in (text, *re.split(r"[\s=,]+", text)) if part)
+        if not re.fullmatch("[a-z_]+", name):
+            yield name
+
+
+def _state(error: BaseException) -> str | None:
+    """SQLSTATE, as psycopg or psycopg2 names it."""
+    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)

@@ -41,24 +41,18 @@ _TRIES = (
     .where(_J.c.family == _family, _J.c.job_id != _job, _T.c.state == State.RUNNING.value)
     .where(_T.c.phase == Phase.EXPLORE.value, _T.c.lease_until > sa.bindparam("now"))
 )
-_JOIN = (
+_SHARE = (  # where that is new
     sa.update(_J)
     .where(_J.c.job_id == _job, _J.c.family.is_distinct_from(_family) | _J.c.told.is_distinct_from(_text))
     .values(family=_family, told=_text, learnt=sa.bindparam("much"))
 )
-_LEAVE = sa.update(_J).where(_J.c.job_id == _job, _J.c.family.is_not(None)).values(family=None, told=None, learnt=None)
 
 
-def join(connection: sa.Connection, job_id: str, family: str, told: Told | None) -> None:
-    """Write what a job has to share, where that is new; None: nothing yet."""
+def share(connection: sa.Connection, job_id: str, family: str | None, told: Told | None = None) -> None:
+    """Write the family of a job, None where it is in none, and what it has to share; None: nothing yet."""
     text = None if told is None else json.dumps(encode(told), separators=(",", ":"))
     much = None if told is None else told.learnt
-    connection.execute(_JOIN, {"job": job_id, "family_name": family, "text": text, "much": much})
-
-
-def leave(connection: sa.Connection, job_id: str) -> None:
-    """Remove what a job shared with a family; it is in none now."""
-    connection.execute(_LEAVE, {"job": job_id})
+    connection.execute(_SHARE, {"job": job_id, "family_name": family, "text": text, "much": much})
 
 
 def members(connection: sa.Connection) -> dict[str, int]:

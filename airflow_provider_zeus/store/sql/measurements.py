@@ -9,10 +9,9 @@ import sqlalchemy as sa
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, thinned
 from airflow_provider_zeus.model.trial import Phase, PowerPoint, ProfileSample, Trial, TrialKey, Where, summed
 from airflow_provider_zeus.model.wire import encode
-from airflow_provider_zeus.store.base import FRESH_S, RETRY_S, Profile
-from airflow_provider_zeus.store.reported_figures import usable
+from airflow_provider_zeus.store.base import FRESH_S, RETRY_S, Profile, Report
 from airflow_provider_zeus.store.rows import points_from_lists, points_to_lists
-from airflow_provider_zeus.store.rules import version_of
+from airflow_provider_zeus.store.rules import finite, usable, version_of
 from airflow_provider_zeus.store.sql import schema
 
 MEASURED_KEPT_S = 90 * 86400.0  # of the power points of runs without a batch size: nothing is learnt from them
@@ -53,9 +52,6 @@ _SAMPLES = (  # cast: PostgreSQL sums whole numbers into decimals
     .group_by(_S.c.batch_size, _S.c.limit_w)
     .order_by(_S.c.batch_size, _S.c.limit_w)
     .limit(MOST_SAMPLES)
-)
-_FORGET_SAMPLES = sa.delete(_S).where(
-    *_by_device, _S.c.batch_size == sa.bindparam("size"), _S.c.limit_w == sa.bindparam("limit")
 )
 
 
@@ -102,20 +98,21 @@ def profiles(connection: sa.Connection, job_id: str) -> list[Profile]:
     return [(where, version, profile(connection, job_id, where, version)) for where, version in found]
 
 
-def add_samples(connection: sa.Connection, trial: Trial, new: Iterable[ProfileSample]) -> None:
-    """Add profile samples of a trial to the profile of its device; a mark first deletes those of its batch size.
-
-    A profile has at most 1000 pairs of batch size and limit.
-    """
-    device = trial.observation.where
+def add(connection: sa.Connection, trial: Trial, report: Report) -> None:
+    """Write what a report says of a trial: its power points, and its samples to the profile of the trial's device."""
+    report, device = finite(report), trial.observation.where
     if device is not None:
-        add_profile(connection, trial.job_id, device, version_of(trial.spec), new)
+        add_profile(connection, trial.job_id, device, version_of(trial.spec), report.profile)
+    add_points(connection, trial.key, report.points)
 
 
 def add_profile(
     connection: sa.Connection, job_id: str, device: Where, version: str, new: Iterable[ProfileSample]
 ) -> None:
-    """Add profile samples of one version of a job on one device; see :func:`add_samples`."""
+    """Add profile samples of one version of a job on one device; a mark first deletes those of its batch size.
+
+    A profile has at most 1000 pairs of batch size and limit.
+    """
     new = list(new)
     if not new:
         return
@@ -123,9 +120,12 @@ def add_profile(
     restarted, measured = {s.batch_size for s in new if s.is_mark}, {(s.batch_size, s.limit_w) for s in new}
     held = profile(connection, job_id, device, version)
     changed = [s for s in held if s.batch_size in restarted or (s.batch_size, s.limit_w) in measured]
-    for s in changed:
-        one = {"size": s.batch_size, "limit": s.limit_w}
-        connection.execute(_FORGET_SAMPLES, _device(job_id, device, version) | one)
+    if changed:
+        one = sa.delete(_S).where(
+            *_by_device, _S.c.batch_size == sa.bindparam("size"), _S.c.limit_w == sa.bindparam("limit")
+        )
+        of_device = _device(job_id, device, version)
+        connection.execute(one, [of_device | {"size": s.batch_size, "limit": s.limit_w} for s in changed])
     where = {"job_id": job_id, "device_model": model, "device_count": count, "energy_source": source or ""}
     where["job_version"] = version
     room = MOST_SAMPLES - len(held) + len(changed)

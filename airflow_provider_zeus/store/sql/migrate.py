@@ -99,8 +99,8 @@ def migrate(engine: sa.Engine) -> None:
         if path:
             _use_wal(engine, path)
         with transaction(engine, write=True) as connection:
-            remove_time_limits(connection)
             if connection.dialect.name == "postgresql":
+                remove_time_limits(connection)
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(0x7A657573)))  # "zeus"
             config.attributes["connection"] = connection
             command.upgrade(config, "head")

@@ -1,4 +1,4 @@
-"""Statements of the SQL store for pages and exports: trials in pieces, and the version of a log."""
+"""Statements of the SQL store for pages and exports: newest runs, trials in pieces, the version of a log, sums."""
 
 from __future__ import annotations
 
@@ -7,16 +7,33 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.model.size_bounds import MOST_TEXT
+from airflow_provider_zeus.model.trial import IMPORTED, State
 from airflow_provider_zeus.reports.months import PeriodSum
 from airflow_provider_zeus.store.rows import read_row
 from airflow_provider_zeus.store.sql import schema
-from airflow_provider_zeus.store.sql import trials as sql_trials
+from airflow_provider_zeus.store.sql.trials import MOST, SEARCHED, Found, countable
 from airflow_provider_zeus.units import J_PER_KWH
 
 PIECE = 50  # trials in one piece
 
 _T, _S = schema.trial, schema.profile
+_short: dict[str, sa.ColumnElement[Any]] = {
+    "reason": sa.func.substr(_T.c.reason, 1, MOST_TEXT + 1, type_=sa.Text).label("reason"),
+    "returned": sa.null().label("returned"),
+    "epoch_metrics": sa.null().label("epoch_metrics"),
+}
+_SHOWN = [_short.get(c.name, c) for c in _T.c]  # for pages: no more of a text than is shown
+_in_dag = (_T.c.dag_id == sa.bindparam("dag"), _T.c.job_id == sa.bindparam("job"))
+_newest_runs = (
+    sa.select(_T.c.run_id)
+    .where(*_in_dag)
+    .group_by(_T.c.run_id)
+    .order_by(sa.func.max(_T.c.number).desc())
+    .limit(sa.bindparam("last"))
+    .offset(sa.bindparam("skip"))
+)
+_IN_RUNS = (*_in_dag, _T.c.run_id.in_(_newest_runs))
 
 
 def _sum(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
@@ -26,26 +43,58 @@ def _sum(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
     return sa.func.sum(sa.func.length(sa.cast(column, sa.Text)))
 
 
+def of_runs(connection: sa.Connection, dag_id: str, job_id: str, last: int, skip: int) -> list[Found]:
+    """Trials that a job has in the newest ``last`` runs of one DAG behind ``skip`` newer ones, in order of number."""
+    statement = sa.select(*_SHOWN).where(*_IN_RUNS).order_by(_T.c.number)
+    rows = connection.execute(statement, {"dag": dag_id, "job": job_id, "last": last, "skip": skip})
+    return [*map(read_row, rows.mappings())]
+
+
+def latest(connection: sa.Connection, last: int) -> list[Found]:
+    """Of every job in every DAG the trials whose numbers are among its ``last`` newest, by DAG, job, number.
+
+    Imported ones that follow the newest one that ran here do not count; where none ran here, they do.
+    """
+    of_job = _T.alias("of_job")
+    newest = sa.select(_T.c.dag_id, _T.c.job_id, sa.func.max(_T.c.number).label("number"))
+    every = newest.group_by(_T.c.dag_id, _T.c.job_id).subquery()  # needs only an index
+    imported = sa.cast(of_job.c.reasons, sa.Text).like(f'%"{IMPORTED}":%')
+    here = (
+        sa.select(of_job.c.number)
+        .where(of_job.c.job_id == every.c.job_id, of_job.c.dag_id == every.c.dag_id, sa.not_(imported))
+        .where(of_job.c.number.between(every.c.number - SEARCHED, every.c.number))
+        .order_by(of_job.c.number.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    until = sa.func.coalesce(here, every.c.number).label("number")
+    end = sa.select(every.c.dag_id, every.c.job_id, until).subquery()
+    newest_of = _T.c.number.between(end.c.number - last + 1, end.c.number)
+    near = sa.and_(_T.c.job_id == end.c.job_id, newest_of, _T.c.dag_id == end.c.dag_id)
+    statement = sa.select(*_SHOWN).join(end, near).order_by(_T.c.dag_id, _T.c.job_id, _T.c.number)
+    return [*map(read_row, connection.execute(statement).mappings())]
+
+
 def numbers(connection: sa.Connection, dag_id: str, job_id: str, last: int, skip: int) -> list[Sequence[int]]:
-    """Numbers of the trials that :func:`sql_trials.of_runs` reads in order, in lists of :data:`PIECE`."""
-    of_runs = sa.select(_T.c.number).where(*sql_trials.IN_RUNS).order_by(_T.c.number)
+    """Numbers of the trials that :func:`of_runs` reads in order, in lists of :data:`PIECE`."""
+    of_runs = sa.select(_T.c.number).where(*_IN_RUNS).order_by(_T.c.number)
     found = list(connection.scalars(of_runs, {"dag": dag_id, "job": job_id, "last": last, "skip": skip}))
     return [found[i : i + PIECE] for i in range(0, len(found), PIECE)]
 
 
-def numbered(connection: sa.Connection, job_id: str, wanted: Sequence[int]) -> Iterator[sql_trials.Found]:
+def numbered(connection: sa.Connection, job_id: str, wanted: Sequence[int]) -> Iterator[Found]:
     """The trials of these numbers that still exist, in order of number."""
-    of_job = sa.select(*sql_trials.SHOWN).where(_T.c.job_id == job_id, _T.c.number.in_(wanted))
+    of_job = sa.select(*_SHOWN).where(_T.c.job_id == job_id, _T.c.number.in_(wanted))
     return (read_row(row) for row in connection.execute(of_job.order_by(_T.c.number)).mappings())
 
 
 def version(connection: sa.Connection, dag_id: str, job_id: str, last: int, now: float) -> tuple[object, ...]:
-    """Sums over the rows that :func:`sql_trials.of_runs` reads, and over the job's profile.
+    """Sums over the rows that :func:`of_runs` reads, and over the job's profile.
 
     :param now: s since the epoch; a lease that expires changes the answer too.
     """
     expired = sa.case((sa.and_(_T.c.state == State.RUNNING.value, _T.c.lease_until <= now), 1), else_=0)
-    of_trials = sa.select(sa.func.count(), sa.func.sum(expired), *map(_sum, _T.c)).where(*sql_trials.IN_RUNS)
+    of_trials = sa.select(sa.func.count(), sa.func.sum(expired), *map(_sum, _T.c)).where(*_IN_RUNS)
     of_profile = sa.select(sa.func.count(), *map(_sum, _S.c)).where(_S.c.job_id == job_id)
     of_runs = {"dag": dag_id, "job": job_id, "last": last, "skip": 0}
     return (*connection.execute(of_trials, of_runs).one(), *connection.execute(of_profile).one())
@@ -77,8 +126,8 @@ def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
             sa.func.sum(_T.c.energy_j * (_T.c.g_co2e_at_once - _T.c.g_co2e_per_kwh)) / J_PER_KWH,
         )
         .where(began >= bounds[0], began < bounds[-1])
-        .where(sql_trials.countable(_T.c.energy_j, _T.c.time_s, _T.c.device_count))
-        .where(sql_trials.countable(*factors, low=-sql_trials.MOST))
+        .where(countable(_T.c.energy_j, _T.c.time_s, _T.c.device_count))
+        .where(countable(*factors, low=-MOST))
         .group_by(*groups)
         .order_by(*groups)
     )

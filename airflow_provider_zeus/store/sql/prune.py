@@ -107,7 +107,7 @@ def _where(engine: sa.Engine, job_id: str, before_s: float) -> dict[str, Any]:
         if isinstance(newest, Unreadable):
             return {"job": job_id, "before": float("-inf"), "window": 0, "version": ""}
         if job is not None:
-            window, version = checkpoints.read_belief(connection, job_id, job).window_start(), job.job_version
+            window, version = checkpoints.belief_of(connection, job_id, job, keep=False).window_start(), job.job_version
     return {"job": job_id, "before": before_s, "window": window, "version": version}
 
 
@@ -185,7 +185,7 @@ def _without_checkpoints(engine: sa.Engine, pruned: Pruned, before_s: float, *, 
         count, size = connection.execute(sa.select(sa.func.count(), size_of_all).where(idle)).one()
         if not dry_run:
             connection.execute(sa.delete(_C).where(idle))
-            families.leave(connection, pruned.job_id)
+            families.share(connection, pruned.job_id, None)
         return replace(pruned, checkpoints=count, checkpoint_bytes=size)
 
 

@@ -86,7 +86,7 @@ class Store(ABC):
 
         The row gets another key where another start has taken ``key``; send reports to the key of the returned row.
         """
-        with self._open_log_of(previous) as log:
+        with self._open_log(previous) as log:
             return service.begin(log, key, previous, lease_s)
 
     def adopt(self, trial: Trial, *, lease_s: float = 90.0) -> Trial:
@@ -104,7 +104,7 @@ class Store(ABC):
         expired is reopened. A trial that a later try or start took over, or that a person closed, stays closed and gets
         its figures. A trial that ended does not change. Raises UnknownTrialError where the log does not hold it.
         """
-        with self._open_log_of(key) as log:
+        with self._open_log(key) as log:
             return heartbeat.heartbeat(log, key, report, lease_s)
 
     def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
@@ -113,7 +113,7 @@ class Store(ABC):
         A trial that a person closed gets its figures and stays closed. The reason of a trial says so where a later try
         or start took it over. Raises UnknownTrialError where the log does not hold the trial.
         """
-        with self._open_log_of(key) as log:
+        with self._open_log(key) as log:
             return service.tell(log, key, state, report, reason)
 
     def close_trial(self, job_id: str, number: int, *, by: str) -> Trial:
@@ -147,7 +147,7 @@ class Store(ABC):
         Leaves out the newest ``skip`` runs, and trials of other DAGs. The newest run is the one with the newest trial.
         """
         with self._transaction([job_id]) as connection:
-            return self._read(connection, sql_trials.of_runs(connection, dag_id, job_id, last, skip))
+            return self._read(connection, pages.of_runs(connection, dag_id, job_id, last, skip))
 
     def pieces(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> Iterator[list[Trial]]:
         """The trials of :meth:`runs`, in pieces that fit into memory. No connection is held between two pieces.
@@ -169,7 +169,7 @@ class Store(ABC):
     def latest(self, *, last: int) -> list[Trial]:
         """The ``last`` newest trials of each job in each DAG, in order of DAG, job and number."""
         with self._transaction(None) as connection:
-            return self._read(connection, sql_trials.latest(connection, last))
+            return self._read(connection, pages.latest(connection, last))
 
     def sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
         """Sums over all jobs by period: period i begins at ``bounds[i]`` and ends before ``bounds[i + 1]`` [s since the
@@ -285,17 +285,11 @@ class Store(ABC):
         return clock(connection) if self._clock is None else self._clock()
 
     @contextmanager
-    def _open_log(self, job_id: str) -> Iterator[JobLog]:
-        with self._transaction([job_id], write=True) as connection, self._locked(connection, job_id) as log:
-            yield log
-
-    @contextmanager
-    def _open_log_of(self, key: TrialKey) -> Iterator[JobLog]:
-        with self._transaction(key, write=True) as connection:
-            found = sql_trials.lock_job_of(connection, key)
-            if found is None:
-                raise service.unknown(key)
-            with self._locked(connection, found[0], found[1]) as log:
+    def _open_log(self, of: str | TrialKey) -> Iterator[JobLog]:
+        """The log of a job, or of a trial's job, under the lock of its row. Raises UnknownTrialError."""
+        with self._transaction(of if isinstance(of, TrialKey) else [of], write=True) as connection:
+            job_id, counted = sql_trials.lock_job_of(connection, of) if isinstance(of, TrialKey) else (of, None)
+            with self._locked(connection, job_id, counted) as log:
                 yield log
 
     @contextmanager

@@ -8,8 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from airflow_provider_zeus.model.size_bounds import MOST_TEXT
-from airflow_provider_zeus.model.trial import IMPORTED, Origin, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.errors import UnknownTrialError
+from airflow_provider_zeus.model.trial import Origin, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.model.wire import MOST_NUMBER, member
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.rows import OBSERVED, read_row, to_row
@@ -22,12 +22,6 @@ SEARCHED = 10_000  # newest trials that are searched for one that left a model
 RECENT = 256  # newest trials that are searched for power limits; a GPU unused for longer is read again
 
 _T = schema.trial
-_short: dict[str, sa.ColumnElement[Any]] = {
-    "reason": sa.func.substr(_T.c.reason, 1, MOST_TEXT + 1, type_=sa.Text).label("reason"),
-    "returned": sa.null().label("returned"),
-    "epoch_metrics": sa.null().label("epoch_metrics"),
-}
-SHOWN = [_short.get(c.name, c) for c in _T.c]  # for pages: no more of a text than is shown
 _job: sa.BindParameter[Any] = sa.bindparam("job")
 _after: sa.BindParameter[Any] = sa.bindparam("after")
 _by_key = (_T.c.ti_id == sa.bindparam("ti"), _T.c.attempt == sa.bindparam("nth"))
@@ -44,16 +38,6 @@ _LAST_OF_TI = sa.select(sa.func.max(sa.cast(_T.c.attempt, sa.Integer))).where(_T
 _OF_TI = sa.select(_T).where(_T.c.ti_id == sa.bindparam("ti")).order_by(_T.c.attempt)
 _OPEN = sa.select(_T).where(_T.c.job_id == _job, _T.c.state == State.RUNNING.value).order_by(_T.c.number)
 _LOG = sa.select(_T).where(_T.c.job_id == _job, _T.c.number > _after).order_by(_T.c.number)
-_in_dag = (_T.c.dag_id == sa.bindparam("dag"), _T.c.job_id == _job)
-_newest_runs = (
-    sa.select(_T.c.run_id)
-    .where(*_in_dag)
-    .group_by(_T.c.run_id)
-    .order_by(sa.func.max(_T.c.number).desc())
-    .limit(sa.bindparam("last"))
-    .offset(sa.bindparam("skip"))
-)
-IN_RUNS = (*_in_dag, _T.c.run_id.in_(_newest_runs))
 _R = _T.alias("of_run")
 _BEGAN = sa.select(sa.func.min(_R.c.number)).where(_R.c.job_id == _job)  # number of the first trial of a run
 _RUN_BEGAN = _BEGAN.where(_R.c.dag_id == sa.bindparam("dag"), _R.c.run_id == sa.bindparam("run"))
@@ -135,15 +119,15 @@ def job_ids(connection: sa.Connection, dag_id: str | None = None) -> list[str]:
     return list(connection.scalars(sa.select(job).where(sa.true() if dag_id is None else of_dag).order_by(job)))
 
 
-def lock_job_of(connection: sa.Connection, key: TrialKey) -> tuple[str, tuple[int, int]] | None:
-    """Lock the row of a trial's job: its name, and what :func:`lock_job` returns. None: the log does not hold it."""
+def lock_job_of(connection: sa.Connection, key: TrialKey) -> tuple[str, tuple[int, int]]:
+    """Lock the row of a trial's job: its name, and what :func:`lock_job` returns. Raises UnknownTrialError."""
     before = None
     while (job_id := connection.scalar(_JOB_OF, {"ti": key.ti_id, "nth": key.attempt})) is not None:
         if job_id == before:
             return job_id, lock_job(connection, job_id)
         connection.execute(_LOCK_JOB, {"job": job_id})  # then look again: a rename may have come first
         before = job_id
-    return None
+    raise UnknownTrialError.of(key.ti_id, key.attempt)
 
 
 def numbers(connection: sa.Connection, job_id: str) -> dict[TrialKey, int]:
@@ -202,36 +186,6 @@ def of_run(connection: sa.Connection, dag_id: str, run_id: str) -> list[Found]:
     """Trials of one DAG run, in order of job and number."""
     of_run = sa.select(_T).where(_T.c.dag_id == dag_id, _T.c.run_id == run_id)
     return _found(connection.execute(of_run.order_by(_T.c.job_id, _T.c.number)))
-
-
-def of_runs(connection: sa.Connection, dag_id: str, job_id: str, last: int, skip: int) -> list[Found]:
-    """Trials that a job has in the newest ``last`` runs of one DAG behind ``skip`` newer ones, in order of number."""
-    statement = sa.select(*SHOWN).where(*IN_RUNS).order_by(_T.c.number)
-    return _found(connection.execute(statement, {"dag": dag_id, "job": job_id, "last": last, "skip": skip}))
-
-
-def latest(connection: sa.Connection, last: int) -> list[Found]:
-    """Of every job in every DAG the trials whose numbers are among its ``last`` newest, by DAG, job, number.
-
-    Imported ones that follow the newest one that ran here do not count; where none ran here, they do.
-    """
-    newest = sa.select(_T.c.dag_id, _T.c.job_id, sa.func.max(_T.c.number).label("number"))
-    every = newest.group_by(_T.c.dag_id, _T.c.job_id).subquery()  # needs only an index
-    imported = sa.cast(_R.c.reasons, sa.Text).like(f'%"{IMPORTED}":%')
-    here = (
-        sa.select(_R.c.number)
-        .where(_R.c.job_id == every.c.job_id, _R.c.dag_id == every.c.dag_id, sa.not_(imported))
-        .where(_R.c.number.between(every.c.number - SEARCHED, every.c.number))
-        .order_by(_R.c.number.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
-    until = sa.func.coalesce(here, every.c.number).label("number")
-    end = sa.select(every.c.dag_id, every.c.job_id, until).subquery()
-    newest_of = _T.c.number.between(end.c.number - last + 1, end.c.number)
-    near = sa.and_(_T.c.job_id == end.c.job_id, newest_of, _T.c.dag_id == end.c.dag_id)
-    statement = sa.select(*SHOWN).join(end, near).order_by(_T.c.dag_id, _T.c.job_id, _T.c.number)
-    return _found(connection.execute(statement))
 
 
 def _found(result: sa.CursorResult[tuple[object, ...]]) -> list[Found]:

@@ -22,7 +22,7 @@ _WATCH = "zeus_watch"  # key of a connection's watch in its ``info``
 
 
 class Watch:
-    """Shuts a connection's socket down after :data:`CALL_S` seconds without :meth:`alive`.
+    """Shuts a connection's socket down after :data:`CALL_S` seconds without :func:`alive`.
 
     It duplicates the descriptor, so it never closes another connection that reuses the number. Where no thread can be
     started there is no watch, and nothing fails.
@@ -31,25 +31,17 @@ class Watch:
     def __init__(self, fileno: int) -> None:
         self.cut = False
         self._socket = socket.socket(fileno=os.dup(fileno))
-        self._over = threading.Event()
-        self.alive()
+        self.over = threading.Event()  # set where the watch ends
+        self.until_s = time.monotonic() + CALL_S
         try:
             threading.Thread(target=self._run, name="zeus-watch", daemon=True).start()
         except RuntimeError:
             self._socket.close()
 
-    def alive(self) -> None:
-        """Restart the time limit: a statement begins or ends, or a row has arrived."""
-        self._until_s = time.monotonic() + CALL_S
-
-    def end(self) -> None:
-        """End the watch."""
-        self._over.set()
-
     def _run(self) -> None:
         with self._socket:
-            while (left_s := self._until_s - time.monotonic()) > 0:
-                if self._over.wait(left_s):
+            while (left_s := self.until_s - time.monotonic()) > 0:
+                if self.over.wait(left_s):
                     return
             self.cut = True
             with suppress(OSError):  # the server has already closed it
@@ -66,19 +58,18 @@ def watch_all(engine: sa.Engine) -> None:
 
 
 def alive(connection: sa.Connection) -> None:
-    """Restart the time limit of a connection; do nothing where it has no watch."""
+    """Restart the time limit of a watched connection: a statement begins or ends, or a row has arrived."""
     if (watch := _watch_of(connection)) is not None:
-        watch.alive()
+        watch.until_s = time.monotonic() + CALL_S
 
 
 def remove_time_limits(connection: sa.Connection) -> None:
-    """Remove the time limits of this transaction: a migration may take long."""
+    """Remove the time limits of this transaction on PostgreSQL: a migration may take long."""
     if (watch := _watch_of(connection)) is not None:
-        watch.end()
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(
-            "SELECT set_config('lock_timeout', '0', true), set_config('statement_timeout', '0', true)"
-        )
+        watch.over.set()
+    connection.exec_driver_sql(
+        "SELECT set_config('lock_timeout', '0', true), set_config('statement_timeout', '0', true)"
+    )
 
 
 def _begin(connection: Any, record: Any) -> None:
@@ -87,7 +78,7 @@ def _begin(connection: Any, record: Any) -> None:
 
 def _end(_connection: Any, record: Any) -> None:
     if _WATCH in record.info:
-        record.info.pop(_WATCH).end()
+        record.info.pop(_WATCH).over.set()
 
 
 def _explain(context: Any) -> None:

@@ -1,4 +1,4 @@
-"""Airflow's Variables as a :class:`~airflow_provider_zeus.store.base.VariablePort`, and others that end with a process.
+"""Airflow's Variables, and others that end with a process.
 
 In a task they come from the Execution API (``airflow.sdk.Variable``); in the api-server, the CLI and tests from the
 metadata database (``airflow.models.Variable``). Both also answer "not found" where a backend failed, so an absence is
@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_zeus.airflow_compat import supervisor
 from airflow_provider_zeus.errors import StoreError
-
-if TYPE_CHECKING:
-    from airflow_provider_zeus.store.variables.store import VariableStore
 
 
 class AirflowVariables:
@@ -68,8 +65,8 @@ class AirflowVariables:
             return [str(key) for key in variable.keys(prefix=prefix)]
 
 
-class MemoryVariables:
-    """Texts that end with the process; see :class:`~airflow_provider_zeus.store.base.VariablePort`."""
+class MemoryVariables(AirflowVariables):
+    """Variables that end with the process, and that no Airflow has."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -89,13 +86,6 @@ class MemoryVariables:
     def keys(self, prefix: str) -> list[str]:
         """The keys that begin so."""
         return [key for key in self._texts if key.startswith(prefix)]
-
-
-def memory_store() -> VariableStore:
-    """The log of a run that is to leave none (``[zeus] enabled = False``)."""
-    from airflow_provider_zeus.store.variables.store import VariableStore
-
-    return VariableStore(MemoryVariables(), overlap_possible=False)
 
 
 def _variable() -> Any:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, ClassVar, Self
 
-from airflow_provider_zeus.model.size_bounds import newest_samples, thinned
+from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, thinned
 from airflow_provider_zeus.model.trial import ProfileSample, Trial, summed_with_marks
 from airflow_provider_zeus.model.wire import Count, Name, decode, encode, parse
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import Report
-from airflow_provider_zeus.store.reported_figures import merged
 from airflow_provider_zeus.store.rows import trial_to_dict
+from airflow_provider_zeus.store.rules import merged
 
 SCHEMA = 2
 KEPT_POINTS = 100  # of one trial: the whole log is written at each question
@@ -63,7 +63,7 @@ class Beat:
         old = self.report
         report = Report(
             observation=merged(old.observation, news.observation),
-            profile=newest_samples(summed_with_marks((*old.profile, *news.profile))),
+            profile=summed_with_marks((*old.profile, *news.profile))[-MOST_SAMPLES:],
             points=thinned([*old.points, *news.points], KEPT_POINTS),
         )
         until, length_s = rules.lease_after(self.lease_until, self.lease_s, now, lease_s)

@@ -22,14 +22,15 @@ from airflow_provider_zeus.model.job_checks import OF_TASK
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.store import rules, service
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, VariablePort
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report
 from airflow_provider_zeus.store.live_settings import variable_key
-from airflow_provider_zeus.store.reported_figures import finite, resolved
 from airflow_provider_zeus.store.rows import DAMAGE
+from airflow_provider_zeus.store.rules import finite, resolved
 from airflow_provider_zeus.store.sql import measurements, moving, schema
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.store import Scope, Series, Store
 from airflow_provider_zeus.store.variables import tables
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables, MemoryVariables
 from airflow_provider_zeus.store.variables.document import Beat, LogDocument
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class VariableStore(Store):
 
     def __init__(
         self,
-        port: VariablePort,
+        port: AirflowVariables,
         *,
         conn_id: str = "zeus_default",
         overlap_possible: bool | None = None,
@@ -107,7 +108,8 @@ class VariableStore(Store):
         seen = beat.report.observation if beat else None
         if beat and seen and beat.attempt == key.attempt and not rules.another_start(seen, report.observation):
             news = finite(resolved(seen, report))
-            self._write(_beat_key(key.ti_id), beat.with_news(news, self._now(), lease_s).to_json())
+            now = time.time() if self._clock is None else self._clock()
+            self._write(_beat_key(key.ti_id), beat.with_news(news, now, lease_s).to_json())
             return None
         return super().heartbeat(key, report, lease_s=lease_s)  # closed, or the beat belongs to another attempt
 
@@ -167,9 +169,6 @@ class VariableStore(Store):
 
     def close(self) -> None:
         """Do nothing: there is no connection."""
-
-    def _now(self, connection: sa.Connection | None = None) -> float:
-        return time.time() if self._clock is None else self._clock()
 
     @contextmanager
     def _transaction(self, of: Scope, *, write: bool = False) -> Iterator[sa.Connection]:
@@ -241,10 +240,9 @@ class VariableStore(Store):
                 loaded.beats[name] = self._port.get(name)
             beat = self._beat(loaded.beats[name])
             if beat and beat.attempt == trial.key.attempt:
-                trial, news = beat.on(trial), finite(beat.report)
+                trial = beat.on(trial)
                 sql_trials.update(connection, trial)
-                measurements.add_samples(connection, trial, news.profile)
-                measurements.add_points(connection, trial.key, news.points)
+                measurements.add(connection, trial, beat.report)
         return loaded
 
     def _save(self, connection: sa.Connection, loaded: dict[str, _Loaded]) -> None:
@@ -309,6 +307,11 @@ class VariableStore(Store):
                 f"Variable {key!r} holds another text after it was written: another process wrote it, or it is "
                 f"defined in the environment or a secrets backend. {self._remedy}"
             )
+
+
+def memory_store() -> VariableStore:
+    """The log of a run that is to leave none (``[zeus] enabled = False``)."""
+    return VariableStore(MemoryVariables(), overlap_possible=False)
 
 
 def _keys(document: LogDocument) -> set[TrialKey]:

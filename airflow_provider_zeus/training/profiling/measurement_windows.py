@@ -1,16 +1,102 @@
-"""Measures a window of training at one power limit in pieces. Their sum is the result, their scatter its noise."""
+"""Measures a window of training at one power limit in pieces. Their sum is the result, their scatter its noise.
+
+Beside them: whether the power limit binds, by the share of a window in which the board was power-capped, and its clock.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from statistics import fmean
 
 from airflow_provider_zeus.model.trial import ProfileSample
+from airflow_provider_zeus.power.device import IDLE, POWER_CAP, Clocks, Device
 from airflow_provider_zeus.power.meter import Reading, Span
-from airflow_provider_zeus.training.profiling.cap import Seen
 from airflow_provider_zeus.training.profiling.search import TICK_S
 
 SETTLE_S = 1.0  # training discarded at first and after a change of limit, until clocks are steady
 PIECES = 5  # of a window
+BOUND = 0.1  # share of the time from which on a limit binds
+WORKING = 0.5  # share of the time in which a GPU that trains works, at least
+
+
+def never_binds(draw_w: float, lowest_w: float) -> str:
+    """The sentence about a training that no limit holds back."""
+    return f"the training draws {draw_w:.0f} W, and the lowest limit is {lowest_w:g} W: no limit holds it back"
+
+
+@dataclass
+class Seen:
+    """What was seen of the cap, at one limit or in one piece of a window."""
+
+    capped_s: float = 0.0
+    counted_s: float = 0.0  # of which the counter tells; 0: there is none
+    seen: list[Clocks] = field(default_factory=list)
+
+    def add(self, before: Clocks, clocks: Clocks, lasted_s: float) -> None:
+        """A piece that has ended."""
+        self.seen.append(clocks)
+        if clocks.capped_s is not None and before.capped_s is not None:
+            self.capped_s += clocks.capped_s - before.capped_s
+            self.counted_s += lasted_s
+
+    @property
+    def share(self) -> float | None:
+        """Of the time in which the limit bound: by the counter, else by the reasons that were read."""
+        if self.counted_s > 0:
+            return min(max(self.capped_s / self.counted_s, 0.0), 1.0)
+        told = [clocks.reasons for clocks in self.seen if clocks.reasons is not None]
+        return fmean(bool(reasons & POWER_CAP) for reasons in told) if told else None
+
+    @property
+    def clock_mhz(self) -> float | None:
+        """Mean clock of the multiprocessors [MHz]."""
+        clocks = [each.sm_mhz for each in self.seen if each.sm_mhz is not None]
+        return fmean(clocks) if clocks else None
+
+    def why_locked(self, busy: float | None) -> str:
+        """Why the clock seems to be locked, which may have a reason; empty where it does not.
+
+        :param busy: share of the time in which the GPU works.
+        """
+        seen = self.seen
+        known = [(each.sm_mhz, each.max_mhz) for each in seen if each.sm_mhz is not None and each.max_mhz is not None]
+        enough, step_mhz = 2, 15.0  # pieces; between two clocks
+        locked = 0.8  # of the highest clock: one that stays below it under load, without a reason, is locked
+        if len(known) < enough or len(known) < len(seen) or (busy or 0.0) < WORKING or (self.share or 0) > 0:
+            return ""
+        clocks, highest_mhz = [clock for clock, _ in known], known[0][1]
+        silent = all(each.reasons is not None and not each.reasons & ~IDLE for each in seen)
+        if not silent or max(clocks) > locked * highest_mhz or max(clocks) - min(clocks) > step_mhz:
+            return ""
+        return (
+            f"the clock stays at {max(clocks):g} of {highest_mhz:g} MHz under load, and the driver names no reason: "
+            "it seems to be locked"
+        )
+
+
+class CapWatch:
+    """Reads the device at the edges of a window's pieces; sets nothing."""
+
+    def __init__(self, device: Device) -> None:
+        self._device, self._tells = device, device.clocks() is not None
+        self._since: tuple[Clocks, float] | None = None  # when the present piece began
+        self.at: defaultdict[float, Seen] = defaultdict(Seen)  # by limit
+
+    def open(self, now_s: float) -> None:
+        """A piece begins."""
+        clocks = self._device.clocks() if self._tells else None
+        self._since = None if clocks is None else (clocks, now_s)
+
+    def close(self, limit_w: float | None, now_s: float, *seen_too: Seen) -> None:
+        """A piece at a limit ends, or is interrupted; ``seen_too`` gets what was seen of it, beside the limit."""
+        since, clocks = self._since, self._device.clocks() if self._since else None
+        self._since = None
+        if since is None or clocks is None or limit_w is None:
+            return
+        for seen in (self.at[limit_w], *seen_too):
+            seen.add(since[0], clocks, now_s - since[1])
 
 
 class MeasurementWindows:
@@ -20,7 +106,8 @@ class MeasurementWindows:
     :param window_steps: least optimizer steps of a window.
     """
 
-    def __init__(self, batch_size: int, window_s: float, window_steps: int) -> None:
+    def __init__(self, device: Device, batch_size: int, window_s: float, window_steps: int) -> None:
+        self.cap = CapWatch(device)
         self.limit_w: float | None = None  # that is being measured
         self.failures = 0  # pieces whose energy could not be read
         self._batch_size, self._window_s = batch_size, window_s
@@ -34,7 +121,7 @@ class MeasurementWindows:
     @property
     def is_open(self) -> bool:
         """Whether a piece is being measured."""
-        return self._span.is_open
+        return self._span.since is not None
 
     def unsettle(self) -> None:
         """Discard the training that follows until it is steady: the limit has changed, or training is new."""
@@ -67,13 +154,15 @@ class MeasurementWindows:
         """Begin a piece or continue it, when ``samples`` were trained in all."""
         self._settle_s = 0.0
         self._due_s = reading.time_s + self._piece_s - self._span.time_s
-        self._span.open(reading)
+        self._span.since = reading
         self._samples -= samples  # so that adding the count at the end gives the difference
+        self.cap.open(reading.time_s)
 
     def close(self, reading: Reading, samples: int) -> None:
         """End a piece, or interrupt it."""
         self._span.close(reading)
         self._samples += samples
+        self.cap.close(self.limit_w, reading.time_s, self._seen)
 
     @property
     def counter_moved(self) -> bool:
@@ -81,12 +170,11 @@ class MeasurementWindows:
         return self._span.energy_j != 0 or self._span.time_s >= self._window_s
 
     # ------------------------------------------------------------------ results
-    def take(self, seen: Seen, *, at_end: bool) -> list[ProfileSample]:
+    def take(self, *, at_end: bool) -> list[ProfileSample]:
         """Return the piece that is over, and a first one that waited for it.
 
         After a change of limit no piece counts until two consecutive ones agree.
 
-        :param seen: of the cap in this piece.
         :param at_end: the attempt ends: an unfinished or unsettled piece counts too.
         """
         span, limit_w, piece = self._span, self.limit_w, None
@@ -99,8 +187,8 @@ class MeasurementWindows:
                     energy_j=span.energy_j,
                     time_s=span.time_s,
                     steps=self._steps,
-                    capped=seen.share,
-                    sm_clock_mhz=seen.clock_mhz,
+                    capped=self._seen.share,
+                    sm_clock_mhz=self._seen.clock_mhz,
                 )
             else:  # unknown, or the counter stands still
                 self.failures += not at_end
@@ -124,7 +212,7 @@ class MeasurementWindows:
         self._new_piece()
 
     def _new_piece(self) -> None:
-        self._span = Span()
+        self._span, self._seen = Span(), Seen()
         self._samples = self._steps = 0
 
 
@@ -156,7 +244,7 @@ class DriftDetector:
     @property
     def is_open(self) -> bool:
         """Whether training that goes on now is part of a stretch."""
-        return self._span.is_open
+        return self._span.since is not None
 
     def drifted(self, reading: Reading, samples: int, j_per_sample: float, *, pauses: bool) -> bool:
         """Take training up to ``reading`` into account; return whether it has left its profile.
@@ -167,19 +255,19 @@ class DriftDetector:
         """
         if not self.is_open:
             if not pauses:
-                self._span.open(reading)
+                self._span.since = reading
                 self._since = samples
             return False
         self._span.advance(reading)
         self._samples, self._since = self._samples + samples - self._since, samples
         if self._span.energy_j is None:
-            self._start_stretch(samples)
+            self.restart(samples)
         elif self._span.time_s >= self._min_s and self._samples >= self._min_samples:
             difference = abs(self._span.energy_j / self._samples / j_per_sample - 1)
             self._strikes = self._strikes + 1 if difference > MAX_DIFFERENCE else 0
-            self._start_stretch(samples)
+            self.restart(samples)
             if not pauses:
-                self._span.open(reading)
+                self._span.since = reading
         if pauses:
             self._span.close(reading)
         strikes = 2  # consecutive stretches with such a difference after which the profile no longer holds
@@ -187,13 +275,10 @@ class DriftDetector:
 
     def pause(self) -> None:
         """Leave out what came since the last call of :meth:`drifted`, and what comes until the next one."""
-        self._span.pause()
+        self._span.since = None
 
-    def restart(self) -> None:
-        """Forget the open stretch: the limit has changed, and with it the profile to compare with."""
-        self._start_stretch(self._since)
-
-    def _start_stretch(self, samples: int) -> None:
+    def restart(self, samples: int | None = None) -> None:
+        """Forget the open stretch, as where the limit has changed, and with it the profile to compare with."""
         self._span = Span()
         self._samples = 0  # of the stretch, up to the last call
-        self._since = samples  # trained in all at the last call
+        self._since = self._since if samples is None else samples  # trained in all at the last call

@@ -12,8 +12,8 @@ from airflow_provider_zeus.model.estimate import SURE, Estimate, Z
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, since_mark
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.signals.follow import weighed
-from airflow_provider_zeus.training.profiling.cap import BOUND, never_binds
+from airflow_provider_zeus.signals.forecast import weighed
+from airflow_provider_zeus.training.profiling.measurement_windows import BOUND, never_binds
 from airflow_provider_zeus.training.profiling.search import LimitMeasurement, Search, by_limit
 
 
@@ -131,30 +131,30 @@ class Profiler:
         self.locked = ""  # why the clock seems to be locked
         self.waits = ""  # why windows tell nothing: the training waits for its batches
         self.why_none = ""  # why no limit can save anything, so that none is set
-        self._search = Search(self.limits_w, weights, min_s, min_steps)
-        self._measured = by_limit(
+        self.search = Search(self.limits_w, weights, min_s, min_steps)
+        self.measured = by_limit(
             s for s in since_mark(known) if s.batch_size == batch_size and s.limit_w in self.limits_w
         )
         self._decide()
 
     def add(self, sample: ProfileSample) -> None:
         """Add a measured sample."""
-        self._measured.setdefault(sample.limit_w, LimitMeasurement()).add(sample)
+        self.measured.setdefault(sample.limit_w, LimitMeasurement()).add(sample)
         self._decide()
 
-    def know_cap(self, capped: float | None, locked: str) -> None:
-        """What holds the clock back at the highest limit: the cap for a share of the time, or a lock."""
-        self.capped, self.locked = capped, locked
-        self._decide()
+    def know(self, *, waits: str | None = None, cap: tuple[float | None, str] | None = None) -> None:
+        """Take what is known besides samples.
 
-    def know_waits(self, why: str) -> None:
-        """Windows tell nothing about limits, for this reason: none is chosen by them. Empty: they do."""
-        self.waits = why
+        :param waits: why windows tell nothing about limits, so that none is chosen by them; empty: they do.
+        :param cap: what holds the clock back at the highest limit: the cap for a share of the time, or a lock.
+        """
+        self.waits = self.waits if waits is None else waits
+        self.capped, self.locked = cap or (self.capped, self.locked)
         self._decide()
 
     def reset(self) -> ProfileSample:
         """Forget all samples, and the cap. Returns the mark that says so to readers of the stored samples."""
-        self._measured, self.capped, self.locked = {}, None, ""
+        self.measured, self.capped, self.locked = {}, None, ""
         self._decide()
         return ProfileSample.mark(self.batch_size)
 
@@ -167,8 +167,8 @@ class Profiler:
     def best_w(self) -> float | None:
         """The best limit of those measured so far [W]; None before the first sample."""
         if self.why_none:
-            return max(self._measured, default=None)
-        return self._search.best_w(self._measured)
+            return max(self.measured, default=None)
+        return self.search.best_w(self.measured)
 
     def best_w_at(self, now: Conditions, before_w: float | None = None) -> float | None:
         """The best limit now [W]; None before the first sample.
@@ -177,10 +177,10 @@ class Profiler:
         """
         weights, slowdown = weighed(self.weights, now.ratio), now.slowdown
         if slowdown is None:
-            return replace(self._search, weights=weights).best_w(self._measured)
+            return replace(self.search, weights=weights).best_w(self.measured)
         spare = 1.05  # by how much more a lower limit must be fast enough before it replaces a higher one
         lowest_w, safe_w = (
-            replace(self._search, weights=weights._replace(slowdown=max(most, 1.0))).best_w(self._measured)
+            replace(self.search, weights=weights._replace(slowdown=max(most, 1.0))).best_w(self.measured)
             for most in (slowdown, slowdown / spare)
         )
         if before_w is not None and lowest_w is not None and safe_w is not None and lowest_w <= before_w <= safe_w:
@@ -193,35 +193,20 @@ class Profiler:
         best_w, top_w = self.best_w, max(self.limits_w, default=None)
         if best_w is None or top_w is None:
             return False
-        return best_w == top_w or self._search.surely_better(self._measured, best_w, top_w)
-
-    @property
-    def fastest_sample_s(self) -> float | None:
-        """Time of a sample at the highest limit measured [s]; None before the first."""
-        rates = self.rates_at(max(self._measured, default=None))
-        return rates[1] if rates else None
+        return best_w == top_w or self.search.surely_better(self.measured, best_w, top_w)
 
     def rates_at(self, limit_w: float | None) -> Rate | None:
         """(J per sample, s per sample) at a limit; None where it was not measured."""
-        measurement = self._measured.get(limit_w) if limit_w is not None else None
+        measurement = self.measured.get(limit_w) if limit_w is not None else None
         return measurement.rate if measurement and measurement.samples else None
 
-    def cost_at(self, limit_w: float | None) -> float | None:
-        """Cost per sample [J] of Eq. 2 at a limit; None where it was not measured."""
-        rates = self.rates_at(limit_w)
-        return self.weights.cost(*rates) if rates else None
-
-    def missed_saving(self, found_w: float | None) -> MissedSaving | None:
-        """What the best limit saves against the one found; None where one of them was not measured."""
-        return MissedSaving.of(self._search, self._measured, found_w)
-
     def _decide(self) -> None:
-        draw_w = self._search.unbound_w(self._measured) if (self.capped or 0.0) <= BOUND else None
-        self.why_none = self.waits or self.locked if self._search.whole(self._measured) else ""
+        draw_w = self.search.unbound_w(self.measured) if (self.capped or 0.0) <= BOUND else None
+        self.why_none = self.waits or self.locked if self.search.whole(self.measured) else ""
         if draw_w is not None:
             self.why_none = never_binds(draw_w, min(self.limits_w))
         decides = self.limits_w and not self.why_none
-        self._next = self._search.next_limit(self._measured) if decides else None
+        self._next = self.search.next_limit(self.measured) if decides else None
         self.next_limit_w = self._next.limit_w if self._next else None  # to measure now; None: the profile is complete
 
 

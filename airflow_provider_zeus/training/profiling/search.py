@@ -17,7 +17,6 @@ from typing import NamedTuple
 from airflow_provider_zeus.model.cost import HALF_WIDTH, Rate, Weights, permitted
 from airflow_provider_zeus.model.trial import ProfileSample
 
-LONGEST = 3  # windows of one limit in which its interval should be as narrow as HALF_WIDTH
 DOUBT = 1.65  # standard deviations by which a limit may be better than measured, one-sided 95 %
 ENOUGH = 0.003  # relative difference that is too little to matter
 MOST = 30  # windows of one limit, at most
@@ -80,13 +79,6 @@ class LimitMeasurement:
         squares_j = self.jj * self.time_s / self.j**2 - 1 if self.j > 0 else 0.0
         squares_s = self.ss * self.time_s / self.s**2 - 1
         return max(squares_j * self.time_s - tick_squares, 0.0), max(squares_s * self.time_s, 0.0)
-
-    def half_width(self) -> float:
-        """Half of the 95 % confidence interval of J or s per sample, the wider one [relative]; 0 below three pieces."""
-        if self.pieces < 3:
-            return 0.0
-        free = self.pieces - 1
-        return 1.96 * (1 + 1.5 / free) * math.sqrt(max(self.squares()) / free / self.time_s)  # about Student's t
 
 
 @dataclass(frozen=True)
@@ -182,7 +174,11 @@ class Search:
     def _too_wide(self, whole: Mapping[float, LimitMeasurement], limit_w: float) -> bool:
         """Whether to go on at this limit: its confidence interval is too wide, and it is not clearly worse."""
         one = whole[limit_w]
-        if one.half_width() <= HALF_WIDTH or self._windows(one) >= LONGEST:
+        free, half_width = one.pieces - 1, 0.0  # of the 95 % interval of J or s per sample, the wider one [relative]
+        if free >= 2:  # about Student's t
+            half_width = 1.96 * (1 + 1.5 / free) * math.sqrt(max(one.squares()) / free / one.time_s)
+        longest = 3  # windows of one limit in which its interval should be as narrow as HALF_WIDTH
+        if half_width <= HALF_WIDTH or self._windows(one) >= longest:
             return False
         best_w = self._best(whole)
         clearly = 3.0  # standard deviations by which a limit must be worse than the best to be left alone

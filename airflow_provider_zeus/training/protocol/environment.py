@@ -29,9 +29,8 @@ from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.factory import device_of
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter
+from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter, Sink, folded, log_costs
 from airflow_provider_zeus.training.protocol.plan import Plan
-from airflow_provider_zeus.training.protocol.sender import Sink, folded, log_costs
 from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.untrusted_files import opened_folder, read_plain, write_whole
 

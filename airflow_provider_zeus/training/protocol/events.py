@@ -1,27 +1,45 @@
-"""The result: the reports of a training process. JSON lines; the last one is ``final``."""
+"""The result: the reports of a training process. JSON lines; the last one is ``final``.
+
+Two threads may send them: in order, each one until its sink has taken it.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import io
 import json
+import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Self
+from threading import RLock
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
+from uuid import uuid4
 
-from airflow_provider_zeus.model.size_bounds import bounded_points, newest_samples, truncated, truncated_observation
-from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State
+from airflow_provider_zeus.model.size_bounds import (
+    MOST_SAMPLES,
+    bounded_points,
+    thinned,
+    truncated,
+    truncated_observation,
+)
+from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State, summed_with_marks
 from airflow_provider_zeus.model.wire import Count, StartId, decode, encode, parse
 from airflow_provider_zeus.untrusted_files import open_plain
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.training.attempt import LiveAttempt
 
 SCHEMA = 1
 MOST_LINE_BYTES = 2**20  # far more than 500 points and 1000 samples take
 MOST_LINES = 500_000  # of a result: a line every 15 s for three months
+ENDED_AT_S = "ended_at_s"  # note of an end: when the attempt ended [s since the epoch], by this host's clock
 Kind = Literal["start", "attempt", "beat", "end", "final"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +68,7 @@ class ResultLine:
         seen = self.observation
         object.__setattr__(self, "reason", self.reason and truncated(self.reason))
         object.__setattr__(self, "observation", None if seen is None else truncated_observation(seen))
-        object.__setattr__(self, "profile", newest_samples(self.profile))
+        object.__setattr__(self, "profile", tuple(self.profile[-MOST_SAMPLES:]))
         object.__setattr__(self, "points", bounded_points(self.points))
 
     def to_json(self) -> str:
@@ -78,6 +96,9 @@ class ResultLine:
             return line
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             raise ValueError(f"not a result line of version {SCHEMA}") from None
+
+
+Sink = Callable[[ResultLine], None]
 
 
 def without_cost(start_id: str, attempt: int, batch_size: int, reason: str) -> ResultLine:
@@ -176,3 +197,88 @@ def read_lines(file: BinaryIO) -> Iterator[ResultLine]:
         except ValueError:
             raise ValueError(f"line {number} is no result line of version {SCHEMA}") from None
         yield line
+
+
+class ResultSender:
+    """Lines that the sink did not take wait, and go before the next one. A failing sink never fails the training."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._start_id = uuid4().hex
+        self._lock = RLock()  # a signal handler may send while its own thread does
+        self._waiting: list[ResultLine] = []
+        self._sending = False
+        self._failing = False  # the warning is logged once, until the sink takes lines again
+
+    def send(self, kind: Kind, live: LiveAttempt | None = None, **fields: Any) -> None:
+        """Send a line; with ``live``, of that attempt, with its unsent samples and points. No beat follows its end."""
+        with self._lock:
+            if live is not None:
+                if kind == "beat" and live.ended:
+                    return
+                profile, points = live.take_unsent()
+                fields |= {"attempt": live.number, "batch_size": live.planned.batch_size}
+                fields |= {"profile": profile, "points": points}
+                if kind == "end":
+                    fields["notes"] = {**live.notes, ENDED_AT_S: time.time()}
+            line = ResultLine(kind=kind, start_id=self._start_id, **fields)
+            if live is not None:
+                live.ended = live.ended or kind == "end"
+            self.put(line)
+
+    def put(self, line: ResultLine) -> None:
+        """Send a line that exists already, after those that wait. A failing sink keeps them waiting."""
+        with self._lock:
+            self._waiting.append(line)
+            if self._sending:
+                return
+            self._sending = True
+            try:
+                self._waiting[:] = folded(self._waiting)
+                while self._waiting:
+                    self._sink(self._waiting[0])
+                    self._waiting.pop(0)
+                self._failing = False
+            except Exception:
+                kind = self._waiting[0].kind
+                level = logging.DEBUG if self._failing else logging.WARNING
+                log.log(level, "Zeus could not write a %r line of its result; it tries again.", kind, exc_info=True)
+                self._failing = True
+            finally:
+                self._sending = False
+
+    def close(self) -> None:
+        """Log the figures of each end that the sink did not take; nothing is sent after that."""
+        with self._lock:
+            log_costs(self._waiting)
+
+
+def log_costs(lines: Iterable[ResultLine]) -> None:
+    """Log the figures of each end among lines that nothing took."""
+    for line in lines:
+        if line.kind == "end":
+            text = replace(line, profile=(), points=()).to_json()
+            log.error("Zeus cannot write the cost of attempt %s anywhere: %s", line.attempt, text)
+
+
+def folded(lines: Iterable[ResultLine]) -> list[ResultLine]:
+    """Merge each beat into the next line of its attempt, beat or end: its sums are newer, samples and points are added.
+
+    So no line waits behind a beat, and after a long failure one line of at most 500 power points is left.
+    """
+    groups: list[list[ResultLine]] = []
+    for line in lines:
+        before = groups[-1][-1] if groups else None
+        same = before is not None and (before.start_id, before.attempt) == (line.start_id, line.attempt)
+        if before and before.kind == "beat" and line.kind in ("beat", "end") and same:
+            groups[-1].append(line)
+        else:
+            groups.append([line])
+    return [group[0] if len(group) == 1 else _merged(group) for group in groups]
+
+
+def _merged(lines: list[ResultLine]) -> ResultLine:
+    observation = next((line.observation for line in reversed(lines) if line.observation is not None), None)
+    profile = summed_with_marks(sample for line in lines for sample in line.profile)
+    points = thinned([point for line in lines for point in line.points])
+    return replace(lines[-1], observation=observation, profile=profile, points=tuple(points))

@@ -23,7 +23,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.model.wire import AnyNumber, LongText, Name, Ordinal, Size, decode, encode, parse
 from airflow_provider_zeus.power.factory import HostSettings
-from airflow_provider_zeus.signals.follow import Followed
+from airflow_provider_zeus.signals.forecast import Followed
 from airflow_provider_zeus.untrusted_files import read_plain, write_whole
 
 SCHEMA = 1

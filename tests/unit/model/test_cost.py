@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_zeus.model.cost import Rates, Weights, best_limit, observed_cost
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, ProfileSample
-from airflow_provider_zeus.units import cost_text, time_text
+from airflow_provider_zeus.units import energy_text, time_text
 from tests.strategies import CPU, V100
 from tests.unit.optimizer.world import World, job_of
 
@@ -185,5 +185,5 @@ def test_a_cost_per_sample_says_nothing_of_an_epoch_of_unknown_size() -> None:
 
 def test_the_text_of_a_cost_is_that_of_the_pages() -> None:
     assert HALF.text(54_321) == "15.1 weighed Wh", "or it would be read as energy"
-    assert Weights(1.0, 300.0).text(54_321) == cost_text(54_321, "J")
+    assert Weights(1.0, 300.0).text(54_321) == energy_text(54_321)
     assert Weights(0.0, 1.0, time_alone=True).text(7_205.3) == time_text(7_205.3)

@@ -61,7 +61,7 @@ def test_a_run_sends_the_events_of_its_own_dag_and_its_decision_ends_none(tmp_pa
     own = Event(kind=FAILING, name=FAILING, since=2, origin=looks.trial.origin, sentence="S.", remedy="R.")
     looks._keep_and_send([theirs, own], KINDS)
     assert heard == [FAILING]
-    looks.at_the_decision()
+    looks.look()
     assert [(r.dag_id, len(r.sent_to)) for r in read_book(port, "j").open] == [("b", 0), ("d", 1)]
     own_of_b = trial(0, "r2", job_id="j", dag_id="b")
     replace(looks_of(heard, lambda: SqlStore(url)), trial=own_of_b)._keep_and_send([theirs, own], KINDS)
@@ -95,6 +95,6 @@ def test_a_log_that_hangs_is_told(port: DictPort, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(alerts, "READ_S", 0.2)
     monkeypatch.setattr(alerts, "CLAIM_S", 0.2)
     heard: list[str] = []
-    looks_of(heard, hangs).at_the_end()
+    looks_of(heard, hangs).look(ended=True)
     answers.set()
     assert heard == [STORE]

@@ -27,8 +27,7 @@ from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
-from airflow_provider_zeus.training.protocol.events import Kind, ResultLine
-from airflow_provider_zeus.training.protocol.sender import ResultSender
+from airflow_provider_zeus.training.protocol.events import Kind, ResultLine, ResultSender
 from tests.unit.store.store_kit import DictPort, report, request, seen
 
 JOB_ID = "d.train"

@@ -12,10 +12,10 @@ import pytest
 from airflow.sdk.exceptions import TaskDeferralError, TaskDeferred
 
 from airflow_provider_zeus.decorators.zeus import ZeusDecoratedOperator
-from airflow_provider_zeus.operators import mixins, waiting
+from airflow_provider_zeus.operators import mixins, schedule
+from airflow_provider_zeus.operators.schedule import PlannedWait
 from airflow_provider_zeus.operators.start_trigger import ZeusStartTrigger
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
-from airflow_provider_zeus.operators.waiting import PlannedWait
 from tests.unit.optimizer.world import job_of
 
 JOB = job_of(32, default=32, start_within="8 h", start_signal="carbon")
@@ -38,7 +38,7 @@ def context() -> dict[str, Any]:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[PlannedWait | None], None]:
-    return lambda wait: monkeypatch.setattr(waiting, "planned_wait", lambda *a, **k: wait)
+    return lambda wait: monkeypatch.setattr(schedule, "planned_wait", lambda *a, **k: wait)
 
 
 def in_s(seconds: float) -> PlannedWait:
@@ -82,7 +82,7 @@ def test_what_does_not_wait_goes_on(context: Any, waits: Any, wait: PlannedWait 
 
 
 def test_a_job_that_never_waits_asks_for_nothing(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(waiting, "planned_wait")
+    monkeypatch.delattr(schedule, "planned_wait")
     plain = {"batch_sizes": [32], "default_batch_size": 32, "target": "acc >= 1", "max_epochs": 3}
     operator(**plain).wait_for_start(context, part=None)
 

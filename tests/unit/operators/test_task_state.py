@@ -16,8 +16,7 @@ import pytest
 
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, Origin, State, TrialKey
-from airflow_provider_zeus.operators.task_state import KEY, checkpoints_of
-from airflow_provider_zeus.operators.train import ZeusTrainOperator
+from airflow_provider_zeus.operators.train import ZeusTrainOperator, checkpoints_of
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.training.protocol.plan import Checkpoint
@@ -174,7 +173,7 @@ def test_a_damaged_state_and_an_api_that_fails_are_no_checkpoint(held: Any) -> N
         def get(self, key: str) -> Any:
             if held is None:
                 raise ConnectionError("the api-server is gone")
-            return {KEY: held}[key]
+            return {"zeus_checkpoint": held}[key]
 
     assert checkpoints_of(context(2, Odd()), lambda: pytest.fail("no log is opened")).newest is None
 

@@ -13,12 +13,12 @@ import pytest
 
 from airflow_provider_zeus.errors import JobSpecError, SignalError, StoreError
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
-from airflow_provider_zeus.operators import schedule, start_trigger, waiting
+from airflow_provider_zeus.operators import schedule, start_trigger
+from airflow_provider_zeus.operators.schedule import PlannedWait, durations
 from airflow_provider_zeus.operators.start_trigger import ZeusStartTrigger
-from airflow_provider_zeus.operators.waiting import PlannedWait, durations
 from airflow_provider_zeus.signals import reading
+from airflow_provider_zeus.signals.forecast import WAITS, Start
 from airflow_provider_zeus.signals.series import Series, Step, Unit
-from airflow_provider_zeus.signals.start import WAITS, Start
 from tests.strategies import make_trial
 from tests.unit.optimizer.world import job_of
 
@@ -58,7 +58,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             raise behind.series
         return behind.series
 
-    monkeypatch.setattr(waiting, "open_store", opened)
+    monkeypatch.setattr(schedule, "open_store", opened)
     monkeypatch.setattr(reading, "signal_series", read)
     return behind
 
@@ -67,7 +67,7 @@ def wait(run_type: str = "scheduled", now_s: float = NOW_S, **fields: Any) -> Pl
     job = job_of(32, default=32, **{"start_within": "8 h", "start_signal": "carbon", **fields})
     dag_run = SimpleNamespace(run_type=run_type, run_after=datetime.fromtimestamp(NOW_S, UTC))
     context = {"dag_run": dag_run, "dag": SimpleNamespace(timezone=UTC)}
-    return waiting.planned_wait(job, context, job_id="d.train", conn_id="zeus_default", now_s=now_s)
+    return schedule.planned_wait(job, context, job_id="d.train", conn_id="zeus_default", now_s=now_s)
 
 
 def test_it_waits_for_the_cheapest_hour_and_says_until_when_and_why(world: SimpleNamespace) -> None:
@@ -88,7 +88,7 @@ def test_never_later_than_the_deadline_allows(world: SimpleNamespace) -> None:
     early = wait(finish_by="4 h")
     assert early is not None
     assert early.until_s is None
-    assert early.latest_s == pytest.approx(NOW_S + 4 * HOUR_S - 1803.0 - waiting.QUEUE_S)
+    assert early.latest_s == pytest.approx(NOW_S + 4 * HOUR_S - 1803.0 - schedule.QUEUE_S)
 
 
 def test_the_window_begins_with_the_run_so_a_retry_has_what_is_left_of_it(world: SimpleNamespace) -> None:
@@ -166,10 +166,10 @@ def test_backfills_tests_and_jobs_that_never_wait_do_not(
 def test_a_window_that_is_longer_than_the_schedule_s_interval_is_named(
     world: SimpleNamespace, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "interval_s", lambda _: 8 * HOUR_S)
+    monkeypatch.setattr(schedule, "interval_s", lambda _: 8 * HOUR_S)
     wait()
     assert not caplog.messages
-    monkeypatch.setattr(waiting, "interval_s", lambda _: HOUR_S)
+    monkeypatch.setattr(schedule, "interval_s", lambda _: HOUR_S)
     wait()
     (said,) = caplog.messages
     assert said.startswith("Zeus: ZeusJob.start_within = '8 h': longer than the 1 h 00 min until the next run")
@@ -196,7 +196,7 @@ def test_two_dags_that_share_a_job_and_a_schedule_are_two_runs() -> None:
 
 
 def test_runs_that_train_nothing_hide_no_run_that_did(world: SimpleNamespace) -> None:
-    world.log = [*LOG, *(ran(n, f"r{n}", None, State.NOT_NEEDED) for n in range(4, 4 + 8 * waiting.USUAL))]
+    world.log = [*LOG, *(ran(n, f"r{n}", None, State.NOT_NEEDED) for n in range(4, 4 + 8 * schedule.USUAL))]
     found = wait()
     assert found is not None
     assert found.duration_s == 1802.0

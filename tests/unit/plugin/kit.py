@@ -12,7 +12,7 @@ from airflow_provider_zeus.model.trial import Decision, Origin, Phase, PlannedAt
 from airflow_provider_zeus.plugin.views import pages
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.plugin.views.dag_view import JobLog
-from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.plugin.views.factors import Factors
 from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.store_kit import report, request, seen
 

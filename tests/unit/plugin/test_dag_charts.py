@@ -23,8 +23,8 @@ from airflow_provider_zeus.plugin.views import costs, dag_view, dag_what_if
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.plugin.views.dag_view import JobLog
 from airflow_provider_zeus.plugin.views.dag_what_if import Wish
+from airflow_provider_zeus.plugin.views.factors import Factors
 from airflow_provider_zeus.plugin.views.models import Chart
-from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.belief_table import BatchSizeStatus, belief_table
 from airflow_provider_zeus.reports.dataset import ENERGY, as_dataset
 from airflow_provider_zeus.reports.pareto import OperatingPoint, marked, pareto

@@ -12,10 +12,9 @@ import pytest
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.trial import DeviceInfo
 from airflow_provider_zeus.power.cpu import EstimateDevice
-from airflow_provider_zeus.power.device import Device, NoneDevice
-from airflow_provider_zeus.power.group import DeviceGroup
+from airflow_provider_zeus.power.device import Device, DeviceGroup, NoneDevice
+from airflow_provider_zeus.power.factory import open_nvml
 from airflow_provider_zeus.power.limits.record import open_port
-from airflow_provider_zeus.power.nvml.gpu import open_nvml
 from airflow_provider_zeus.power.simulated.gpu import open_simulated
 from tests.fake_nvml import FakeNvml
 from tests.unit.power.test_rapl import Host

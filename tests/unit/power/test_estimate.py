@@ -28,7 +28,7 @@ def test_busy_seconds_cost_the_watts_and_idle_ones_nothing() -> None:
     busy, idle = Span(edge(device)), Span()
     burn(0.3)
     busy.close(edge(device))
-    idle.open(edge(device))
+    idle.since = edge(device)
     time.sleep(0.2)
     idle.close(edge(device))
     assert busy.energy_j == pytest.approx(3.0, abs=0.3)

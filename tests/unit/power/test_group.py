@@ -15,12 +15,12 @@ import pytest
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.cpu import EstimateDevice
-from airflow_provider_zeus.power.factory import open_device
-from airflow_provider_zeus.power.group import DeviceGroup
+from airflow_provider_zeus.power.device import DeviceGroup
+from airflow_provider_zeus.power.factory import open_device, open_nvml
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.limits.record import restore_orphans
 from airflow_provider_zeus.power.meter import Reading, Span, read
-from airflow_provider_zeus.power.nvml.gpu import NvmlDevice, open_nvml
+from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.simulated.gpu import open_simulated
 from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import records, wait_for
@@ -198,7 +198,7 @@ class TestLimit:
     def test_each_comes_back_when_the_trainer_dies(
         self, signal_number: int, cards: list[Gpu], tmp_path: Path, start, guardians: Callable[[], list[int]]
     ) -> None:
-        group = "from airflow_provider_zeus.power.nvml.gpu import open_nvml\ngpu = open_nvml()\n"
+        group = "from airflow_provider_zeus.power.factory import open_nvml\ngpu = open_nvml()\n"
         trainer = start(group + HOLD.replace("WORKERS", "0"))
         trainer.hear()
         assert [card.limit_w for card in cards] == [150.0, 250.0, 150.0]
@@ -209,7 +209,7 @@ class TestLimit:
     def test_one_that_is_gone_does_not_keep_the_others_low(
         self, cards: list[Gpu], tmp_path: Path, start, guardians: Callable[[], list[int]]
     ) -> None:
-        group = "from airflow_provider_zeus.power.nvml.gpu import open_nvml\ngpu = open_nvml()\n"
+        group = "from airflow_provider_zeus.power.factory import open_nvml\ngpu = open_nvml()\n"
         trainer = start(group + HOLD.replace("WORKERS", "0"))
         trainer.hear()
         cards[2].lost = 1  # the first of the two

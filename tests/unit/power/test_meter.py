@@ -24,7 +24,7 @@ def test_a_span_reads_time_energy_and_mean_power(gpu: SimulatedGpu) -> None:
     assert span.time_s == pytest.approx(1000 * step_s)
     assert span.energy_j == pytest.approx(1000 * step_s * power_w, rel=0.005)
     assert span.power_w == pytest.approx(power_w, rel=0.005)
-    assert (span.reason, span.is_open) == (None, False)
+    assert (span.reason, span.since) == (None, None)
 
 
 def test_spans_nest_add_up_and_count_their_open_parts_only(gpu: SimulatedGpu) -> None:
@@ -32,7 +32,7 @@ def test_spans_nest_add_up_and_count_their_open_parts_only(gpu: SimulatedGpu) ->
     for index, batch_size in enumerate((64, 256, 1024)):
         part = Span(edge(gpu))
         if index % 2 == 0:
-            every_other.open(edge(gpu))
+            every_other.since = edge(gpu)
         for _ in range(30):
             gpu.on_step(batch_size)
         whole.advance(edge(gpu))

@@ -107,9 +107,9 @@ def test_where_a_container_hides_whose_processes_they_are_the_energy_is_not_know
 def test_in_a_container_torch_names_every_gpu_that_this_process_holds_memory_on(
     nvml: FakeNvml, opened: Callable[[], TaskMeter], monkeypatch: pytest.MonkeyPatch, reserved: tuple[int, int]
 ) -> None:
-    gpus = [nvml.add(), nvml.add()]
+    gpus, asked = [nvml.add(), nvml.add()], list[int]()
     cuda = SimpleNamespace(
-        device_count=lambda: 2,
+        device_count=lambda: asked.append(2) or asked[-1],
         current_device=lambda: 0,
         memory_reserved=reserved.__getitem__,
         get_device_properties=lambda index: SimpleNamespace(uuid=gpus[index].uuid.decode()),
@@ -119,7 +119,9 @@ def test_in_a_container_torch_names_every_gpu_that_this_process_holds_memory_on(
     named = [gpu for gpu, held in zip(gpus, reserved, strict=True) if held] or gpus[:1]
     for gpu in named:
         gpu.processes = 1  # by an id of the host
+    asked.clear()
     spend(nvml, meter)
+    assert len(asked) == 2, "once for all GPUs in each of the two looks"
     seen = meter.observation()
     assert seen.gpu_uuid == ",".join(gpu.uuid.decode() for gpu in named)
     assert seen.energy_source == "nvml_counter"

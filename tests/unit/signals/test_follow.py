@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.cost import Rate, Weights
 from airflow_provider_zeus.model.wire import decode, encode
-from airflow_provider_zeus.signals.follow import AHEAD_S, Followed, weighed
+from airflow_provider_zeus.signals.forecast import AHEAD_S, DAY_S, LEAST_STEP_S, Followed, weighed
 from airflow_provider_zeus.signals.series import Series, Step, Unit
-from airflow_provider_zeus.signals.start import DAY_S, LEAST_STEP_S
 from airflow_provider_zeus.units import S_PER_H
 from tests.strategies import REPRODUCIBLE
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.parse import MOST_CHARACTERS, Layout, parsed, text_of
-from airflow_provider_zeus.signals.presets import PRESETS, preset
 from airflow_provider_zeus.signals.series import Series
+from airflow_provider_zeus.signals.service import PRESETS, preset
 from tests.strategies import REPRODUCIBLE
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC).timestamp()

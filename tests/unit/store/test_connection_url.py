@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from airflow.sdk import Connection
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.store.connection_url import database_url, is_variable_store
+from airflow_provider_zeus.store.open import database_url, is_variable_store
 from airflow_provider_zeus.store.sql import engine as sql_engine
 from airflow_provider_zeus.store.sql.store import SqlStore
 

@@ -84,7 +84,7 @@ def test_its_decision_can_be_replayed_without_the_rows_of_the_others(sql: SqlSto
     with rows(sql) as connection:
         connection.execute(sa.update(schema.job).values(told=None))
         connection.execute(sa.delete(schema.checkpoint))
-        belief = checkpoints.read_belief(connection, "d.train.asia", trial.job)
+        belief = checkpoints.belief_of(connection, "d.train.asia", trial.job, keep=False)
     device, kept = request().device, trial.decision
     again = policy.choose(trial.job, belief, device=device, seed=kept.seed, run_type="scheduled", family=kept.family)
     assert again == kept

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.store.connection_url import database_url, is_variable_store
+from airflow_provider_zeus.store.open import database_url, is_variable_store
 from airflow_provider_zeus.store.sql.engine import engine_of, forget, read_url, shown
 from tests.hostile import HOSTILE, LEAVES
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.store.live_settings import CHANGED, after_change, last_change, problem_of, read_settings
+from airflow_provider_zeus.store.live_settings import CHANGED, after_change, last_change, parsed, read_settings
 
 WHO = {"by": "ada", "at": "2026-05-04T08:00:00+00:00", "what": "batch size pinned to 64"}
 BROKEN = ['{"eta": 0.8,}', "{", "[]", "3", "null", '"eta"', "[" * 100_000, '{"eta": 0.8} # for now']
@@ -35,13 +35,13 @@ def test_the_change_is_no_setting(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("text", [None, "", " \n", '{"changed": 3}', json.dumps({"changed": {"by": 1}})])
 def test_texts_without_a_setting_tell_of_no_change_and_can_be_changed(text: str | None) -> None:
     assert last_change(text) == {}
-    assert problem_of(text) == ""
+    assert parsed(text)[1] == ""
     assert read_settings(lambda _: changed(text, {"pin_batch_size": 16}), "j") == {"pin_batch_size": 16}
 
 
 @pytest.mark.parametrize("text", BROKEN)
 def test_a_text_that_is_no_json_object_is_refused_with_the_text_and_the_remedy(text: str) -> None:
-    assert problem_of(text)
+    assert parsed(text)[1]
     assert last_change(text) == read_settings(lambda _: text, "j") == {}
     with pytest.raises(StoreError) as refused:
         changed(text, {"pin_batch_size": 16})

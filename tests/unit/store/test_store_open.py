@@ -187,7 +187,7 @@ def test_a_broken_connection_is_an_error(home: Path, define: Define) -> None:
     [
         "store",
         "store.base",
-        "store.connection_url",
+        "store.open",
         "store.rules",
         "store.variables.airflow",
         "store.pending",

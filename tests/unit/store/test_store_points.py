@@ -13,8 +13,7 @@ from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import Store
-from airflow_provider_zeus.training.protocol.events import ResultLine
-from airflow_provider_zeus.training.protocol.sender import folded
+from airflow_provider_zeus.training.protocol.events import ResultLine, folded
 from tests.unit.store.store_kit import DictPort, began_alone, request, seen
 
 MANY = 20_000  # a point a second: more than five hours

@@ -24,8 +24,8 @@ from airflow_provider_zeus.model.trial import (
     TrialKey,
 )
 from airflow_provider_zeus.store import rules
-from airflow_provider_zeus.store.reported_figures import merged
 from airflow_provider_zeus.store.rows import OBSERVED, ORIGIN, from_row, to_row, trial_from_dict, trial_to_dict
+from airflow_provider_zeus.store.rules import merged
 from airflow_provider_zeus.store.sql.schema import trial as table
 from tests.unit.store.store_kit import JOB, request, seen
 

@@ -163,8 +163,9 @@ def document() -> LogDocument:
         rows = tables.load(log, "d.train", replace(LogDocument.empty("d.train"), seq=6, newest=8))
         for trial in (FULL, SMALL):
             trials.insert(log, trial)
-        measurements.add_samples(log, FULL, SAMPLES)
-        measurements.add_samples(log, replace(FULL, observation=replace(SEEN, energy_source=None)), SAMPLES)
+        report = Report(observation=SEEN, profile=SAMPLES)
+        measurements.add(log, FULL, report)
+        measurements.add(log, replace(FULL, observation=replace(SEEN, energy_source=None)), report)
         measurements.add_points(log, FULL.key, POINTS)
         return tables.dump(log, "d.train", rows, 0)
 

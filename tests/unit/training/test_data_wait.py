@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from airflow_provider_zeus.model.trial import DATA_WAIT, UNCAPPED, DeviceInfo
 from airflow_provider_zeus.power.device import Device
-from airflow_provider_zeus.training import data_loader, data_wait, samples, torch_steps
-from airflow_provider_zeus.training.data_wait import DataWait, remedy
+from airflow_provider_zeus.training import attempt_checks, data_loader, samples, torch_steps
+from airflow_provider_zeus.training.attempt_checks import DataWait, remedy
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, incumbent
 
@@ -235,7 +235,7 @@ def test_it_is_a_waste_only_as_far_as_the_gpu_rests(busy: float | None, wasted_s
 def test_one_setting_is_named_that_can_apply_and_is_not_set(
     monkeypatch: pytest.MonkeyPatch, processors: int, options: dict[str, Any], said: str
 ) -> None:
-    monkeypatch.setattr(data_wait.os, "sched_getaffinity", lambda _: range(processors))
+    monkeypatch.setattr(attempt_checks.os, "sched_getaffinity", lambda _: range(processors))
     assert said in remedy(DataLoader(Slow(None, 0.0), batch_size=2, **options))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.trial import ProfileSample
-from airflow_provider_zeus.signals.follow import Followed
+from airflow_provider_zeus.signals.forecast import Followed
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, incumbent, loop, steps

@@ -85,7 +85,7 @@ def test_what_a_failing_sink_did_not_take_comes_later_in_order_and_once(kit: Kit
         run = kit.run(*attempts, heartbeat_s=1000.0, sink=target, max_epochs=60)
         assert run.train(train) == 256
     sink.every = 1
-    run.progress._sender.send("final")  # one more line, and the last ones that wait go before it
+    run.progress.sender.send("final")  # one more line, and the last ones that wait go before it
     taken = sink.taken[:-1]
     assert news(taken) == news(kit.lines)
     assert len(news(taken)[0]) > 7

@@ -68,16 +68,16 @@ class AllReduce:
 
     def __init__(self, size: int) -> None:
         self._size, self._changed, self.gone = size, threading.Condition(), False
-        self._rows: list[dict[int, list[float]]] = [{}]  # of each exchange
+        self._rows: list[dict[int, list[float | None]]] = [{}]  # of each exchange
 
     @property
     def count(self) -> int:
         return len(self._rows) - 1
 
-    def exchange(self, rank: int, row: list[float]) -> list[list[float]]:
+    def exchange(self, rank: int, row: list[float | None]) -> list[list[float | None]]:
         with self._changed:
             rows = self._rows[-1]
-            rows[rank] = [float(figure) for figure in row]
+            rows[rank] = [None if figure is None or math.isnan(figure) else float(figure) for figure in row]
             if len(rows) == self._size:
                 self._rows.append({})
                 self._changed.notify_all()
@@ -98,7 +98,7 @@ class Thread(Ranks):
 
     ready = True  # type: ignore[assignment]
 
-    def exchange(self, row: Any) -> list[list[float]]:
+    def exchange(self, row: Any) -> list[list[float | None]]:
         return self.group.exchange(self.rank, list(row))
 
 
@@ -348,7 +348,7 @@ class TestSums:
 REPORT = RankReport(*[0.0] * len(RankReport._fields))
 
 
-def report(**figures: float) -> RankReport:
+def report(**figures: float | None) -> RankReport:
     known = {"measures": 1.0, "source": 1.0, "devices": 4.0, "max_power_w": 1000.0, "epochs": 2.0, "samples": 10.0}
     return REPORT._replace(**{**known, "energy_j": 100.0, "time_s": 10.0, "rest_s": 1.0, **figures})
 
@@ -358,14 +358,14 @@ class TestGathered:
 
     def test_energy_summed_time_the_longest(self) -> None:
         other = report(energy_j=50.0, time_s=12.0, rest_s=2.0, rest_j=5.0)
-        idle = report(measures=0.0, source=0.0, energy_j=math.nan, time_s=13.0, rest_s=2.0)
+        idle = report(measures=0.0, source=0.0, energy_j=None, time_s=13.0, rest_s=2.0)
         seen = gathered(self.OWN, [report(rest_j=10.0), idle, other])
         assert (seen.energy_j, seen.rest_j, seen.time_s, seen.rest_s) == (150.0, 15.0, 13.0, 2.0)
         assert (seen.device_count, seen.max_power_w, seen.energy_source) == (8, 2000.0, "nvml_counter")
         assert seen.device_model == "V100"
 
     def test_a_host_that_does_not_tell_makes_it_unknown(self) -> None:
-        seen = gathered(self.OWN, [report(), report(energy_j=math.nan)])
+        seen = gathered(self.OWN, [report(), report(energy_j=None)])
         assert seen.energy_j is None
         assert seen.reasons["energy_j"]
 

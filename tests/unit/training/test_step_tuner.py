@@ -21,13 +21,13 @@ from airflow_provider_zeus.power.nvml import gpu as nvml_gpu
 from airflow_provider_zeus.power.nvml import library, visible
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.training import step_tuner
-from airflow_provider_zeus.training.leading import LEAD_STEPS, of_all, step_kind
 from airflow_provider_zeus.training.protocol.environment import PLAN, RESULT
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from airflow_provider_zeus.training.step_handle import ScriptHandle, StepHandle
 from airflow_provider_zeus.training.step_tuner import StepTuner
+from airflow_provider_zeus.training.torch_listener import LEAD_STEPS, of_all, step_kind
 from tests.fake_nvml import FakeNvml
 from tests.unit.power.conftest import ROOT, wait_for
 

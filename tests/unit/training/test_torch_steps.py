@@ -378,7 +378,7 @@ def test_several_processes_count_their_own_share(kit: Kit) -> None:
 
 def test_a_rehearsal_looks_at_an_optimizer_at_the_address_of_one_that_was_freed() -> None:
     weights = [torch.nn.Parameter(torch.ones(2)) for _ in range(20)]
-    watch = TorchWatch(fresh=True, cuts=False, stepped=lambda: None, passing=lambda: None)
+    watch = TorchWatch(fresh=True, cuts=False, stepped=lambda: None)
     for weight in weights:
         torch.optim.SGD([weight], lr=0.1).step()
         gc.collect()

@@ -16,8 +16,8 @@ from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, Trial
 from airflow_provider_zeus.plugin.text import headline, saved_text, words
 from airflow_provider_zeus.plugin.views import dag_view
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
+from airflow_provider_zeus.plugin.views.factors import Factors
 from airflow_provider_zeus.plugin.views.models import Answer, Tile
-from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.run_figures import Yardstick
 from airflow_provider_zeus.reports.schedule_shift import schedule_shift

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.operators.waiting import PlannedWait as Planned
+from airflow_provider_zeus.operators.schedule import PlannedWait as Planned
 from airflow_provider_zeus.plugin.text.run_notes import MOST_WHY, StartWait, waiting
 
 UNTIL_S = 1_700_000_000.0

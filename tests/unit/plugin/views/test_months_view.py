@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from airflow_provider_zeus.plugin.views import months_view
+from airflow_provider_zeus.plugin.views.factors import Factors
 from airflow_provider_zeus.plugin.views.months_view import JOBS, NO_RUN, NOTHING, months_chart
-from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.month_spent import DagAbout
 from airflow_provider_zeus.reports.months import PeriodSum, SavedDraws, Spent
 

@@ -10,8 +10,8 @@ import pytest
 
 from airflow_provider_zeus.model.trial import UNSEEN, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.views import costs, pages, run_view
+from airflow_provider_zeus.plugin.views.factors import Factors
 from airflow_provider_zeus.plugin.views.models import Tile
-from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.run_figures import RunSaving, Yardstick
 from tests.unit.plugin.kit import JOB, trial

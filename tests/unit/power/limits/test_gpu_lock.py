@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_zeus.power.factory import open_nvml
 from airflow_provider_zeus.power.limits import gpu_lock
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock, held_here
-from airflow_provider_zeus.power.nvml.gpu import open_nvml
 from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import ROOT, wait_for
 from tests.unit.power.test_nvml_training import Training

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.cli import checks_host
-from airflow_provider_zeus.power.group import DeviceGroup
+from airflow_provider_zeus.power.device import DeviceGroup
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.visible import find_gpus
+from airflow_provider_zeus.training.profiling.measurement_windows import CapWatch, Seen
 from tests.fake_nvml import FakeNvml
 
 
@@ -58,3 +59,17 @@ def test_of_several_gpus_any_may_be_held_back(nvml: FakeNvml, wait: Callable[[fl
     assert now is not None
     assert (now.sm_mhz, now.max_mhz, now.reasons) == (1200.0, 1530.0, 4)
     assert now.capped_s - before.capped_s == pytest.approx(10.0, abs=0.1)  # type: ignore[operator]
+
+
+def test_what_passed_before_a_piece_began_is_not_seen(nvml: FakeNvml, wait: Callable[[float], None]) -> None:
+    """Training steps that end while the clocks still settle close a piece that none has opened."""
+    nvml.add(demand_w=300.0)
+    device = NvmlDevice()
+    watch, piece = CapWatch(device), Seen()
+    wait(10.0)
+    watch.close(250.0, device.now_s(), piece)
+    watch.open(device.now_s())
+    wait(1.0)
+    watch.close(250.0, device.now_s(), piece)
+    assert watch.at[250.0].share == pytest.approx(1.0, abs=0.01)
+    assert len(piece.seen) == 1

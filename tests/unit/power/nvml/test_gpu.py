@@ -68,7 +68,7 @@ def test_a_reading_that_fails_once_is_unknown_with_the_reason_and_said_once(
     for _ in range(3):
         span.advance(edge(device))
     assert "nvmlDeviceGetTotalEnergyConsumption: an unknown error" in device.missing["energy_j"]
-    later.open(edge(device))
+    later.since = edge(device)
     later.close(edge(device))
     assert (later.reason, device.missing) == (None, {})
     assert span.energy_j is None
@@ -227,7 +227,6 @@ class OtherBinding:
 
 def test_a_wrong_binding_is_named_and_nothing_of_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", OtherBinding)
-    monkeypatch.setattr(library, "_ready_in", None)
     monkeypatch.setattr(library, "version", {"pynvml": "11.4.1"}.__getitem__)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for function in ("nvmlDeviceGetUUID", "nvmlDeviceGetTotalEnergyConsumption"):
@@ -267,6 +266,23 @@ def test_how_much_the_gpu_works(card: Gpu) -> None:
     card.busy_percent = -1.0
     assert device.busy() is None
     assert "not supported" in device.missing["gpu_busy"]
+
+
+def test_how_much_the_gpu_worked_is_not_how_it_is_at_the_step_that_asks(
+    card: Gpu, wait: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where batches come slowly, the first step after a wait asks: at that moment the GPU has rested."""
+    device = NvmlDevice()
+    card.busy_percent, card.resting = 30.0, 1
+    device.busy()
+    wait(1.0)
+    assert device.busy() == 0.3
+    card.has_samples = 0  # an older driver
+    assert device.busy() == 0.0
+    wait(1.0)
+    for answer in (None, (2, [1.0]), (1, [])):
+        monkeypatch.setattr(sys.modules["pynvml"], "nvmlDeviceGetSamples", lambda *_, answer=answer: answer)
+        assert device.busy() == 0.0
 
 
 def test_a_shared_gpu_does_not_tell_how_much_this_training_works_it(card: Gpu) -> None:

@@ -10,9 +10,8 @@ import pytest
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.device import LimitRange
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.power.nvml import limits as nvml_limits
-from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
-from airflow_provider_zeus.power.nvml.limits import grid_step_w
+from airflow_provider_zeus.power.nvml import gpu as nvml_gpu
+from airflow_provider_zeus.power.nvml.gpu import NvmlDevice, grid_step_w
 from tests.fake_nvml import FakeNvml, Gpu
 
 SETTER = "nvmlDeviceSetPowerManagementLimit"
@@ -81,7 +80,7 @@ def test_a_limit_out_of_range_never_reaches_the_library(card: Gpu, nvml: FakeNvm
 def test_a_limit_that_does_not_take_is_refused(
     card: Gpu, monkeypatch: pytest.MonkeyPatch, field: str, value: float, in_force: str
 ) -> None:
-    monkeypatch.setattr(nvml_limits, "TAKES_EFFECT_S", 0.05)
+    monkeypatch.setattr(nvml_gpu, "TAKES_EFFECT_S", 0.05)
     device = NvmlDevice()
     setattr(card, field, value)
     with pytest.raises(DeviceError, match=f"{in_force} is in force.*mode='measure'"):

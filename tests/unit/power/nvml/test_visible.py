@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
-from airflow_provider_zeus.power.nvml.visible import chosen_by_cuda, find_gpu
+from airflow_provider_zeus.power.nvml.visible import chosen_by_cuda, find_gpus
 from tests.fake_nvml import FakeNvml
 
 UUIDS = ["GPU-aaaa1111-0000", "GPU-aaaa2222-0000", "GPU-bbbb3333-0000"]
@@ -79,7 +79,7 @@ def test_two_models_by_number_are_not_guessed_silently(
     mixed: FakeNvml, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert find_gpu().model == "Tesla T4"
+    assert find_gpus(1)[0].model == "Tesla T4"
     (warning,) = warnings(caplog)
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in warning
     assert uuid_of(mixed, 0) in warning
@@ -91,7 +91,7 @@ def test_nothing_is_to_guess_where_the_order_or_the_gpu_is_named(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert find_gpu().model == "Tesla T4"
+    assert find_gpus(1)[0].model == "Tesla T4"
     assert warnings(caplog) == []
 
 
@@ -99,10 +99,10 @@ def test_a_torch_that_uses_cuda_knows(
     mixed: FakeNvml, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", cuda(uuid_of(mixed, 1)))
-    assert find_gpu().model == "NVIDIA H200"
+    assert find_gpus(1)[0].model == "NVIDIA H200"
     assert warnings(caplog) == []
     monkeypatch.setitem(sys.modules, "torch", cuda(uuid_of(mixed, 1), initialized=False))
-    assert find_gpu().model == "Tesla T4"
+    assert find_gpus(1)[0].model == "Tesla T4"
     assert len(warnings(caplog)) == 1
 
 

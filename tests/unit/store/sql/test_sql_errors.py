@@ -7,7 +7,7 @@ import sqlite3
 import psycopg2
 import pytest
 
-from airflow_provider_zeus.store.sql.errors import may_pass, no_slot
+from airflow_provider_zeus.store.sql.engine import may_pass, no_slot
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from airflow_provider_zeus.model.trial import (
     State,
 )
 from airflow_provider_zeus.power.device import default_state_dir
-from airflow_provider_zeus.signals.follow import Followed
+from airflow_provider_zeus.signals.forecast import Followed
 from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter, read_result
 from airflow_provider_zeus.training.protocol.plan import Plan, Rehearsal
 from airflow_provider_zeus.training.run import ZeusRun

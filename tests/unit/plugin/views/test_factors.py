@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.trial import Observation
-from airflow_provider_zeus.plugin.views import prices
-from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.plugin.views.factors import Factors, configured, factors
 
 KWH = 3.6e6
 
 
 def test_nothing_is_shown_where_nothing_is_set() -> None:
-    none = prices.factors(lambda name: "")
+    none = factors(lambda name: "")
     assert none == Factors()
     assert (none.money(KWH, 3600.0, 1), none.carbon(KWH), none.priced) == (None, None, False)
 
@@ -52,29 +51,29 @@ def test_what_is_not_known_is_not_priced() -> None:
 @pytest.mark.parametrize("bad", ["much", "-1", "nan", "inf"])
 def test_a_factor_that_is_none_is_named_and_left_out(bad: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        found = prices.factors(lambda name: bad if name == "price_per_kwh" else "1.5")
+        found = factors(lambda name: bad if name == "price_per_kwh" else "1.5")
     assert (found.price_per_kwh, found.pue) == (None, 1.5)
     assert f"[zeus] price_per_kwh = {bad!r} is ignored" in caplog.text
-    assert prices.factors(lambda name: "0.5" if name == "pue" else "").pue is None, "no site gives energy back"
+    assert factors(lambda name: "0.5" if name == "pue" else "").pue is None, "no site gives energy back"
 
 
 def test_they_are_read_from_airflows_configuration(airflow_home: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not prices.configured().priced
+    assert not configured().priced
     monkeypatch.setenv("AIRFLOW__ZEUS__PRICE_PER_KWH", "0.3")
     monkeypatch.setenv("AIRFLOW__ZEUS__CURRENCY", "CHF")
-    assert (prices.configured().price_per_kwh, prices.configured().currency) == (0.3, "CHF")
+    assert (configured().price_per_kwh, configured().currency) == (0.3, "CHF")
 
 
 @pytest.mark.parametrize("bad", ["{", "[]", "3", '{"timezone": "Mars"}', "[" * 9999])
 def test_a_tariff_that_cannot_be_read_is_named_and_left_out(bad: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert prices.factors(lambda name: bad if name == "tariff" else "").tariff is None
+        assert factors(lambda name: bad if name == "tariff" else "").tariff is None
     assert "[zeus] tariff is ignored" in caplog.text
 
 
 def test_a_tariff_is_read_and_can_be_compared() -> None:
     text = '{"timezone": "Europe/Berlin", "unit": "ct/kWh", "default": 31}'
-    first, second = (prices.factors(lambda name: text if name == "tariff" else "") for _ in range(2))
+    first, second = (factors(lambda name: text if name == "tariff" else "") for _ in range(2))
     assert first.tariff is not None
     assert first.tariff.at(0.0) == pytest.approx(0.31)
     assert (first == second, hash(first) == hash(second)) == (True, True), "a key of caches"

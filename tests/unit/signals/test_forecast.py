@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.signals import start as planner
+from airflow_provider_zeus.signals import forecast as planner
+from airflow_provider_zeus.signals.forecast import forecast, plan_start
 from airflow_provider_zeus.signals.series import Series, Step, Unit
-from airflow_provider_zeus.signals.start import forecast, plan_start
 from tests.strategies import REPRODUCIBLE
 
 GRAMS = Unit.parse("g/kWh")
