@@ -255,7 +255,7 @@ class LiveAttempt(AttemptSteps):
         """Figures beside the observation: share of waiting for data; in mode ``observe``, the savings missed."""
         missed = self._sweep.missed_saving(self._meter.samples)
         waited = self._data_wait.notes(self._meter.busy(in_steps=True), self._meter.train.power_w)
-        at_top = self._sweep.cap.at[max(self._sweep.profiler.limits_w, default=0.0)]
+        at_top = self._sweep.windows.cap.at[max(self._sweep.profiler.limits_w, default=0.0)]
         cap = {"capped": at_top.share, "sm_clock_mhz": at_top.clock_mhz}  # how much of the time the highest limit bound
         known = {name: value for name, value in cap.items() if value is not None}
         return {**waited, **known, **({} if missed is None else missed.notes(self._meter.samples))}

@@ -83,26 +83,20 @@ class CapWatch:
         self._device, self._tells = device, device.clocks() is not None
         self._since: tuple[Clocks, float] | None = None  # when the present piece began
         self.at: defaultdict[float, Seen] = defaultdict(Seen)  # by limit
-        self._piece = Seen()
 
     def open(self, now_s: float) -> None:
         """A piece begins."""
         clocks = self._device.clocks() if self._tells else None
         self._since = None if clocks is None else (clocks, now_s)
 
-    def close(self, limit_w: float | None, now_s: float) -> None:
-        """A piece at a limit ends, or is interrupted."""
+    def close(self, limit_w: float | None, now_s: float, *seen_too: Seen) -> None:
+        """A piece at a limit ends, or is interrupted; ``seen_too`` gets what was seen of it, beside the limit."""
         since, clocks = self._since, self._device.clocks() if self._since else None
         self._since = None
         if since is None or clocks is None or limit_w is None:
             return
-        for seen in (self.at[limit_w], self._piece):
+        for seen in (self.at[limit_w], *seen_too):
             seen.add(since[0], clocks, now_s - since[1])
-
-    def take(self) -> Seen:
-        """What was seen of the piece that is over, and begin another one."""
-        piece, self._piece = self._piece, Seen()
-        return piece
 
 
 class MeasurementWindows:
@@ -112,7 +106,8 @@ class MeasurementWindows:
     :param window_steps: least optimizer steps of a window.
     """
 
-    def __init__(self, batch_size: int, window_s: float, window_steps: int) -> None:
+    def __init__(self, device: Device, batch_size: int, window_s: float, window_steps: int) -> None:
+        self.cap = CapWatch(device)
         self.limit_w: float | None = None  # that is being measured
         self.failures = 0  # pieces whose energy could not be read
         self._batch_size, self._window_s = batch_size, window_s
@@ -161,11 +156,13 @@ class MeasurementWindows:
         self._due_s = reading.time_s + self._piece_s - self._span.time_s
         self._span.since = reading
         self._samples -= samples  # so that adding the count at the end gives the difference
+        self.cap.open(reading.time_s)
 
     def close(self, reading: Reading, samples: int) -> None:
         """End a piece, or interrupt it."""
         self._span.close(reading)
         self._samples += samples
+        self.cap.close(self.limit_w, reading.time_s, self._seen)
 
     @property
     def counter_moved(self) -> bool:
@@ -173,12 +170,11 @@ class MeasurementWindows:
         return self._span.energy_j != 0 or self._span.time_s >= self._window_s
 
     # ------------------------------------------------------------------ results
-    def take(self, seen: Seen, *, at_end: bool) -> list[ProfileSample]:
+    def take(self, *, at_end: bool) -> list[ProfileSample]:
         """Return the piece that is over, and a first one that waited for it.
 
         After a change of limit no piece counts until two consecutive ones agree.
 
-        :param seen: of the cap in this piece.
         :param at_end: the attempt ends: an unfinished or unsettled piece counts too.
         """
         span, limit_w, piece = self._span, self.limit_w, None
@@ -191,8 +187,8 @@ class MeasurementWindows:
                     energy_j=span.energy_j,
                     time_s=span.time_s,
                     steps=self._steps,
-                    capped=seen.share,
-                    sm_clock_mhz=seen.clock_mhz,
+                    capped=self._seen.share,
+                    sm_clock_mhz=self._seen.clock_mhz,
                 )
             else:  # unknown, or the counter stands still
                 self.failures += not at_end
@@ -216,7 +212,7 @@ class MeasurementWindows:
         self._new_piece()
 
     def _new_piece(self) -> None:
-        self._span = Span()
+        self._span, self._seen = Span(), Seen()
         self._samples = self._steps = 0
 
 

@@ -49,10 +49,9 @@ class Sweep:
         self._device, self._limits, self.profiler, self._observe = device, limits, profiler, observe
         self._read_conditions, self._conditions = conditions, Conditions()
         self._before_w: float | None = None  # the limit chosen before ``_conditions`` was read
-        self.windows = MeasurementWindows(profiler.batch_size, profiler.min_s, profiler.min_steps)
+        self.windows = MeasurementWindows(device, profiler.batch_size, profiler.min_s, profiler.min_steps)
         self.spent, self._spent_samples = Span(), 0  # all of profiling, settling included
         self._since_samples = 0  # samples trained when the open part of ``_spent`` began
-        self.cap = CapWatch(device)
         self._why_said = False
         self._drift = DriftDetector(profiler.min_s, profiler.window_samples)
         self._detects_drift = bool(profiler.limits_w) and not profiler.weights.fastest
@@ -77,7 +76,6 @@ class Sweep:
         """
         if self.active:
             self.windows.pause(reading, samples)
-            self.cap.close(self.windows.limit_w, reading.time_s)
             self._stop_profiling(reading, samples)
         elif bare:
             self._drift.pause()
@@ -97,20 +95,19 @@ class Sweep:
         windows, was_open = self.windows, self.windows.is_open
         if was_open:
             windows.close(reading, samples)
-            self.cap.close(windows.limit_w, reading.time_s)
         if not was_open or not windows.counter_moved:
-            self._open(reading, samples)
+            windows.open(reading, samples)
             return False
         before_w = windows.limit_w
         if before_w == (top_w := max(self.profiler.limits_w, default=0.0)):
             # what was seen of the cap at the highest limit, before the next limit is decided
-            seen = self.cap.at[top_w]
+            seen = windows.cap.at[top_w]
             self.profiler.know(cap=(seen.share, seen.why_locked(self._device.busy())))
         self.keep(at_end=False)
         next_w = self.profiler.next_limit_w
         if self._may_set and next_w is not None:
             if next_w == before_w and self._in_force(next_w):
-                self._open(reading, samples)
+                windows.open(reading, samples)
             else:
                 self._set_next(reading, samples)
             return False
@@ -152,11 +149,10 @@ class Sweep:
 
     def keep(self, *, at_end: bool = True) -> None:
         """Add the finished pieces to the profile. ``at_end`` of the attempt a part of a piece counts too."""
-        seen = self.cap.take()
         if not self._in_force(self.windows.limit_w):
             self.windows.drop()
             return
-        for sample in self.windows.take(seen, at_end=at_end):
+        for sample in self.windows.take(at_end=at_end):
             self.profiler.add(sample)
             self._record(sample)
 
@@ -225,10 +221,6 @@ class Sweep:
         present_w = self._device.limit_w()
         return limit_w is not None and present_w is not None and same_w(limit_w, present_w)
 
-    def _open(self, reading: Reading, samples: int) -> None:
-        self.windows.open(reading, samples)
-        self.cap.open(reading.time_s)
-
     def _start_profiling(self, reading: Reading, samples: int) -> None:
         self.active = True
         self.spent.since = reading
@@ -269,7 +261,7 @@ class Sweep:
     def _forget(self) -> None:
         """Begin the profile anew, with what was seen of the cap."""
         self._record(self.profiler.reset())
-        self.cap = CapWatch(self._device)
+        self.windows.cap = CapWatch(self._device)
         self.windows.drop()
         self.windows.unsettle()
 

@@ -16,10 +16,10 @@ import pytest
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import DATA_WAIT, ProfileSample, since_mark, summed
-from airflow_provider_zeus.power.device import Clocks
+from airflow_provider_zeus.power.device import Clocks, NoneDevice
 from airflow_provider_zeus.power.meter import Reading
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
-from airflow_provider_zeus.training.profiling.measurement_windows import DriftDetector, MeasurementWindows, Seen
+from airflow_provider_zeus.training.profiling.measurement_windows import DriftDetector, MeasurementWindows
 from airflow_provider_zeus.training.profiling.profiler import Profiler
 from airflow_provider_zeus.training.profiling.sweep import Sweep
 from airflow_provider_zeus.training.protocol.events import ResultLine, read_result
@@ -166,18 +166,18 @@ def measured(windows: MeasurementWindows, rates: list[float], *, step_s: float =
             now_s, samples = now_s + step_s * rate, samples + 10
             done = windows.edge_due(now_s)
         windows.close(Reading(200 * now_s, now_s), samples)
-        yield len(windows.take(Seen(), at_end=False))
+        yield len(windows.take(at_end=False))
         windows.open(Reading(200 * now_s, now_s), samples)
 
 
 def test_after_a_change_pieces_count_once_two_agree_and_no_more_than_three_are_left_out() -> None:
-    assert list(measured(MeasurementWindows(10, 5.0, 10), [1.0, 1.01, 1.3, 1.0])) == [0, 2, 1, 1]
-    assert list(measured(MeasurementWindows(10, 5.0, 10), [2.0, 1.5, 1.0, 1.02, 1.0])) == [0, 0, 0, 2, 1]
-    assert list(measured(MeasurementWindows(10, 5.0, 10), [1.0, 2.0, 1.0, 2.0, 1.0])) == [0, 0, 0, 1, 1]
+    assert list(measured(MeasurementWindows(NoneDevice(), 10, 5.0, 10), [1.0, 1.01, 1.3, 1.0])) == [0, 2, 1, 1]
+    assert list(measured(MeasurementWindows(NoneDevice(), 10, 5.0, 10), [2.0, 1.5, 1.0, 1.02, 1.0])) == [0, 0, 0, 2, 1]
+    assert list(measured(MeasurementWindows(NoneDevice(), 10, 5.0, 10), [1.0, 2.0, 1.0, 2.0, 1.0])) == [0, 0, 0, 1, 1]
 
 
 def test_a_piece_waits_for_a_counter_that_has_not_ticked() -> None:
-    windows = MeasurementWindows(10, 5.0, 10)
+    windows = MeasurementWindows(NoneDevice(), 10, 5.0, 10)
     windows.begin(Reading(7.0, 0.0), 200.0)
     windows.open(Reading(7.0, 1.0), 0)
     windows.close(Reading(7.0, 2.0), 10)
@@ -185,7 +185,7 @@ def test_a_piece_waits_for_a_counter_that_has_not_ticked() -> None:
     windows.open(Reading(7.0, 2.0), 10)
     windows.close(Reading(7.0, 6.0), 20)
     assert windows.counter_moved
-    assert windows.take(Seen(), at_end=False) == []
+    assert windows.take(at_end=False) == []
     assert windows.failures == 1
 
 

@@ -11,7 +11,7 @@ from airflow_provider_zeus.cli import checks_host
 from airflow_provider_zeus.power.device import DeviceGroup
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.visible import find_gpus
-from airflow_provider_zeus.training.profiling.measurement_windows import CapWatch
+from airflow_provider_zeus.training.profiling.measurement_windows import CapWatch, Seen
 from tests.fake_nvml import FakeNvml
 
 
@@ -65,11 +65,11 @@ def test_what_passed_before_a_piece_began_is_not_seen(nvml: FakeNvml, wait: Call
     """Training steps that end while the clocks still settle close a piece that none has opened."""
     nvml.add(demand_w=300.0)
     device = NvmlDevice()
-    watch = CapWatch(device)
+    watch, piece = CapWatch(device), Seen()
     wait(10.0)
-    watch.close(250.0, device.now_s())
+    watch.close(250.0, device.now_s(), piece)
     watch.open(device.now_s())
     wait(1.0)
-    watch.close(250.0, device.now_s())
+    watch.close(250.0, device.now_s(), piece)
     assert watch.at[250.0].share == pytest.approx(1.0, abs=0.01)
-    assert len(watch.take().seen) == 1
+    assert len(piece.seen) == 1
