@@ -40,6 +40,7 @@ from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from airflow_provider_zeus.training.process.supervisor import die_with_parent
 from airflow_provider_zeus.training.protocol.plan import Plan
+from airflow_provider_zeus.training.run import ZeusRun
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
@@ -117,6 +118,10 @@ class Recurrence:
             where_it_fails.pop_all()
         opened = (lambda: store) if store else reopen
         return cls(plan=plan, device=device, reporter=reporter, decision=decision, opened=opened, elsewhere=elsewhere)
+
+    def run(self) -> ZeusRun:
+        """Return the run handle of a training in this process; its result goes to the reporter."""
+        return ZeusRun.from_plan(self.plan, sink=self.reporter, device=self.device)
 
     @outlived("close the device")
     def close_device(self) -> None:

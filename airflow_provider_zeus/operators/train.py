@@ -101,7 +101,6 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
         """Ask the store, train, report."""
         from airflow_provider_zeus.operators.measured import measured
         from airflow_provider_zeus.operators.recurrence import Recurrence
-        from airflow_provider_zeus.training.run import ZeusRun
         from airflow_provider_zeus.training.step_handle import StepHandle
         from airflow_provider_zeus.training.step_tuner import StepTuner
 
@@ -115,7 +114,7 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
                 named = self.hands_run and RUN in inspect.signature(self.python_callable).parameters
                 return measured(recurrence, lambda t: self.call(StepHandle(t) if named else None, context), StepTuner)
             try:
-                self._run = ZeusRun.from_plan(recurrence.plan, sink=recurrence.reporter, device=recurrence.device)
+                self._run = recurrence.run()
                 self._run.checkpoints = checkpoints_of(context, recurrence.opened)
             except BaseException as error:
                 recurrence.reporter.never_trained(error)

@@ -15,7 +15,6 @@ from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.store.open import open_store
-from airflow_provider_zeus.training.run import ZeusRun
 from tests.integration.jobs import FOUR_SIZES as JOB
 
 RUNS = 30
@@ -105,7 +104,7 @@ def test_an_error_of_every_size_is_held_against_none(
     def night(n: int, train: Callable[[Any], str], try_number: int = 1) -> list[Trial]:
         recurrence = Recurrence.open(job, scheduled(n, try_number), conn_id="zeus_default")
         try:
-            ZeusRun.from_plan(recurrence.plan, sink=recurrence.reporter, device=recurrence.device).train(train)
+            recurrence.run().train(train)
         except OSError:
             assert train is unreadable
         return [t for t in open_store().trials("d.train") if t.origin.run_id == f"r{n}"]

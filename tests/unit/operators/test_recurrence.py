@@ -19,7 +19,6 @@ from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.mixins import ReportsCost
 from airflow_provider_zeus.operators.recurrence import Recurrence, ask_request
 from airflow_provider_zeus.store.open import open_store
-from airflow_provider_zeus.training.run import ZeusRun
 
 JOB = ZeusJob(
     batch_sizes=[16, 32],
@@ -67,7 +66,7 @@ def test_a_failing_xcom_fails_no_training(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # the store's file
     recurrence = Recurrence.open(JOB, context(), conn_id="zeus_default")
-    assert ZeusRun.from_plan(recurrence.plan, sink=recurrence.reporter, device=recurrence.device).train(loop) == "kept"
+    assert recurrence.run().train(loop) == "kept"
     report(recurrence)
     assert "XCom zeus_decision" in caplog.text
     assert "XCom zeus_cost" in caplog.text
@@ -82,7 +81,7 @@ def test_nothing_that_comes_after_the_training_raises(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     recurrence = Recurrence.open(JOB, context(), conn_id="zeus_default")
-    assert ZeusRun.from_plan(recurrence.plan, sink=recurrence.reporter, device=recurrence.device).train(loop) == "kept"
+    assert recurrence.run().train(loop) == "kept"
 
     def lost(*_: object) -> None:
         raise RuntimeError("GPU is lost")
