@@ -21,7 +21,6 @@ from airflow_provider_zeus.plugin.views.models import Answer, Chart, RunRow, Sen
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.dataset import ENERGY, total
 from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitSaving, limit_saving, same_limit
-from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.units import counted
 
 
@@ -72,9 +71,10 @@ class MeasuredLog:
             f"{'The newest ' * self.more}{counted(runs, 'run')} cost {headline.took_text(energy_j, time_s)}. "
             f"{saved}.\n{headline.NEXT}: {self.comes_next}."
         )
-        return Sentence(
-            text=text, sure=saved_text.how_sure(saved), exact=limit_intervals(self.limit), source=self.source
-        )
+        kinds = limit_kinds(self.limit).items() if self.limit else ()
+        exact = "; ".join(f"{name} {Outcome.of_cost(of).text}" for name, of in kinds if of.saved.value is not None)
+        exact = f"{exact[:1].upper()}{exact[1:]}"
+        return Sentence(text=text, sure=saved_text.how_sure(saved), exact=exact, source=self.source)
 
     @property
     def comes_next(self) -> str:
@@ -115,11 +115,6 @@ class MeasuredLog:
     def state(self) -> str:
         """What keeps the page from telling more, with its remedy."""
         return self.source.why if self.source.kind == "no-source" else ""
-
-    @property
-    def rung(self) -> str:
-        """What would save; where nothing measures energy the state says what comes first."""
-        return "" if self.state else next_rung(self.job)
 
     @property
     def headline(self) -> list[Answer]:
@@ -184,13 +179,6 @@ def limit_sentence(found: LimitSaving | None, weights: Weights) -> str:
     kinds = limit_kinds(found)
     told = saved_text.saved_sentence("the power limit", kinds, "full power")
     return told + saved_text.in_all(kinds, limit_cost(found, weights), weights)
-
-
-def limit_intervals(found: LimitSaving | None) -> str:
-    """What stands behind :func:`limit_sentence`: the interval of each; empty where no profile tells it."""
-    kinds = limit_kinds(found).items() if found else ()
-    told = "; ".join(f"{name} {Outcome.of_cost(of).text}" for name, of in kinds if of.saved.value is not None)
-    return f"{told[:1].upper()}{told[1:]}"
 
 
 def limit_kinds(found: LimitSaving) -> dict[str, Saved]:
