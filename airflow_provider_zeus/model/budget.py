@@ -29,7 +29,6 @@ _FORM = re.compile(
 )
 _JOULES = {"J": 1.0, "kJ": 1e3, "MJ": 1e6, "GJ": 1e9, "Wh": 3600.0, "kWh": 3.6e6, "MWh": 3.6e9}
 _GRAMS = {"g": 1.0, "kg": 1e3, "t": 1e6}
-_MOST = 1e15  # of an amount in its unit
 _REMEDY = 'write it as "50 kWh/month", "20 EUR/week" or "3 kg CO2e/day"'
 
 
@@ -57,9 +56,9 @@ class Budget:
         match = _FORM.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise JobSpecError.of("budget", text, "cannot be read as amount, unit and period", _REMEDY)
-        unit, amount = match["unit"], float(match["amount"])
-        if not 0 < amount <= _MOST:
-            raise JobSpecError.of("budget", text, f"its amount is not above 0 and up to {_MOST:g}", _REMEDY)
+        unit, amount, most = match["unit"], float(match["amount"]), 1e15
+        if not 0 < amount <= most:
+            raise JobSpecError.of("budget", text, f"its amount is not above 0 and up to {most:g}", _REMEDY)
         if match["co2e"] and unit not in _GRAMS:
             raise JobSpecError.of("budget", text, f"CO2e is given in {', '.join(_GRAMS)}, not in {unit!r}", _REMEDY)
         shown = f"{match['amount']} {unit}{' CO2e' if unit in _GRAMS else ''}/{match['period']}"

@@ -46,7 +46,7 @@ class State(StrEnum):
     @property
     def kept_model(self) -> bool:
         """Whether a trial in this state ends with a model, below its target or not."""
-        return self is State.CONVERGED or self.unproven
+        return self in (State.CONVERGED, State.EXHAUSTED, State.NO_METRIC)
 
     @property
     def unproven(self) -> bool:
@@ -56,7 +56,7 @@ class State(StrEnum):
     @property
     def left_model(self) -> bool:
         """Whether a run in this state ends with a model, trained in it or before it."""
-        return self.kept_model or self is State.NOT_NEEDED
+        return self in (State.CONVERGED, State.EXHAUSTED, State.NO_METRIC, State.NOT_NEEDED)
 
     @property
     def conclusive(self) -> bool:
@@ -76,7 +76,7 @@ class State(StrEnum):
     @property
     def worked(self) -> bool:
         """Whether its energy and time tell what a run takes."""
-        return self.teaches or self is State.DONE
+        return self not in (State.RUNNING, State.NO_DATA, State.NOT_NEEDED)
 
     @property
     def awaits_result(self) -> bool:

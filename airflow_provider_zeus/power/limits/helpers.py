@@ -25,7 +25,6 @@ ZEUSD = "zeusd:"  # prefix of the path of a zeusd's socket; a path without it is
 TOKEN = "ZEUSD_TOKEN"  # noqa: S105  name of the environment variable that zeusd's own client reads too
 ANSWER_S = 5.0  # for a whole request: the driver's own call takes up to some 100 ms
 AGAIN_S = 0.01  # between attempts while the sidecar has too many clients
-MOST_BYTES = 1024 * 1024  # of an answer
 
 _connections: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 # In a forked child they are closed: to a sidecar that cannot see processes, their end ends the training.
@@ -107,15 +106,15 @@ class SidecarClient:
         connection = self._connection
         connection.settimeout(left_s(end_s, ANSWER_S))
         connection.sendall(line)
-        answer = b""
+        answer, most = b"", 1024 * 1024  # bytes
         while not answer.endswith(b"\n"):
             connection.settimeout(left_s(end_s, ANSWER_S))
             part = connection.recv(65536)
             if not part:
                 raise ConnectionResetError("it closed the connection")
             answer += part
-            if len(answer) > MOST_BYTES:
-                raise ValueError(f"its answer is longer than {MOST_BYTES} bytes")
+            if len(answer) > most:
+                raise ValueError(f"its answer is longer than {most} bytes")
         return answer
 
 

@@ -68,10 +68,10 @@ class SimulatedGpu(Device):
         self._may_set_limit = may_set_limit
         folder, name = os.path.split(state_file or _state_file(default_state_dir(), gpu, load))
         self._path = os.path.join(os.path.realpath(folder), name)
-        self._state, self._in_file = _opened(self._path, self.chip)
+        state, self._in_file = _opened(self._path, self.chip)
         self.uuid = f"SIM-{uuid.uuid5(uuid.NAMESPACE_URL, self._path)}"
         self._release: Callable[[], object] | None = None  # once a training has taken it
-        self._slots = self._state.slots
+        self._slots = state.slots
         self._step = lru_cache(maxsize=4096)(partial(self.load.step, self.chip))  # a training has few batch sizes
 
     def now_s(self) -> float:
@@ -88,7 +88,7 @@ class SimulatedGpu(Device):
 
     def limit_w(self) -> float:
         """The power limit that is set [W], by this or another process."""
-        return self._state.limit_w()
+        return self._slots[LIMIT_W]
 
     def set_limit_w(self, limit_w: float) -> None:
         """Set the power limit [W]; it is reached within about 1 s of virtual time. Raises DeviceError."""
@@ -102,7 +102,7 @@ class SimulatedGpu(Device):
                 f"power limit = {limit_w:g} W: out of range. Use {self.chip.min_limit_w:g} to "
                 f"{self.chip.max_limit_w:g} W."
             )
-        self._state.set_limit_w(limit_w)
+        self._slots[LIMIT_W] = limit_w
 
     def take(self) -> bool:
         """Take this GPU for one training until :meth:`close`; False where another training of this host has it.
