@@ -141,7 +141,7 @@ def _curve_table(
             ]
         )
     return Table(
-        caption=f"Energy and time per sample at batch size {size}; together, weighed {weights.split}, in % of the highest",
+        caption=f"Per sample at batch size {size}; together: energy and time, weighed {weights.split}, % of the highest",
         columns=["Limit", "Energy", "Time", "Mean power", "Together", "Mark"],
         numeric=[True, True, True, True, True, False],
         rows=rows,
