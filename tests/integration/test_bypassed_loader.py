@@ -11,7 +11,7 @@ import torch
 
 from airflow_provider_zeus.model.trial import TELL_STEPS, State
 from airflow_provider_zeus.operators.recurrence import Recurrence
-from airflow_provider_zeus.plugin.text import headline, run_notes, run_saved
+from airflow_provider_zeus.plugin.text import headline, run_notes
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.run_figures import Yardstick
@@ -69,7 +69,7 @@ def test_fourteen_runs_teach_nothing_save_nothing_and_say_so(
     where = log[-1].observation.where
     assert where is not None
     saving = Yardstick.of(as_dataset(log, JOB, where), where).saving([log[-1]])
-    assert run_saved.run_verdict(saving).kind == "unknown"
+    assert run_notes.run_verdict(saving).kind == "unknown"
 
 
 def own_loader(run: Any) -> int:

@@ -17,8 +17,8 @@ from airflow_provider_zeus.plugin.api import action_routes, auth, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import File, answered, file
 from airflow_provider_zeus.plugin.text import run_notes, words
-from airflow_provider_zeus.plugin.text.budget_text import budget_answers
 from airflow_provider_zeus.plugin.views import costs, dag_what_if, pages
+from airflow_provider_zeus.plugin.views.alerts_view import budget_answers
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
 from airflow_provider_zeus.plugin.views.dag_view import NO_JOB, JobLog, JobRuns
 from airflow_provider_zeus.plugin.views.factors import Factors, configured

@@ -13,7 +13,7 @@ from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, Trial
 from airflow_provider_zeus.plugin.api import auth, dag_routes, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
-from airflow_provider_zeus.plugin.text import run_saved, words
+from airflow_provider_zeus.plugin.text import run_notes, words
 from airflow_provider_zeus.plugin.text.run_notes import waiting
 from airflow_provider_zeus.plugin.views import costs, overview_view, pages, run_view
 from airflow_provider_zeus.plugin.views.compare_view import MOST, NOTHING, Column, Comparison, Place
@@ -156,7 +156,7 @@ def _column(store: Store, place: Place) -> Column | None:
         saved = found.word if found.figure.value is None else f"{found.word} {found.figure.text}: {amounts}"
     else:
         saving = saving_of(store, own, live)
-        saved = run_saved.brief(saving) if saving else ""
+        saved = run_notes.brief(saving) if saving else ""
     return Column(
         place=place,
         job=job,

@@ -1,4 +1,4 @@
-"""Chart of power over time of a run's attempts. Pure: plain data in and out."""
+"""Charts of the power of a run's attempts over time, and of the energy of each of its GPUs. Pure: plain data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
     COLOURS,
     SHADE,
     Option,
+    bars,
     base,
+    colours_of,
     line,
     mark_lines,
     number,
@@ -22,10 +24,12 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
 )
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.words import duration
-from airflow_provider_zeus.plugin.views.models import Chart, Table
+from airflow_provider_zeus.plugin.views.models import LONGEST, Chart, Table
 
 POWER, LIMIT, CHOSEN = "power drawn", "power limit in force", "chosen limit"
 PHASES = {"profile": "profiling", "train": "training", "validate": "validation"}
+
+_Known = tuple[int, Trial, dict[str, float]]  # attempt, its trial, joules by GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,4 +169,85 @@ def _table(spans: Sequence[_Span]) -> Table:
             ]
             for group in groups
         ],
+    )
+
+
+def gpus(trials: Sequence[Trial]) -> Chart | None:
+    """Chart of the energy of each GPU [J], attempts stacked; None where no attempt had several GPUs.
+
+    It shows the newest energy source only: figures of different sources are never added.
+    """
+    title = "Energy per GPU"
+    several = [(n, t) for n, t in enumerate(trials, 1) if (t.observation.device_count or 1) > 1]
+    found: list[_Known] = []
+    for n, trial in several:
+        each_j, names = trial.observation.gpu_energy_j or (), (trial.observation.gpu_uuid or "").split(",")
+        if len(set(names)) != len(each_j):
+            names = [f"number {i}" for i in range(1, len(each_j) + 1)]
+        if each_j:
+            found.append((n, trial, dict(zip(names, each_j, strict=True))))
+    if not several:
+        return None
+    if not found:
+        why = several[-1][1].observation.reasons.get("gpu_energy_j", "")[:LONGEST]
+        return Chart(title=title, note=f"Not known: {why or 'the log holds no energy by GPU'}.")
+    of = found[-1][1].observation.energy_source
+    shown = [(n, t, each) for n, t, each in found if t.observation.energy_source == of]
+    names = list(dict.fromkeys(name for *_, each in shown for name in each))
+    sums = [sum(each.get(name, 0.0) for *_, each in shown) for name in names]
+    size, unit = scale(max(sums), "J")
+    colours = colours_of([trial.batch_size for _, trial, _ in shown])
+    option = base(
+        grid={"left": 64, "right": 24, "top": 30, "bottom": 66},
+        legend={"type": "scroll", "bottom": 0},
+        xAxis={"type": "category", "data": [f"GPU {i}" for i in range(1, len(names) + 1)]},
+        yAxis=value_axis(f"energy [{unit}]", 44, min=0),
+        series=[
+            bars(
+                f"{n}: {words.sized(trial)}",
+                colour,
+                [
+                    {
+                        "value": number(each.get(name, 0.0) / size),
+                        "tip": plain(
+                            f"GPU {i}: {name}\n{n}: {words.sized(trial)}\n"
+                            f"{words.energy(each[name]).text if name in each else 'not used'}"
+                        ),
+                    }
+                    for i, name in enumerate(names, 1)
+                ],
+            )
+            for (n, trial, each), colour in zip(shown, colours, strict=True)
+        ],
+    )
+    gaps = len(several) - len(shown)
+    left_out = f" Not in it: {gaps} attempt{'s' * (gaps > 1)} whose figures are not known, or of another source."
+    running = " An attempt still runs: its figures so far." if shown[-1][1].state is State.RUNNING else ""
+    return Chart(
+        title=title,
+        option=option,
+        text=f"Energy of {len(names)} GPUs, {words.energy(min(sums)).text} to {words.energy(max(sums)).text} each. "
+        "The table holds the same figures.",
+        note=f"By attempt, {words.source(of)}.{running}{left_out if gaps else ''}",
+        table=_gpu_table(title, shown, names, sums),
+    )
+
+
+def _gpu_table(title: str, shown: Sequence[_Known], names: Sequence[str], sums: Sequence[float]) -> Table:
+    total = sum(sums)
+    rows = [
+        [
+            f"GPU {i}",
+            name,
+            *(words.energy(each[name]).text if name in each else "–" for *_, each in shown),
+            words.energy(total_j).text,
+            f"{100 * total_j / total:.0f} %" if total else "–",
+        ]
+        for i, (name, total_j) in enumerate(zip(names, sums, strict=True), 1)
+    ]
+    return Table(
+        caption=title,
+        columns=["GPU", "Identity", *(f"{n}: {words.sized(t)}" for n, t, _ in shown), "Total", "Share"],
+        numeric=[False, False, *(True for _ in shown), True, True],
+        rows=rows,
     )

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from airflow_provider_zeus.model.cost import Weights, weights_of
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import UNCAPPED, Phase, PowerPoint, ProfileSample, State, Trial, TrialKey
-from airflow_provider_zeus.plugin.charts import run_charts, run_curve, run_gpus
-from airflow_provider_zeus.plugin.text import headline, run_notes, run_saved, words
+from airflow_provider_zeus.plugin.charts import run_charts, run_curve
+from airflow_provider_zeus.plugin.text import headline, run_notes, words
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.factors import Factors
@@ -201,12 +201,12 @@ class RunPart:
     def verdict(self) -> Verdict:
         """Whether it was worth it."""
         if self.running:
-            return run_saved.RUNNING
+            return run_notes.RUNNING
         if not self.job.chooses_size:
             said = limit_sentence(self.limit, self.weights) or nothing_saved(self.job, self.trials[-1].observation)
             return Verdict(kind="unknown", word="Measured", text=f"{said}.")
         below, silent = (self.row.state == state.value for state in (State.EXHAUSTED, State.NO_METRIC))
-        return run_saved.run_verdict(self.ended, self.why_not, self.weights, below=below, silent=silent)
+        return run_notes.run_verdict(self.ended, self.why_not, self.weights, below=below, silent=silent)
 
     @property
     def notes(self) -> list[str]:
@@ -277,7 +277,7 @@ class RunTraces:
     @property
     def gpus(self) -> Chart | None:
         """The chart of what each GPU drew, where there were several."""
-        return run_gpus.gpus(self.trials)
+        return run_charts.gpus(self.trials)
 
     @property
     def curves(self) -> list[Chart]:

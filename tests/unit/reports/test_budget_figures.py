@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_zeus.model.budget import Allowance, Budget
 from airflow_provider_zeus.model.trial import State, Trial
-from airflow_provider_zeus.plugin.text.budget_text import budget_answers
+from airflow_provider_zeus.plugin.views.alerts_view import budget_answers
 from airflow_provider_zeus.reports.budget_figures import (
     READ,
     BudgetFigures,

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from airflow_provider_zeus.model.trial import State, Trial
-from airflow_provider_zeus.plugin.charts.run_gpus import gpus
+from airflow_provider_zeus.plugin.charts.run_charts import gpus
 from tests.unit.plugin.kit import trial
 
 BOTH = {"device_count": 2, "gpu_uuid": "GPU-a,GPU-b"}

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.plugin.text import run_saved, saved_text, words
+from airflow_provider_zeus.plugin.text import run_notes, saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.run_figures import RunSaving
@@ -74,7 +74,7 @@ def of_job(cost: Saved, **changes: Any) -> Savings:
     [(GOOD, "saved", "Saved", "good"), (BAD, "lost", "Lost", "bad"), (OPEN, "even", "Not clear yet", "")],
 )
 def test_a_saving_a_loss_and_what_the_interval_leaves_open(cost: Saved, kind: str, word: str, colour: str) -> None:
-    run = run_saved.run_verdict(of_run(cost))
+    run = run_notes.run_verdict(of_run(cost))
     assert (run.kind, run.word) == (kind, word)
     assert saved_text.job_word(of_job(cost)) == (word, colour)
     told = saved_text.Told("Energy", cost.saved, lambda cost: words.cost(cost, "J"), 1000.0)
@@ -108,8 +108,8 @@ def test_a_saving_by_an_old_run_of_the_default_says_so_in_words_and_in_no_green(
     card = saved_text.saved_answer("against it", [saved_text.Told("Energy", GOOD.saved, words.energy)], GOOD, old=True)
     assert (card.about, card.figures[0].kind) == ("against it", "warn")
     one = of_run(GOOD, measured=False, runs=(runs[6].run,), base=SimpleNamespace(old_since=4))
-    assert run_saved.brief(one).endswith(", judged by an old run of the default")
-    assert "did not run on this slice of the data, nor for long before" in run_saved.run_verdict(one).text
+    assert run_notes.brief(one).endswith(", judged by an old run of the default")
+    assert "did not run on this slice of the data, nor for long before" in run_notes.run_verdict(one).text
 
 
 def ran(number: int) -> Any:
@@ -144,7 +144,7 @@ def test_a_saving_and_the_ends_of_its_interval_have_one_unit() -> None:
 
 def test_what_a_run_saved_of_the_weighted_cost_is_a_share_since_its_joules_are_no_energy() -> None:
     mixed = of_run(GOOD, time=replace(BAD, unit="s"))
-    text = run_saved.run_verdict(mixed, weights=HALF).text
+    text = run_notes.run_verdict(mixed, weights=HALF).text
     assert text == (
         "It cost 0.222 Wh and 20 min 00 s. It saved 20 % of energy (90 % sure: 11 to 27 %) but took 20 % more time "
         "(9 to 33 %) against always batch size 32 at full power (300 W); weighed half and half, that saves "
@@ -152,10 +152,10 @@ def test_what_a_run_saved_of_the_weighted_cost_is_a_share_since_its_joules_are_n
     )
     assert (
         "that pays, weighed half and half, is not clear yet"
-        in run_saved.run_verdict(replace(mixed, cost=OPEN), weights=HALF).text
+        in run_notes.run_verdict(replace(mixed, cost=OPEN), weights=HALF).text
     )
-    assert "weighed" not in run_saved.run_verdict(of_run(GOOD), weights=HALF).text, "both say the same"
-    assert "weighed" not in run_saved.run_verdict(mixed, weights=Weights(1.0, 300.0)).text, "energy alone counts"
+    assert "weighed" not in run_notes.run_verdict(of_run(GOOD), weights=HALF).text, "both say the same"
+    assert "weighed" not in run_notes.run_verdict(mixed, weights=Weights(1.0, 300.0)).text, "energy alone counts"
 
 
 def test_a_figure_that_may_be_a_loss_is_no_saving() -> None:
@@ -168,7 +168,7 @@ def test_a_figure_that_may_be_a_loss_is_no_saving() -> None:
 
 def test_the_default_alone_is_no_saving_nor_two_runs() -> None:
     alone = saved(0.0, 0.0, 0.0)
-    assert run_saved.run_verdict(of_run(alone)).word == "Nothing"
+    assert run_notes.run_verdict(of_run(alone)).word == "Nothing"
     job = of_job(alone, measured=8, break_even_run=1, per_run=Estimate(0.0, 0.0, 0.0))
     assert saved_text.job_word(job) == ("Not exploring yet", "")
     assert "the default, ran" in saved_text.compared(job, HALF)
@@ -212,33 +212,33 @@ def test_what_was_estimated_is_called_so() -> None:
     assert "of 8 runs" not in saved_text.intervals(of_job(GOOD, measured=8))
     exact = saved_text.intervals(of_job(saved(-200.0, -200.0, -200.0)))
     assert exact.endswith("measured."), "the other runs left no model: nothing of the sum is estimated"
-    measured, estimated = (run_saved.run_verdict(of_run(GOOD, measured=m)).text for m in (True, False))
+    measured, estimated = (run_notes.run_verdict(of_run(GOOD, measured=m)).text for m in (True, False))
     assert estimated.startswith(measured)
     assert estimated != measured
 
 
 def test_a_loss_names_what_exploration_took_and_a_run_its_missed_target() -> None:
     lost = of_run(saved(-300.0, -200.0, -100.0, explored=400.0))
-    assert "33 % of what it cost was exploration" in run_saved.run_verdict(lost).text
+    assert "33 % of what it cost was exploration" in run_notes.run_verdict(lost).text
     little = of_run(saved(-300.0, -200.0, -100.0, explored=4.0))
-    assert "exploration" not in run_saved.run_verdict(little).text, "too little to be named"
+    assert "exploration" not in run_notes.run_verdict(little).text, "too little to be named"
     won = of_run(saved(1.0, 2.0, 3.0, explored=400.0))
-    assert "exploration" not in run_saved.run_verdict(won).text
-    above, below = run_saved.run_verdict(won).text, run_saved.run_verdict(won, below=True).text
+    assert "exploration" not in run_notes.run_verdict(won).text
+    above, below = run_notes.run_verdict(won).text, run_notes.run_verdict(won, below=True).text
     assert below.startswith(above)
     assert "below the target" in below.removeprefix(above)
-    assert "reported no metric" in run_saved.run_verdict(won, silent=True).text
+    assert "reported no metric" in run_notes.run_verdict(won, silent=True).text
 
 
 def test_a_run_without_a_model_has_lost_all() -> None:
     gone = of_run(saved(-800.0, -800.0, -800.0, base=0.0), kept=False)
-    assert run_saved.run_verdict(gone).kind == "lost"
+    assert run_notes.run_verdict(gone).kind == "lost"
 
 
 def test_what_is_not_known_says_why() -> None:
-    for verdict in (run_saved.run_verdict(None, "no energy"), run_saved.run_verdict(of_run(UNKNOWN))):
+    for verdict in (run_notes.run_verdict(None, "no energy"), run_notes.run_verdict(of_run(UNKNOWN))):
         assert verdict.kind == "unknown"
-    assert "no energy" in run_saved.run_verdict(None, "no energy").text
+    assert "no energy" in run_notes.run_verdict(None, "no energy").text
 
 
 def test_few_words_beside_the_verdict() -> None:
@@ -256,9 +256,9 @@ def test_few_words_beside_the_verdict() -> None:
     both = amounts(of_job(saved(-100.0, -5.0, 90.0), energy=GOOD, time=less_time)).replace("\u00a0", " ")
     assert both == "0.0556 Wh of energy saved, 3 min 20 s lost", "beside a verdict that is open"
     assert amounts(of_job(OPEN, energy=UNKNOWN)) == "time\u00a0not\u00a0clear\u00a0yet"
-    assert run_saved.brief(of_run(GOOD, energy=UNKNOWN)) == "Saved 20 % (11 to 27 %): 3\u00a0min\u00a020\u00a0s"
-    assert run_saved.brief(of_run(UNKNOWN)) == "Not known"
-    assert run_saved.brief(of_run(OPEN)) == "Not clear yet"
+    assert run_notes.brief(of_run(GOOD, energy=UNKNOWN)) == "Saved 20 % (11 to 27 %): 3\u00a0min\u00a020\u00a0s"
+    assert run_notes.brief(of_run(UNKNOWN)) == "Not known"
+    assert run_notes.brief(of_run(OPEN)) == "Not clear yet"
 
 
 @pytest.mark.parametrize(
@@ -281,12 +281,12 @@ def test_when_it_pays_off(changes: dict[str, Any], text: str) -> None:
 def test_the_verdicts_word_for_word() -> None:
     lost = saved(-300.0, -200.0, -100.0, explored=400.0)
     verdicts = [
-        *(run_saved.run_verdict(of_run(cost)) for cost in (GOOD, OPEN, saved(200.0, 200.0, 200.0), UNKNOWN)),
-        run_saved.run_verdict(of_run(GOOD, measured=False)),
-        run_saved.run_verdict(of_run(saved(0.0, 0.0, 0.0))),
-        run_saved.run_verdict(of_run(lost), below=True),
-        run_saved.run_verdict(of_run(saved(-800.0, -800.0, -800.0, base=0.0), kept=False)),
-        run_saved.run_verdict(None, "the run has not ended"),
+        *(run_notes.run_verdict(of_run(cost)) for cost in (GOOD, OPEN, saved(200.0, 200.0, 200.0), UNKNOWN)),
+        run_notes.run_verdict(of_run(GOOD, measured=False)),
+        run_notes.run_verdict(of_run(saved(0.0, 0.0, 0.0))),
+        run_notes.run_verdict(of_run(lost), below=True),
+        run_notes.run_verdict(of_run(saved(-800.0, -800.0, -800.0, base=0.0), kept=False)),
+        run_notes.run_verdict(None, "the run has not ended"),
     ]
     found = "".join(f"{verdict.kind} | {verdict.word}: {verdict.text}\n" for verdict in verdicts)
     assert found == (Path(__file__).parent / "snapshots/verdicts.txt").read_text()
