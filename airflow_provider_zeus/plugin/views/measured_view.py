@@ -12,12 +12,11 @@ from airflow_provider_zeus.model.cost import Weights, weights_of
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample, State, Trial
-from airflow_provider_zeus.plugin.charts import dag_charts
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome, Told
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.factors import Factors
-from airflow_provider_zeus.plugin.views.models import Answer, Chart, RunRow, Sentence, Source, Tile
+from airflow_provider_zeus.plugin.views.models import Answer, RunRow, Sentence, Source, Tile
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.dataset import ENERGY, total
 from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitSaving, limit_saving, same_limit
@@ -93,8 +92,8 @@ class MeasuredLog:
 
     @property
     def weights(self) -> Weights:
-        """Of energy and time, on the device of the newest run."""
-        return weights_of(self.job, self.ended[-1].observation)
+        """Of energy and time, on the device of the newest run; where none has ended, of energy alone."""
+        return weights_of(self.job, self.ended[-1].observation) if self.ended else ENERGY
 
     @cached_property
     def sums(self) -> tuple[float | None, float, int]:
@@ -154,12 +153,6 @@ class MeasuredLog:
         others -= len(self.ended)
         left = f"Left out: {counted(others, 'trial')} of another energy source." if others else ""
         return [*filter(None, (run_notes.OLDER * self.more, left, run_notes.shared_job(self.trials)))]
-
-    @property
-    def cost(self) -> Chart:
-        """The chart of what each run took."""
-        weights = self.weights if self.ended else ENERGY
-        return dag_charts.cost_chart(self.rows, weights)
 
 
 def taken(trials: Sequence[Trial]) -> tuple[float | None, float, int]:

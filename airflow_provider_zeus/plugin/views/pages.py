@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_zeus.plugin.charts import metric_chart, run_charts
+from airflow_provider_zeus.plugin.charts.dag_charts import cost_chart
 from airflow_provider_zeus.plugin.charts.dag_saved import saved_chart
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.headline import odd_state
@@ -83,7 +84,7 @@ PAGES: Mapping[str, Sequence[Block]] = {
         Block("facts", "", "text", lambda of: of.facts),
         Block("remarks", "What changed about the job", "list", lambda of: of.remarks),
         Block("alerts", "Alerts", "alerts", lambda of: of.alerts),
-        Block("cost", "", "chart", lambda of: of.cost, slow=True),
+        Block("cost", "", "chart", lambda of: cost_chart(of.rows, of.weights), slow=True),
         # where nothing measures energy the state says what comes first
         Block("rung", "", "text", lambda of: "" if of.state else next_rung(of.job), slow=True),
         Block("budgets", "Budgets", "answers", lambda of: of.budgets),
