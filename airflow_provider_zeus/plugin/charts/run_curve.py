@@ -126,24 +126,24 @@ def _curve_table(
 ) -> Table:
     (j_size, j_unit) = _small(max(s.energy_j / s.samples for s in at.values()), "J")
     (s_size, s_unit) = _small(max(s.time_s / s.samples for s in at.values()), "s")
-    rows = []
+    costs = {w: weights.cost(s.energy_j, s.time_s) / s.samples for w, s in at.items()}
+    rows, whole = [], costs[limits[-1]]
     for w in limits:
         s = at[w]
-        cost = weights.cost(s.energy_j, s.time_s) / s.samples
-        c_size, c_unit = _small(cost, weights.unit)
         rows.append(
             [
                 f"{w:,.0f} W",
                 f"{s.energy_j / s.samples / j_size:.4g} {j_unit}" if s.energy_j > 0 else "–",
                 f"{s.time_s / s.samples / s_size:.4g} {s_unit}",
                 watts(s.energy_j / s.time_s) if s.energy_j > 0 else "–",
-                f"{cost / c_size:.4g} {c_unit}",
+                f"{100 * costs[w] / whole:.4g} %" if whole > 0 else "–",
                 "; ".join(text.split(" ")[0] for limit, text in marks.items() if same_limit(limit, w)),
             ]
         )
+    together = f"together: energy and time, weighed {weights.split}, in % of the highest limit's"
     return Table(
-        caption=f"Energy and time per sample at batch size {size}",
-        columns=["Limit", "Energy", "Time", "Mean power", "Cost", "Mark"],
+        caption=f"Per sample at batch size {size}; {together}",
+        columns=["Limit", "Energy", "Time", "Mean power", "Together", "Mark"],
         numeric=[True, True, True, True, True, False],
         rows=rows,
     )

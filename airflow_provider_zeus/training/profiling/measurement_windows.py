@@ -34,13 +34,6 @@ class Seen:
     counted_s: float = 0.0  # of which the counter tells; 0: there is none
     seen: list[Clocks] = field(default_factory=list)
 
-    def add(self, before: Clocks, clocks: Clocks, lasted_s: float) -> None:
-        """A piece that has ended."""
-        self.seen.append(clocks)
-        if clocks.capped_s is not None and before.capped_s is not None:
-            self.capped_s += clocks.capped_s - before.capped_s
-            self.counted_s += lasted_s
-
     @property
     def share(self) -> float | None:
         """Of the time in which the limit bound: by the counter, else by the reasons that were read."""
@@ -95,8 +88,12 @@ class CapWatch:
         self._since = None
         if since is None or clocks is None or limit_w is None:
             return
-        for seen in (self.at[limit_w], *seen_too):
-            seen.add(since[0], clocks, now_s - since[1])
+        before, began_s = since
+        for each in (self.at[limit_w], *seen_too):
+            each.seen.append(clocks)
+            if clocks.capped_s is not None and before.capped_s is not None:
+                each.capped_s += clocks.capped_s - before.capped_s
+                each.counted_s += now_s - began_s
 
 
 class MeasurementWindows:

@@ -67,9 +67,9 @@ def test_the_curve_as_a_table() -> None:
     table = curve().table
     assert table is not None
     assert table.rows == [
-        ["150 W", "100 mJ", "1.5 ms", "67 W", "100 mJ", ""],
-        ["200 W", "80 mJ", "1.1 ms", "73 W", "80 mJ", "optimum"],
-        ["300 W", "95 mJ", "1 ms", "95 W", "95 mJ", ""],
+        ["150 W", "100 mJ", "1.5 ms", "67 W", "105.3 %", ""],
+        ["200 W", "80 mJ", "1.1 ms", "73 W", "84.21 %", "optimum"],
+        ["300 W", "95 mJ", "1 ms", "95 W", "100 %", ""],
     ]
 
 
