@@ -28,7 +28,7 @@ from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
 from airflow_provider_zeus.reports.baseline import Baseline, fixed
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.slice_epochs import estimates
+from airflow_provider_zeus.reports.slice_epochs import estimate
 
 AUDIT = "audit_after"  # the live setting that asks for a run of the default
 
@@ -159,7 +159,7 @@ def upcoming(
         why = base.why_not if b == base.batch_size else None
         nothing = Estimate.missing(why or f"batch size {b} has not run on this device, or never reached the target")
         return expected(limit_w=None, epochs=nothing, energy_j=nothing, time_s=nothing, cost=nothing)
-    epochs = estimates(base.epochs.on_newest_slice(b)[:, None])[0]
+    epochs = estimate(base.epochs.on_newest_slice(b))
     epochs = decided.epochs_of_start(kept, log.belief()) or epochs
     newest = log.belief().slice_size
     size = newest[1] if newest else None

@@ -89,7 +89,7 @@ class Yardstick:
             default_batch_size=self.job.default_batch_size,
             full_power_w=base.full_power_w,
             kept=kept,
-            measured=any(map(base.measured, runs)),
+            measured=any(run.id in base.ended for run in runs),
             cost=compared(weights, weights.unit),
             energy=compared(ENERGY, "J"),
             time=compared(TIME, "s"),

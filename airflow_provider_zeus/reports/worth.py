@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.optimizer.slices import Change
 from airflow_provider_zeus.reports.dataset import Dataset, runs_of, total
@@ -39,13 +38,8 @@ class Worth:
     skipped: int  # runs that trained nothing
     skipped_metric: float | None  # mean metric of the earlier model on their data
 
-    @property
-    def text(self) -> str:
-        """For people."""
-        return self.said("The last")
-
-    def said(self, which: str) -> str:
-        """The same of ``which`` retrainings."""
+    def said(self, which: str = "The last") -> str:
+        """For people, of ``which`` retrainings."""
         paid = "" if self.energy_j is None else f" for {energy_text(self.energy_j)}"
         between = "" if self.gain.low is None else f" ({_short(self.gain.low)} to {_short(self.gain.high)}, 90 %)"
         said = (
@@ -83,7 +77,9 @@ def worth(
             break
     if not told:
         return "no run reported how good the earlier model was on its data: call run.served(...) or run.still_good(...)"
-    gains = {t.number: _gain(t, target) for t in told}
+    pairs = {t.number: (t.observation.served or 0.0, t.observation.metric or 0.0) for t in told}
+    better = target.higher_is_better
+    gains = {n: after - before if better else before - after for n, (before, after) in pairs.items()}
     groups = [(change, [g for n, g in gains.items() if n in change.shown_by]) for change in changes]
     shown = {n for change in changes for n in change.shown_by}
     others = [g for n, g in gains.items() if n not in shown]
@@ -91,8 +87,8 @@ def worth(
     return Worth(
         metric=target.metric,
         runs=len(told),
-        before=statistics.fmean(t.observation.served or 0.0 for t in told),
-        after=statistics.fmean(t.observation.metric or 0.0 for t in told),
+        before=statistics.fmean(before for before, _ in pairs.values()),
+        after=statistics.fmean(after for _, after in pairs.values()),
         gain=_mean(list(gains.values())),
         energy_j=total(energies),
         after_changes=tuple(
@@ -104,11 +100,6 @@ def worth(
         skipped=len(skipped),
         skipped_metric=statistics.fmean(skipped) if skipped else None,
     )
-
-
-def _gain(trial: Trial, target: Target) -> float:
-    before, after = trial.observation.served or 0.0, trial.observation.metric or 0.0
-    return after - before if target.higher_is_better else before - after
 
 
 def _mean(values: Sequence[float]) -> Estimate:
