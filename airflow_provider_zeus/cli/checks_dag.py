@@ -55,11 +55,16 @@ class ZeusTask:
     @property
     def upstream(self) -> list[str]:
         """Tasks whose XComs it needs, the setup of a ``ZeusTrial`` left out."""
-        return sorted(_needs(self.task))
+        from airflow.sdk import XComArg
+
+        given = [self.arguments.get(name) for name in self.task.template_fields]
+        found = {each.task_id for each, _ in XComArg.iter_xcom_references(given)}
+        mapped = self.task.iter_mapped_dependencies() if self.task.is_mapped else ()
+        return sorted(found.union(each.task_id for each in mapped))
 
     def readers(self, dag: Any) -> list[str]:
         """Tasks that need its value."""
-        return sorted(each.task_id for each in dag.tasks if self.task.task_id in _needs(each))
+        return sorted(each.task_id for each in dag.tasks if self.task.task_id in ZeusTask(each).upstream)
 
     def written(self, name: str) -> Any:
         """A field of its job as the author wrote it; None where it is not there, or each instance has a job."""
@@ -75,16 +80,6 @@ class ZeusTask:
             with suppress(Exception):  # there is none, or has templates; of a template
                 return ZeusJob.from_dict(read()).check(rendered=True)
         return None
-
-
-def _needs(task: Any) -> set[str]:
-    """The tasks whose XComs a task is given."""
-    from airflow.sdk import XComArg
-
-    partial_fields = getattr(task, "partial_kwargs", None)
-    given = vars(task) if partial_fields is None else partial_fields
-    found = {each.task_id for each, _ in XComArg.iter_xcom_references([given.get(f) for f in task.template_fields])}
-    return found | ({each.task_id for each in task.iter_mapped_dependencies()} if task.is_mapped else set())
 
 
 def zeus_tasks(dag: Any) -> list[ZeusTask]:

@@ -270,7 +270,7 @@ def _upkeep() -> tuple[CLICommand, ...]:
         _command(
             "uninstall",
             "List what is where, and how to remove it",
-            "uninstall.uninstall",
+            "upkeep.uninstall",
             Arg(("--dry-run",), help="needed: it removes nothing itself", action="store_true"),
             description="List what the provider has left where, and how to remove it. It removes nothing itself.",
         ),

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from airflow_provider_zeus.cli.shell import command, known, of_all_jobs, opened, print_data, say, show
 from airflow_provider_zeus.errors import JobSpecError, StoreError
-from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.reports.export_rows import COLUMNS, Row, csv_of, exact, flat, json_of, rows_of
 from airflow_provider_zeus.store.base import trial_label
@@ -51,7 +50,10 @@ def export(args: Namespace) -> int:
             for (model, count, source), job_version, samples in store.profiles(job_id)
         ]
         with _target(args.output) as file:
-            entries = ([{**each, **_more(store, trial)}] for each, trial in rows)
+            entries = (  # what an import needs and no column has, power over time too, is read trial by trial
+                [each | exact(t) | {"returned": t.observation.returned, "points": points_to_lists(store.points(t.key))}]
+                for each, t in rows
+            )
             for text in csv_of([rows]) if form == "csv" else json_of(entries, profiles):
                 file.write(text)
     if args.output:
@@ -98,12 +100,6 @@ def _target(path: str | None) -> Iterator[TextIO]:
 def rows_of_jobs(store: Store, jobs: Iterable[str]) -> list[Row]:
     """Every trial of the jobs, one job after the other."""
     return [each for job_id in jobs for rows in rows_of([store.trials(job_id)]) for each in rows]
-
-
-def _more(store: Store, trial: Trial) -> dict[str, Any]:
-    """What an import needs and no column has, what a run returned and power over time among it."""
-    points = points_to_lists(store.points(trial.key))  # read trial by trial
-    return {**exact(trial), "returned": trial.observation.returned, "points": points}
 
 
 def read_log(job_id: str | None = None, *, zeus_conn_id: str = DEFAULT_CONN_ID) -> dict[str, list[Any]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.cli import read_export
 from airflow_provider_zeus.cli.read_export import Read
-from airflow_provider_zeus.cli.read_file import EARLIER, OPTIONAL, Entry, document_of, refuse, table_of, text_of
+from airflow_provider_zeus.cli.read_file import EARLIER, OPTIONAL, Entry, entries_of, refuse, table_of, text_of
 from airflow_provider_zeus.cli.shell import command, known, opened, os_user, say
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.size_bounds import MOST_TEXT, truncated
@@ -67,7 +67,7 @@ def _trials(count: int) -> str:
 def _read(store: Store, text: str, path: str, job: str | None, about: str) -> tuple[list[History], int]:
     """The histories of a file and how many open trials were left out. Raises JobSpecError."""
     if text.lstrip()[:1] in ("{", "["):
-        trials, profiles = document_of(text, path)
+        trials, profiles = (entries_of(text, path, wanted) for wanted in ("trials", "profiles"))
         reads = ((place, read_export.of_json(place, entry)) for place, entry in trials)
         found, still_open = read_export.histories_of(reads, profiles)
     else:

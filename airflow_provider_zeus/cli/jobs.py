@@ -9,13 +9,13 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_provider_zeus.cli.figures import energy_text, time_text
 from airflow_provider_zeus.cli.shell import (
     command,
     confirmed,
     known,
     of_all_jobs,
     opened,
+    or_dash,
     os_user,
     print_data,
     say,
@@ -29,6 +29,7 @@ from airflow_provider_zeus.reports.job_remarks import NEWEST, remarks
 from airflow_provider_zeus.store.live_settings import SETTINGS, copy_settings, variable_key, write_settings
 from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.units import energy_text, time_text
 
 
 @command
@@ -60,8 +61,8 @@ def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[
         "recurrences": str(_recurrences(log)),
         "last state": last.state.text if last else "-",
         "batch size": "-" if last is None or last.batch_size is None else str(last.batch_size),
-        "energy": energy_text(last.observation.energy_j) if last else "-",
-        "time": time_text(last.observation.time_s) if last else "-",
+        "energy": or_dash(last.observation.energy_j, energy_text) if last else "-",
+        "time": or_dash(last.observation.time_s, time_text) if last else "-",
         "source": (last.observation.energy_source or "none") if last else "-",
         "settings": ", ".join(f"{name}={json.dumps(value)}" for name, value in settings.items()) or "-",
     }

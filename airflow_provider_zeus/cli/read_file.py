@@ -53,12 +53,8 @@ def text_of(path: str) -> str:
         raise JobSpecError.of("FILE", path, f"line {line} is not UTF-8", "Save it as UTF-8") from None
 
 
-def document_of(text: str, path: str) -> tuple[Iterator[Entry], Iterator[Entry]]:
-    """Trials and profiles of a JSON export, each decoded when it is asked for. Raises JobSpecError then."""
-    return _entries(text, path, "trials"), _entries(text, path, "profiles")
-
-
-def _entries(text: str, path: str, wanted: str) -> Iterator[Entry]:
+def entries_of(text: str, path: str, wanted: str) -> Iterator[Entry]:
+    """The ``trials`` or the ``profiles`` of a JSON export, each decoded when asked for. Raises JobSpecError then."""
     written, listed = None, False
     for name, place, value in _Document(text, path).parts():
         written = value if name == "format" else written

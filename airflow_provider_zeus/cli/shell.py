@@ -1,4 +1,4 @@
-"""What all commands share: Airflow's server context, error messages, the store, tables."""
+"""What all commands share: Airflow's server context, error messages, the store, tables and their cells."""
 
 # mypy: disable-error-code="no-untyped-call"
 
@@ -179,6 +179,16 @@ def show(rows: Sequence[Mapping[str, Any]], *, empty: str, plain: bool = False) 
     for row in rows:
         table.add_row(*(Text(visible(str(value))) for value in row.values()))  # Text: no markup in names
     AirflowConsole().print(table)
+
+
+def or_dash(value: float | None, text: Callable[[float], str]) -> str:
+    """A figure in a cell of a table; "-" where it is not known. ``text`` writes it."""
+    return "-" if value is None else text(value)
+
+
+def number_text(value: float | None, unit: str = "") -> str:
+    """A number in such a cell, with at most one decimal."""
+    return or_dash(value, lambda known: f"{known:.1f}".removesuffix(".0") + unit)
 
 
 def print_data(data: Any, output: str) -> bool:

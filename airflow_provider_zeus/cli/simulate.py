@@ -10,14 +10,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.cli.figures import energy_text, number_text, time_text
-from airflow_provider_zeus.cli.shell import command, print_data, say, show
+from airflow_provider_zeus.cli.shell import command, number_text, print_data, say, show
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.driver import default, grid_search, replay
 from airflow_provider_zeus.simulation.environment import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
+from airflow_provider_zeus.units import energy_text, time_text
 
 
 @command

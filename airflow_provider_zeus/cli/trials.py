@@ -5,19 +5,27 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow_provider_zeus.cli.figures import energy_text, number_text, time_text
-from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, os_user, print_data, say, show
+from airflow_provider_zeus.cli.shell import (
+    command,
+    confirmed,
+    known,
+    number_text,
+    opened,
+    or_dash,
+    os_user,
+    print_data,
+    say,
+    show,
+)
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import UNSEEN, State, Trial, newest_here
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import of_ended
 from airflow_provider_zeus.reports.worth import worth as bought
-
-if TYPE_CHECKING:
-    from airflow_provider_zeus.store.sql.store import Store
+from airflow_provider_zeus.units import energy_text, time_text
 
 
 @command
@@ -55,8 +63,8 @@ def _cells(trial: Trial, *, why: bool, mapped: bool) -> dict[str, str]:
         + " (batch size not seen)" * (UNSEEN in seen.reasons)
         + " (imported)" * (seen.imported is not None),
         "epochs": number_text(seen.epochs),
-        "energy": energy_text(seen.energy_j),
-        "time": time_text(seen.time_s),
+        "energy": or_dash(seen.energy_j, energy_text),
+        "time": or_dash(seen.time_s, time_text),
         "limit": number_text(seen.power_limit_w, " W"),
         "source": seen.energy_source or "none",
     }
@@ -116,7 +124,15 @@ def worth(args: Namespace) -> int:
 def close(args: Namespace) -> int:
     """Close an open trial. Raises JobSpecError: no such job or trial, or the trial has ended."""
     with opened(args) as store:
-        trial = _open_trial(store, known(store, args.job), args.trial)
+        job_id, number = known(store, args.job), args.trial
+        found = {t.number: t for t in store.trials(job_id)}
+        trial = found.get(number)
+        if trial is None:
+            remedy = f"Its newest one is {max(found, default=0)}; see 'airflow zeus trials {job_id}'"
+            raise JobSpecError.of("TRIAL", number, f"{job_id} has no such trial that can be read", remedy)
+        if trial.state is not State.RUNNING and trial.closed_at is not None:
+            problem = f"it is closed already ({trial.state.text}{f', {trial.reason}' if trial.reason else ''})"
+            raise JobSpecError.of("TRIAL", number, problem, "Only an open trial can be closed")
         what = (
             f"trial {trial.number} of {trial.job_id} (run {trial.origin.run_id or '-'}, batch size {trial.batch_size})"
         )
@@ -126,15 +142,3 @@ def close(args: Namespace) -> int:
         closed = store.close_trial(trial.job_id, trial.number, by=os_user())
     say(f"Closed {what}: {closed.reason}.")
     return 0
-
-
-def _open_trial(store: Store, job_id: str, number: int) -> Trial:
-    found = {t.number: t for t in store.trials(job_id)}
-    trial = found.get(number)
-    if trial is None:
-        remedy = f"Its newest one is {max(found, default=0)}; see 'airflow zeus trials {job_id}'"
-        raise JobSpecError.of("TRIAL", number, f"{job_id} has no such trial that can be read", remedy)
-    if trial.state is not State.RUNNING and trial.closed_at is not None:
-        said = f"{trial.state.text}" + (f", {trial.reason}" if trial.reason else "")
-        raise JobSpecError.of("TRIAL", number, f"it is closed already ({said})", "Only an open trial can be closed")
-    return trial

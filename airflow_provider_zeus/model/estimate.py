@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 Z = 1.6448536269514722  # standard normal at 95 %
@@ -61,7 +61,3 @@ class Estimate:
         """A non-decreasing function applied to value and interval."""
         value, low, high = (None if v is None else of(v) for v in (self.value, self.low, self.high))
         return Estimate(value, low, high, self.reason)
-
-    def without_interval(self, reason: str) -> Estimate:
-        """The value without its interval, and the reason."""
-        return self if self.value is None else replace(self, low=None, high=None, reason=reason)

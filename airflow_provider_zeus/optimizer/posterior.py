@@ -68,9 +68,10 @@ def _of_arms(
     for b in sizes:
         never = "no run of it that teaches has reached the target within the window"
         epochs = Estimate.normal(arms[b].mean, arms[b].sd) if b in arms else Estimate.missing(never)
-        cost = Estimate.missing(NOWHERE) if b not in costs else Estimate(costs[b], costs[b], costs[b])
-        if b in costs and b not in here:
-            cost = cost.without_interval("taken from another device")
+        cost = Estimate.missing(NOWHERE)
+        if b in costs:
+            known, elsewhere = costs[b], "taken from another device"
+            cost = Estimate(known, known, known) if b in here else Estimate(known, reason=elsewhere)
         product = epochs.times(costs.get(b), NOWHERE)
         found[b] = Posterior(epochs=epochs, epoch_cost=cost, cost=product, measured=b in here)
     return found

@@ -21,7 +21,7 @@ from airflow_provider_zeus.plugin.views.alerts_view import alerts_of
 from airflow_provider_zeus.plugin.views.models import Alerts, Controls
 from airflow_provider_zeus.reports.alert_book import Silence
 from airflow_provider_zeus.reports.alerts import KINDS
-from airflow_provider_zeus.reports.belief_table import BeliefTable, belief_table
+from airflow_provider_zeus.reports.belief_table import belief_table
 from airflow_provider_zeus.store.alerts import change_book, read_book
 from airflow_provider_zeus.store.live_settings import write_settings
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -166,23 +166,18 @@ def _controls(trials: list[Trial], *, may_edit: bool, named: bool) -> Controls:
     store, job, cost = reading.open_log(), overview_view.readable_job(newest, live), None
     if job is not None and not job.chooses_size:
         raise HTTPException(409, 'The runs of this job have no batch size. mode="measure" in its task sets no limit.')
-    if may_edit and store is not None and job is not None:  # what a run of the default is expected to cost
+    if may_edit and store is not None and job is not None:  # what a run of the default costs
         log, profiles = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS))
         table = belief_table(log, profiles=profiles)
         of_default = next(line for line in table.lines if line.batch_size == job.default_batch_size)
         if (value := of_default.believed.cost.value) is not None:
-            cost = _audit_cost(value, table)
+            settled = next(line for line in table.lines if line.batch_size == table.settled.batch_size)
+            usual = settled.believed.cost.value
+            cost = f"{value / usual:.2g} × that of a run of {settled.batch_size}" if usual else None
     controls = overview_view.controls(trials, live, changed, may_edit=may_edit, named=named, audit_cost=cost)
     if controls is None:
         raise HTTPException(409, "A newer version of the provider wrote this job: upgrade it on the api-server.")
     return controls
-
-
-def _audit_cost(value: float, table: BeliefTable) -> str | None:
-    """What a run of the default is expected to cost, beside one of the size in use; None: not known."""
-    settled = next(line for line in table.lines if line.batch_size == table.settled.batch_size)
-    usual = settled.believed.cost.value
-    return f"{value / usual:.2g} × that of a run of {settled.batch_size}" if usual else None
 
 
 def _audit(job_id: str, what: str, *, dag_id: str, by: str) -> None:

@@ -19,6 +19,7 @@ from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views import months_view, overview_state, overview_view, pages
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.plugin.views.factors import configured
+from airflow_provider_zeus.plugin.views.models import JobSaved
 from airflow_provider_zeus.reports.months import PeriodSum, SavedDraws, month_bounds, month_of
 from airflow_provider_zeus.store.sql.store import Store
 
@@ -60,7 +61,7 @@ def job_saved(dag_id: str, job_id: str, user: GetUserDep) -> Any:
     if store is None or not trials:
         raise HTTPException(404, "This DAG has no such job.")
     if overview_view.readable_job(newest_here(trials), store.settings(job_id)) is None:
-        return overview_view.unreadable()
+        return JobSaved(word="Not known", text="no run of it can be read here")  # a newer version wrote it
     known = dag_routes.analysis(store, dag_id, job_id, trials)
     if isinstance(known, JobAnalysis):
         return overview_view.saved(trials, known, all_of=not reading.has_older(store, dag_id, job_id))

@@ -21,7 +21,7 @@ from airflow_provider_zeus.plugin.text.saved_text import (
     saved_answer,
 )
 from airflow_provider_zeus.plugin.views.factors import Factors, grams_of
-from airflow_provider_zeus.plugin.views.models import Answer, Sentence, Source, Tile
+from airflow_provider_zeus.plugin.views.models import Answer, Figure, Sentence, Source, Tile
 from airflow_provider_zeus.reports.baseline import OURS
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, RunTrials
 from airflow_provider_zeus.reports.next_run import Upcoming
@@ -31,7 +31,7 @@ from airflow_provider_zeus.reports.schedule_shift import ScheduleShift
 from airflow_provider_zeus.signals.forecast import WORTH
 from airflow_provider_zeus.signals.series import PRICE, Series
 from airflow_provider_zeus.signals.tariff import Tariff
-from airflow_provider_zeus.units import counted, energy_text, grams_text, time_text
+from airflow_provider_zeus.units import UNKNOWN, counted, energy_text, grams_text, time_text
 
 COST, NEXT = "Cost", "Next run"
 NO_RUN = "No run that counts here has ended yet; what each run cost is shown here then."
@@ -158,23 +158,18 @@ def spent_tiles(
     :param gpus: that the time was of.
     """
     no_energy = energy_j is None and source.kind == "no-source"
-    both = [
+    shown = (
         ("Energy", None if no_energy else words.missing(OURS) if energy_j is None else words.energy(energy_j)),
         ("Time", words.missing(OURS) if time_s is None else words.duration(time_s)),
-    ]
-    converted = [
         ("Money", factors.money(energy_j, time_s, gpus)),
         ("CO₂e", None if no_energy else factors.carbon(energy_j)),
-    ]
-    first, last = (
-        [
-            Tile(name=name, figure=figure, note="" if figure.value is not None else figure.exact)
-            for name, figure in shown
-            if figure is not None
-        ]
-        for shown in (both, converted)
     )
-    return [*first, *last]
+    return [tile(name, figure) for name, figure in shown if figure is not None]
+
+
+def tile(name: str, figure: Figure) -> Tile:
+    """A tile whose note is, where the figure is missing, why."""
+    return Tile(name=name, figure=figure, note=figure.exact if figure.text == UNKNOWN else "")
 
 
 def told_of(found: Savings | RunSaving, runs: Sequence[RunTrials], source: Source, factors: Factors) -> list[Told]:

@@ -63,7 +63,15 @@ class Outcome:
         colour = {"saved": "good", "lost": "bad", "even": ""}[kind]
         part = abs(value / baseline) if baseline else 0.0
         share = "" if not baseline else "under 1 %" if 0 < part < 0.005 else f"{100 * part:.0f} %"
-        return cls(verb, kind, colour, text(abs(value)), share, _between(low, high, value, baseline) or share, interval)
+        between, spent = share, (baseline or 0.0) - value  # which is known: the doubt is about the default
+        if baseline and low != high and low + spent > 0:  # the ends as shares of what the default would have taken then
+            ends = [round(100 * end / (end + spent)) for end in (low, high)]
+            least_part, most_part = sorted(map(abs, ends))
+            if low < 0 < high:
+                between = f"{-ends[0]} % more to {ends[1]} % less"
+            elif least_part != most_part:
+                between = f"{least_part} to {most_part} %"
+        return cls(verb, kind, colour, text(abs(value)), share, between, interval)
 
     @classmethod
     def of_cost(cls, cost: Saved) -> Outcome:
@@ -71,18 +79,6 @@ class Outcome:
         value = cost.saved.value
         assert value is not None
         return cls.of(value, cost.saved, lambda v: words.cost(v, cost.unit, value).text, cost.baseline.value)
-
-
-def _between(low: float, high: float, value: float, baseline: float | None) -> str:
-    """The ends of what was saved, or lost, as shares of what the default would have taken then; empty: not known."""
-    spent = (baseline or 0.0) - value  # which is known: the doubt is about the default
-    if not baseline or low == high or low + spent <= 0:
-        return ""
-    ends = [round(100 * end / (end + spent)) for end in (low, high)]
-    if low < 0 < high:
-        return f"{-ends[0]} % more to {ends[1]} % less"
-    least, most = sorted(map(abs, ends))
-    return "" if least == most else f"{least} to {most} %"
 
 
 def share_of_cost(cost: Saved) -> str:

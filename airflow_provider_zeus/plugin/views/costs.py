@@ -169,20 +169,19 @@ def detail_of(trial: Trial, job: ZeusJob, pending: Collection[TrialKey] = ()) ->
 
 
 def _excess(seen: Observation, weights: Weights) -> Figure | None:
-    """What profiling cost beyond the same samples at the chosen limit; None: under 1 %, or not known."""
+    """What profiling cost beyond the same samples at the chosen limit; None: under 1 %, or not known.
+
+    Energy or time, or a share of both together.
+    """
     known = seen.excess_s is not None and (weights.eta == 0 or seen.excess_j is not None)
-    excess = weights.cost(seen.excess_j, seen.excess_s or 0.0) if known else 0.0
-    if not weights.one_alone and abs(excess) < 0.005 * (observed_cost(seen, weights) or 0.0):
+    excess, cost = weights.cost(seen.excess_j, seen.excess_s or 0.0) if known else 0.0, observed_cost(seen, weights)
+    if not weights.one_alone and abs(excess) < 0.005 * (cost or 0.0):
         return None
-    if excess >= 0:
-        return _of_cost(excess, seen, weights) if excess else None
-    less = f"−{_of_cost(-excess, seen, weights).text}"
-    return Figure(value=excess, text=less, exact="it took less than training at the limit in force after it")
-
-
-def _of_cost(excess: float, seen: Observation, weights: Weights) -> Figure:
-    """A part of what an attempt cost: energy or time, or a share of both together."""
-    cost = observed_cost(seen, weights)
-    if weights.one_alone or not cost:
-        return words.cost(excess, weights.unit)
-    return words.share(excess / cost).model_copy(update={"value": excess})
+    if not excess:
+        return None
+    figure = words.cost(abs(excess), weights.unit) if weights.one_alone or not cost else words.share(abs(excess) / cost)
+    if excess < 0:
+        return Figure(
+            value=excess, text=f"−{figure.text}", exact="it took less than training at the limit in force after it"
+        )
+    return figure.model_copy(update={"value": excess})

@@ -66,7 +66,7 @@ class JobAnalysis:
             decided=decided,
             saving=found,
             next_run=upcoming(log, found.base, decided, profiles=profiles),
-            marks=[*_changepoints(log), *_restarts(trials)],
+            marks=_breaks(log, trials),
         )
 
     def levers_by(self, weights: Weights) -> Sequence[Lever]:
@@ -113,13 +113,15 @@ def run_key(trial: Trial) -> RunKey:
     return trial.origin.run_id, trial.origin.task_id, trial.origin.map_index
 
 
-def left_out(trials: Mapping[str, int]) -> list[str]:
-    """What the figures leave out, a sentence for each reason."""
-    return [f"Left out: {counted(n, 'trial')} {why}." for why, n in trials.items()]
+def _breaks(log: Dataset, trials: Sequence[Trial]) -> list[HistoryBreak]:
+    """Where the optimizer detected that the data changed; then where the job's version or its target changed."""
 
+    def target(spec: Mapping[str, Any]) -> object:
+        try:
+            return Target.parse(spec.get("target"))
+        except JobSpecError:
+            return spec.get("target")
 
-def _changepoints(log: Dataset) -> list[HistoryBreak]:
-    """Where the optimizer detected that the data changed."""
     marks = []
     for change in log.belief().changes:
         first = next((t for t in log.trials if t.number >= change.since), None)
@@ -129,19 +131,6 @@ def _changepoints(log: Dataset) -> list[HistoryBreak]:
                 f"The data changed: {runs} needed {factor} × the epochs predicted; older runs count less from here on."
             )
             marks.append(HistoryBreak(run_key(first), "data changed", text))
-    return marks
-
-
-def _restarts(trials: Sequence[Trial]) -> list[HistoryBreak]:
-    """Where the job's version or its target changed."""
-
-    def target(spec: Mapping[str, Any]) -> object:
-        try:
-            return Target.parse(spec.get("target"))
-        except JobSpecError:
-            return spec.get("target")
-
-    marks = []
     for before, after in pairwise(sorted(trials, key=lambda t: t.number)):
         old, new = before.spec, after.spec
         if old.get("job_version", "1") != new.get("job_version", "1"):

@@ -16,11 +16,10 @@ from airflow_provider_zeus.plugin.charts import dag_charts
 from airflow_provider_zeus.plugin.charts.dag_belief import belief_chart, service
 from airflow_provider_zeus.plugin.charts.dag_charts import ComparisonCurve
 from airflow_provider_zeus.plugin.charts.dag_front import front_chart
-from airflow_provider_zeus.plugin.charts.dag_saved import saved_chart
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome, Told
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today, left_out, run_key
+from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today, run_key
 from airflow_provider_zeus.plugin.views.factors import Factors
 from airflow_provider_zeus.plugin.views.models import Alerts, Answer, Chart, RunRow, Sentence, Table
 from airflow_provider_zeus.reports.belief_table import belief_table
@@ -29,6 +28,7 @@ from airflow_provider_zeus.reports.schedule_shift import schedule_shift
 from airflow_provider_zeus.reports.worth import worth
 from airflow_provider_zeus.signals.series import PRICE, Series
 from airflow_provider_zeus.signals.tariff import Tariff
+from airflow_provider_zeus.units import counted
 
 NO_JOB = (
     "This DAG has no Zeus job in the log of Connection zeus_default. A task decorated with @task.zeus(ZeusJob(...)) is "
@@ -106,11 +106,6 @@ class JobLog:
         return headline.sentence(known.saving, known.next_run, known.source, known.weights, all_of=not self.more)
 
     @property
-    def state(self) -> str:
-        """What keeps the page from telling more, with its remedy."""
-        return headline.odd_state(self.known.saving, self.known.next_run, self.known.source)
-
-    @property
     def headline(self) -> list[Answer]:
         """The same in figures."""
         known = self.known
@@ -123,11 +118,6 @@ class JobLog:
         known = self.known
         runs = [step.run for step in known.saving.steps]
         return headline.told_of(known.saving, runs, known.source, self.factors)
-
-    @property
-    def shift(self) -> str:
-        """What another hour of the day would have cost and emitted."""
-        return shifts(self.known.log.of_target().here(), self.factors, self.hours)
 
     @property
     def levers(self) -> Table | None:
@@ -156,7 +146,8 @@ class JobLog:
         trials, learn_from = self.trials, self.known.log.job.learn_from
         taught = run_notes.bypassed(trials), run_notes.start_unseen(trials)
         notes = (*taught, run_notes.shared_job(trials), run_notes.untaught(trials, learn_from))
-        return [*filter(None, (run_notes.OLDER * self.more, *notes)), *left_out(self.known.saving.left_out)]
+        left_out = [f"Left out: {counted(n, 'trial')} {why}." for why, n in self.known.saving.left_out.items()]
+        return [*filter(None, (run_notes.OLDER * self.more, *notes)), *left_out]
 
     @property
     def cost(self) -> Chart:
@@ -165,11 +156,6 @@ class JobLog:
         return dag_charts.cost_chart(
             self.rows, known.weights, lines(known, self.rows), known.marks, known.saving.default_now
         )
-
-    @property
-    def saved(self) -> Chart:
-        """The chart of the sum saved."""
-        return saved_chart(self.known.saving, self.rows, self.known.weights)
 
     @property
     def belief(self) -> Chart:

@@ -61,26 +61,22 @@ def answered(known: JobAnalysis, wish: Wish, configured: Factors) -> WhatIfAnswe
     factors, gpus = replace(configured, **changed), log.where[1] if log.where else 1
     weights = Weights.of(log.job if wish.eta is None else replace(log.job, eta=wish.eta), log.device)
     front = front_chart(known.front(), weights, found.then.batch_size, found.then.limit_w, found.then.start)
-    return WhatIfAnswer(
-        text=_text(found, factors, gpus),
-        asked=_inputs(found.then.eta if wish.eta is None else wish.eta, factors),
-        table=_table(found, factors, gpus),
-        front=front,
-    )
-
-
-def _inputs(eta: float, factors: Factors) -> list[WhatIfInput]:
     money = f" [{factors.currency}]" if factors.currency else ""
     inputs = (
-        ("eta", "eta: weight of energy against time", eta, 1.0, 0.05),
+        ("eta", "eta: weight of energy against time", found.then.eta if wish.eta is None else wish.eta, 1.0, 0.05),
         ("price_per_kwh", f"Price per kWh{money}", factors.price_per_kwh, MOST_PRICE, 0.01),
         ("price_per_gpu_hour", f"Price per GPU-hour{money}", factors.price_per_gpu_hour, MOST_PRICE, 0.1),
         ("g_co2e_per_kwh", "gCO₂e per kWh", factors.g_co2e_per_kwh, MOST_CARBON, 10.0),
     )
-    return [
-        WhatIfInput(name=name, label=label, value=value, most=most, step=step)
-        for name, label, value, most, step in inputs
-    ]
+    return WhatIfAnswer(
+        text=_text(found, factors, gpus),
+        asked=[
+            WhatIfInput(name=name, label=label, value=value, most=most, step=step)
+            for name, label, value, most, step in inputs
+        ],
+        table=_table(found, factors, gpus),
+        front=front,
+    )
 
 
 def _text(found: WhatIf, factors: Factors, gpus: int) -> str:

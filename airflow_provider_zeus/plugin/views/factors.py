@@ -50,12 +50,9 @@ class Factors(Prices):
         """Grams of CO2 equivalent of the energy [J]. None: no carbon intensity is set."""
         if self.g_co2e_per_kwh is None:
             return None
-        return Figure(exact="its energy is not known") if energy_j is None else self.emitted(energy_j)
-
-    def emitted(self, energy_j: float) -> Figure:
-        """Grams of CO2 equivalent of the energy [J]; 0 where no carbon intensity is set."""
-        grams = self.co2e_g_of(energy_j) or 0.0
-        by = f"{self.g_co2e_per_kwh or 0.0:.6g} g/kWh{_by(self.g_co2e_from)}"
+        if energy_j is None:
+            return Figure(exact="its energy is not known")
+        grams, by = self.co2e_g_of(energy_j) or 0.0, f"{self.g_co2e_per_kwh:.6g} g/kWh{_by(self.g_co2e_from)}"
         return Figure(value=grams, text=grams_text(grams), exact=f"{grams:,.8g} g = {self._kwh(energy_j)} at {by}")
 
     def paid(self, value: float) -> Figure:

@@ -12,16 +12,14 @@ from airflow_provider_zeus.model.cost import Weights, weights_of
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample, State, Trial
-from airflow_provider_zeus.plugin.charts import dag_charts
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome, Told
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.factors import Factors
-from airflow_provider_zeus.plugin.views.models import Answer, Chart, RunRow, Sentence, Source, Tile
+from airflow_provider_zeus.plugin.views.models import Answer, RunRow, Sentence, Source, Tile
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.dataset import ENERGY, total
 from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitSaving, limit_saving, same_limit
-from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.units import counted
 
 
@@ -72,9 +70,10 @@ class MeasuredLog:
             f"{'The newest ' * self.more}{counted(runs, 'run')} cost {headline.took_text(energy_j, time_s)}. "
             f"{saved}.\n{headline.NEXT}: {self.comes_next}."
         )
-        return Sentence(
-            text=text, sure=saved_text.how_sure(saved), exact=limit_intervals(self.limit), source=self.source
-        )
+        kinds = limit_kinds(self.limit).items() if self.limit else ()
+        exact = "; ".join(f"{name} {Outcome.of_cost(of).text}" for name, of in kinds if of.saved.value is not None)
+        exact = f"{exact[:1].upper()}{exact[1:]}"
+        return Sentence(text=text, sure=saved_text.how_sure(saved), exact=exact, source=self.source)
 
     @property
     def comes_next(self) -> str:
@@ -93,8 +92,8 @@ class MeasuredLog:
 
     @property
     def weights(self) -> Weights:
-        """Of energy and time, on the device of the newest run."""
-        return weights_of(self.job, self.ended[-1].observation)
+        """Of energy and time, on the device of the newest run; where none has ended, of energy alone."""
+        return weights_of(self.job, self.ended[-1].observation) if self.ended else ENERGY
 
     @cached_property
     def sums(self) -> tuple[float | None, float, int]:
@@ -115,11 +114,6 @@ class MeasuredLog:
     def state(self) -> str:
         """What keeps the page from telling more, with its remedy."""
         return self.source.why if self.source.kind == "no-source" else ""
-
-    @property
-    def rung(self) -> str:
-        """What would save; where nothing measures energy the state says what comes first."""
-        return "" if self.state else next_rung(self.job)
 
     @property
     def headline(self) -> list[Answer]:
@@ -160,12 +154,6 @@ class MeasuredLog:
         left = f"Left out: {counted(others, 'trial')} of another energy source." if others else ""
         return [*filter(None, (run_notes.OLDER * self.more, left, run_notes.shared_job(self.trials)))]
 
-    @property
-    def cost(self) -> Chart:
-        """The chart of what each run took."""
-        weights = self.weights if self.ended else ENERGY
-        return dag_charts.cost_chart(self.rows, weights)
-
 
 def taken(trials: Sequence[Trial]) -> tuple[float | None, float, int]:
     """Energy [J] and time [s] of these attempts, and of how many runs they are."""
@@ -184,13 +172,6 @@ def limit_sentence(found: LimitSaving | None, weights: Weights) -> str:
     kinds = limit_kinds(found)
     told = saved_text.saved_sentence("the power limit", kinds, "full power")
     return told + saved_text.in_all(kinds, limit_cost(found, weights), weights)
-
-
-def limit_intervals(found: LimitSaving | None) -> str:
-    """What stands behind :func:`limit_sentence`: the interval of each; empty where no profile tells it."""
-    kinds = limit_kinds(found).items() if found else ()
-    told = "; ".join(f"{name} {Outcome.of_cost(of).text}" for name, of in kinds if of.saved.value is not None)
-    return f"{told[:1].upper()}{told[1:]}"
 
 
 def limit_kinds(found: LimitSaving) -> dict[str, Saved]:

@@ -95,11 +95,6 @@ def change_text(change: Mapping[str, Any], *, named: bool) -> str:
     return f"{change['by'] + ', ' if named else ''}{change['at'][:16].replace('T', ' ')} UTC: {change['what']}"
 
 
-def unreadable() -> JobSaved:
-    """The answer for a job that a newer version wrote."""
-    return JobSaved(word="Not known", text="no run of it can be read here")
-
-
 def measured(log: MeasuredLog) -> JobSaved:
     """What the power limit saved of a job that chooses no batch size, and what comes next."""
     found, answer = log.limit, JobSaved(word="Nothing", text="", next=log.comes_next)

@@ -6,10 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_provider_zeus.plugin.charts import metric_chart
+from airflow_provider_zeus.plugin.charts import metric_chart, run_charts
+from airflow_provider_zeus.plugin.charts.dag_charts import cost_chart
+from airflow_provider_zeus.plugin.charts.dag_saved import saved_chart
 from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.text.headline import odd_state
 from airflow_provider_zeus.plugin.text.saved_text import paid_off
 from airflow_provider_zeus.plugin.views import compare_view
+from airflow_provider_zeus.plugin.views.dag_view import shifts
+from airflow_provider_zeus.reports.next_run import next_rung
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ PAGES: Mapping[str, Sequence[Block]] = {
     "dag": [  # of a view.JobRuns; the slow ones of a view.JobLog
         Block("sentence", "", "sentence", lambda of: of.sentence, slow=True),
         Block("left_out", "", "text"),
-        Block("state", "", "text", lambda of: of.state, slow=True),
+        Block("state", "", "text", lambda of: odd_state(of.known.saving, of.known.next_run, of.known.source), True),
         Block("headline", "", "answers", lambda of: of.headline, slow=True),
         Block("facts", "", "text", lambda of: of.facts),
         Block("settings", "Live settings", "list", lambda of: [f"Live setting: {s}" for s in words.settings(of.live)]),
@@ -50,13 +55,20 @@ PAGES: Mapping[str, Sequence[Block]] = {
         Block("budgets", "Budgets", "answers", lambda of: of.budgets),
         Block("paid", "", "text", lambda of: paid_off(of.known.saving, all_of=not of.more), True, PAID),
         Block("levers", "What saved it", "table", lambda of: of.levers, slow=True, fold=PAID),
-        Block("saved", "", "chart", lambda of: of.saved, slow=True, fold=PAID),
+        Block("saved", "", "chart", lambda of: saved_chart(of.known.saving, of.rows, of.known.weights), True, PAID),
         Block("worth", "What the last retrainings bought", "text", lambda of: of.worth, slow=True, fold=PAID),
         Block("service", "", "chart", lambda of: of.service, slow=True, fold=PAID),
         Block("why", "", "text", lambda of: f"The next run: {of.known.next_run.attempts[0].why}", True, SIZES),
         Block("belief", "", "chart", lambda of: of.belief, slow=True, fold=SIZES),
         Block("what_if", "", "whatIf", fold=OTHERWISE),
-        Block("shift", "", "text", lambda of: of.shift, slow=True, fold=OTHERWISE),
+        Block(
+            "shift",
+            "",
+            "text",
+            lambda of: shifts(of.known.log.of_target().here(), of.factors, of.hours),
+            slow=True,
+            fold=OTHERWISE,
+        ),
         Block("front", "", "chart", lambda of: of.front, slow=True, fold=OTHERWISE),
         Block("rows", "", "runs", lambda of: of.rows, fold=EACH),
         Block("controls", "", "controls", fold="How do I pause exploration, pin a batch size or measure the default?"),
@@ -72,8 +84,9 @@ PAGES: Mapping[str, Sequence[Block]] = {
         Block("facts", "", "text", lambda of: of.facts),
         Block("remarks", "What changed about the job", "list", lambda of: of.remarks),
         Block("alerts", "Alerts", "alerts", lambda of: of.alerts),
-        Block("cost", "", "chart", lambda of: of.cost, slow=True),
-        Block("rung", "", "text", lambda of: of.rung, slow=True),
+        Block("cost", "", "chart", lambda of: cost_chart(of.rows, of.weights), slow=True),
+        # where nothing measures energy the state says what comes first
+        Block("rung", "", "text", lambda of: "" if of.state else next_rung(of.job), slow=True),
         Block("budgets", "Budgets", "answers", lambda of: of.budgets),
         Block("rows", "", "runs", lambda of: of.rows, fold=EACH),
         Block("gaps", "", "list", lambda of: of.gaps, slow=True, fold=MISSING),
@@ -89,7 +102,7 @@ PAGES: Mapping[str, Sequence[Block]] = {
         Block("attempts", "Its attempts, in order", "attempts", lambda of: of.attempts),
         Block("power", "", "chart", lambda of: of.power, slow=True),
         Block("metric", "", "chart", lambda of: metric_chart.attempts(of.trials), slow=True),
-        Block("gpus", "", "openChart", lambda of: of.gpus, slow=True),
+        Block("gpus", "", "openChart", lambda of: run_charts.gpus(of.trials), slow=True),
         Block("curves", "", "openChart", lambda of: of.curves, slow=True),
     ],
     "compare": [  # of a view.Comparison

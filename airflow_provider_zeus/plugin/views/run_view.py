@@ -28,10 +28,8 @@ from airflow_provider_zeus.plugin.views.models import (
     Answer,
     Chart,
     Detail,
-    Figure,
     RunRow,
     Table,
-    Tile,
     Verdict,
 )
 from airflow_provider_zeus.reports.dataset import runs_of
@@ -184,9 +182,8 @@ class RunPart:
         for figure in (*([] if energy_j is None else [energy]), *(f for _, f in converted if f.value is not None)):
             figure.text = f"{'≥ ' * shown.startswith('≥ ')}{figure.text}{' so far' * shown.endswith(' so far')}"
         measures = source.kind != "no-source"
-        figures = [_figure_tile("Energy", energy)] if measures else []
-        figures += [_figure_tile("Time", row.time)]
-        figures += [_figure_tile(name, figure) for name, figure in converted]
+        told = ([("Energy", energy)] if measures else []) + [("Time", row.time), *converted]
+        figures = [headline.tile(name, figure) for name, figure in told]
         figures += [] if self.job.chooses_size else use_tiles(seen)
         saved = [] if self.ended is None else headline.of_run(self.ended, self.weights, source, factors)
         saved += [] if self.running else saved_by_limit(self.limit, self.weights)
@@ -275,11 +272,6 @@ class RunTraces:
         return run_charts.power(self.drawn) if measures else None
 
     @property
-    def gpus(self) -> Chart | None:
-        """The chart of what each GPU drew, where there were several."""
-        return run_charts.gpus(self.trials)
-
-    @property
     def curves(self) -> list[Chart]:
         """A chart of energy and time against the power limit for each batch size, the newest first."""
         measured = [t for t in self.trials if t.observation.where is not None and t.batch_size is not None]
@@ -311,8 +303,3 @@ def summary(parts: Sequence[Mapping[str, Any]]) -> Table | None:
         numeric=[False, False, True, True, True, False, False, False],
         rows=rows,
     )
-
-
-def _figure_tile(name: str, figure: Figure, note: str = "") -> Tile:
-    """A tile whose note is, where the figure is missing, why."""
-    return Tile(name=name, figure=figure, note=figure.exact if figure.text == UNKNOWN else note)

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.cli import checks_host
-from airflow_provider_zeus.cli.checks_command import of_command
+from airflow_provider_zeus.cli.check import of_command
 from airflow_provider_zeus.cli.checks_training import batch_size, metric, of_training, starts, steps
 from airflow_provider_zeus.cli.rehearsal import Ended, Outcome, Stage
 from airflow_provider_zeus.errors import ConnectionLookupError

@@ -21,7 +21,7 @@ import pytest
 from airflow_provider_zeus.cli import read_file
 from airflow_provider_zeus.cli.import_log import trials_of
 from airflow_provider_zeus.cli.read_export import histories_of, of_json
-from airflow_provider_zeus.cli.read_file import MOST_BYTES, document_of, table_of
+from airflow_provider_zeus.cli.read_file import MOST_BYTES, entries_of, table_of
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import IMPORTED, Origin, Phase, State, Trial, newest_here
 from airflow_provider_zeus.optimizer.policy import learn, prior
@@ -292,7 +292,7 @@ def test_a_file_is_counted_before_it_takes_many_times_its_size(
     tracemalloc.start()
     try:
         with pytest.raises(JobSpecError, match=re.escape(says)):
-            for _ in document_of(text, "x")[0] if text[0] == "{" else table_of(text, "x")[1]:
+            for _ in entries_of(text, "x", "trials") if text[0] == "{" else table_of(text, "x")[1]:
                 pass
         assert tracemalloc.get_traced_memory()[1] < 4 * len(text)
     finally:
@@ -310,7 +310,7 @@ def test_an_export_takes_a_few_times_its_size_and_may_be_written_in_any_layout(
     for layout in (None, 1):
         text = json.dumps({**document, "profiles": []}, indent=layout)
         tracemalloc.start()
-        trials, profiles = document_of(text, "x")
+        trials, profiles = (entries_of(text, "x", wanted) for wanted in ("trials", "profiles"))
         (history,) = histories_of(((place, of_json(place, entry)) for place, entry in trials), profiles)[0]
         assert tracemalloc.get_traced_memory()[1] < 8 * len(text)
         tracemalloc.stop()
@@ -364,7 +364,7 @@ def test_a_hostile_entry_is_refused(told: tuple[Trial, dict[str, Any]], name: st
     entry = copy.deepcopy(told[1])
     change(entry)
     with pytest.raises(JobSpecError, match=r"^trials\[0\], ") as found:  # noqa: PT012 - both read the entry
-        ((place, read),) = document_of(json.dumps({"format": 1, "trials": [entry], "profiles": []}), "x")[0]
+        ((place, read),) = entries_of(json.dumps({"format": 1, "trials": [entry], "profiles": []}), "x", "trials")
         of_json(place, read)
     assert says in str(found.value)
 

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from airflow_provider_zeus.cli.figures import energy_text, number_text, time_text
+from airflow_provider_zeus.cli.shell import number_text, or_dash
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import BATCH_SIZE, Observation, State
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import Store
+from airflow_provider_zeus.units import energy_text, time_text
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.store_kit import request
 
@@ -116,7 +117,7 @@ def test_a_number_of_trials_is_positive(zeus: Zeus, last: str) -> None:
     ],
 )  # fmt: skip
 def test_energies_for_people(energy_j: float | None, text: str) -> None:
-    assert energy_text(energy_j) == text
+    assert or_dash(energy_j, energy_text) == text
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_energies_for_people(energy_j: float | None, text: str) -> None:
     [(None, "-"), (0.25, "0.25 s"), (12.34, "12.3 s"), (100.0, "1 min 40 s"), (7200.0, "2 h 00 min")],
 )  # fmt: skip
 def test_times_for_people(time_s: float | None, text: str) -> None:
-    assert time_text(time_s) == text
+    assert or_dash(time_s, time_text) == text
 
 
 def test_numbers_for_people() -> None:

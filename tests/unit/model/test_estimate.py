@@ -31,6 +31,5 @@ def test_value_and_interval_move_together() -> None:
 def test_what_is_missing_stays_missing_with_its_first_reason() -> None:
     gone = Estimate.missing("no meter")
     assert (gone.value, gone.low, gone.high) == (None, None, None)
-    assert gone.plus(3.0) == gone.times(2.0) == gone.times(None, "no price") == gone.without_interval("one run") == gone
+    assert gone.plus(3.0) == gone.times(2.0) == gone.times(None, "no price") == gone
     assert Estimate(10.0, 8.0, 13.0).times(None, "no price") == Estimate.missing("no price")
-    assert Estimate(10.0, 8.0, 13.0).without_interval("one run") == Estimate(10.0, reason="one run")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Decision, PlannedAttempt, State
 from airflow_provider_zeus.optimizer.arms import epoch_costs, translated
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
@@ -171,6 +172,15 @@ def test_one_measured_size_shifts_the_others(policy: str) -> None:
         32: True,
         64: True,
     }
+
+
+def test_a_cost_from_another_device_has_no_interval_under_policy_zeus_and_says_why() -> None:
+    world = World(job_of(16, 32, default=32, policy="zeus"), {16: 20.0, 32: 10.0})
+    found = {b: one.epoch_cost for b, one in posteriors(world.belief, {32: 9.0}, {16: 4.0, 32: 3.0}).items()}
+    assert found[16] == Estimate(pytest.approx(12.0), reason="taken from another device")
+    assert found[32] == Estimate(9.0, 9.0, 9.0)
+    nowhere = posteriors(world.belief, {}, {16: 4.0})[32].epoch_cost
+    assert nowhere == Estimate.missing("its EpochCost was not measured on any device")
 
 
 @pytest.mark.parametrize("policy", POLICIES)

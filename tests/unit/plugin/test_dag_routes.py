@@ -16,7 +16,7 @@ import pytest
 from airflow_provider_zeus.cli.export import rows_of_jobs
 from airflow_provider_zeus.cli.import_log import trials_of
 from airflow_provider_zeus.cli.read_export import histories_of, of_json
-from airflow_provider_zeus.cli.read_file import document_of
+from airflow_provider_zeus.cli.read_file import entries_of
 from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.plugin.api import reading
@@ -227,7 +227,8 @@ def test_the_json_has_the_columns_of_the_command_line(viewer: Any, store: Store)
 def test_an_import_reads_the_json_of_the_tab(viewer: Any, store: Store, tmp_path: Path) -> None:
     for n in range(1, 6):
         ran(store, n)
-    trials, profiles = document_of(viewer.get(path("export?kind=json")).text, "trials.json")
+    text = viewer.get(path("export?kind=json")).text
+    trials, profiles = (entries_of(text, "trials.json", wanted) for wanted in ("trials", "profiles"))
     histories, still_open = histories_of([(place, of_json(place, entry)) for place, entry in trials], profiles)
     assert still_open == 0
     other = SqlStore(f"sqlite:///{tmp_path}/other.db", create=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.cli.read_export import of_csv, of_json
-from airflow_provider_zeus.cli.read_file import document_of
+from airflow_provider_zeus.cli.read_file import entries_of
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import UNCAPPED, ProfileSample, State
 from airflow_provider_zeus.store.base import Report
@@ -188,7 +188,7 @@ def test_the_export_comes_back_by_an_import(viewer: Any, store: Store, kind: str
     text = viewer.get("/zeus/api/dags/d/export", params={"kind": kind}).text
     assert "None" not in text
     if kind == "json":
-        found = of_json(*next(iter(document_of(text, "trials.json")[0])))[0]
+        found = of_json(*next(iter(entries_of(text, "trials.json", "trials"))))[0]
     else:
         found = of_csv("line 2", next(csv.DictReader(io.StringIO(text))))[0]
     (here,) = store.trials("d.train")
