@@ -178,7 +178,7 @@ class Baseline:
         columns = [self.epochs.column[run.id] for run in runs]
         measured, profiled = np.array(costs, dtype=float).reshape(-1, 2).T
         found: Vector = self.default_epochs[:, columns] * (measured + self.off[:, None] * profiled)
-        variance, of_mean = run_variance(self.belief, self.device, weights), 1.0 / len(self.rates)
+        variance, of_mean = run_variance(self.belief, self.device, weights)[0], 1.0 / len(self.rates)
         if variance:
             varies = np.array([run.id not in self.ended for run in runs])
             luck = self.epochs.luck[:, columns] + self.epochs.luck[:, -1:] * math.sqrt(of_mean)

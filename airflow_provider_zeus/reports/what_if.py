@@ -129,7 +129,7 @@ def _gain(log: Dataset, now: Forecast, then: Forecast, weights: Weights, epochs:
     belief, variances = log.belief(), np.full(2, RATE_SD**2)
     if now.batch_size != then.batch_size and log.where is not None:
         runs = [len(belief.rates.get((b, log.where), ())) for b in (now.batch_size, then.batch_size)]
-        variances += run_variance(belief, log.device, weights) / np.maximum(runs, 1)
+        variances += run_variance(belief, log.device, weights)[0] / np.maximum(runs, 1)
     noise = np.exp(np.sqrt(variances)[:, None] * rng.standard_normal((2, DRAWS)))
     ours = epochs.on_newest_slice(now.batch_size) * now.of_cold * cost_now * noise[0]
     theirs = epochs.on_newest_slice(then.batch_size) * then.of_cold * cost_then * noise[1]
