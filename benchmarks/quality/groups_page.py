@@ -76,14 +76,11 @@ def workloads(reports: Sequence[Report]) -> list[str]:
     for workload, row in over_draws(reports)["workloads"].items():
         here = sum(workload in r["workloads"] for r in reports)
         jobs = sum(r["workloads"][workload]["default"]["submissions"] for r in reports if workload in r["workloads"])
-        cells = [_figure(row[p][what]) for p in shown for what in ("energy", "time")]
+        of = [row[p][what] for p in shown for what in ("energy", "time")]
+        cells = [plus_minus(f, ".3f") if f[0] < 10 else f"{f[0]:,.0f} ± {f[1]:,.0f}" for f in of]
         rows.append([name_of(workload), str(here), f"{jobs / len(reports):,.0f}", *cells])
     head = [f"{p.replace('_', ' ') if p == 'grid_search' else p}: {w}" for p in shown for w in ("energy", "time")]
     return table(["workload", "draws with it", "runs", *head], sorted(rows, key=lambda row: row[0] == "all"))
-
-
-def _figure(figure: Sequence[float]) -> str:
-    return plus_minus(figure, ".3f") if figure[0] < 10 else f"{figure[0]:,.0f} ± {figure[1]:,.0f}"
 
 
 def queue(whole: Report) -> list[str]:
