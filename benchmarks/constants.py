@@ -156,7 +156,7 @@ def _no_loads(*args: object) -> dict[int, float]:
 
 
 RULES = (
-    Rule("decision_context.DecisionContext.returning", _nothing, "a size that has not run for a window is tried again"),
+    Rule("policy._returning", _nothing, "a size that has not run for a window is tried again"),
     Rule("decision_context.DecisionContext.predictions", _though_missed, "whose newest run missed is no incumbent"),
     Rule("decision_context.loads", _no_loads, "KG-15: the power drawn says how much of a step is work"),
 )

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import candidates
+from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import in_reach
 from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.command import chosen_traces, command
@@ -48,7 +48,7 @@ def misses(scenario: Scenario, known: Sequence[int]) -> list[Miss]:
     costs = {b: arms[b].epoch.cost for b in known}
     found = predicted(sizes, costs, {}, scenario.pair.default_batch_size, loads)
     assert found is not None
-    near = candidates(sizes, frozenset(known))
+    near = in_reach(sizes, frozenset(sizes), frozenset(known))
     asked = [i for i, b in enumerate(sizes) if near[i] and b not in costs]
     return [
         Miss(math.log(arms[sizes[i]].epoch.cost) - float(found[0][i]), math.sqrt(found[1][i]), 1 / len(asked))

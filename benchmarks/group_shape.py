@@ -205,7 +205,7 @@ def read_groups(path: Path) -> list[Group]:
         name, dataset = row.text("group"), row.text("dataset")
         if datasets.setdefault(name, dataset) != dataset:
             raise row.wrong("dataset", f"differs from the {datasets[name]!r} of its group {name!r} above")
-        start_s, end_s = (row.number(name, positive=False) for name in ("start_time", "end_time"))
+        start_s, end_s = (row.number(column, positive=False) for column in ("start_time", "end_time"))
         if end_s < start_s:
             raise row.wrong("end_time", "is before its start_time")
         found[name].append(Submission(start_s, end_s, row.number("runtime_ratio")))

@@ -95,7 +95,7 @@ def _after(log: Log, runs: int) -> Judged:
     if estimate.value is None:
         return Judged(runs, None, covered=False, wrong=False, undecided=True, singles=())
     steps = zip(found.steps, log.truth[: len(found.steps)], strict=True)
-    singles = tuple(_compared(step.baseline, true, step.spent or 0.0) for step, true in steps if not step.measured)
+    singles = tuple(_compared(step.baseline, of, step.spent or 0.0) for step, of in steps if not step.measured)
     return Judged(runs, estimate.value / truth - 1, *_compared(estimate, truth, spent), singles)
 
 

@@ -72,11 +72,11 @@ def report_of(found: Found, scenarios: Mapping[tuple[str, str], Scenario], seeds
     report["eta"] = {gpu: {f"{eta:g}": papers(gpu, eta=eta) for eta in ETAS} for gpu in measured}
     report["choices"] = {
         "/".join(pair): {
-            "default": s.pair.default_batch_size,
-            "best": s.best,
-            "pollux": {name: [b for b, _ in groupby(sizes_by_progress(s, of))] for name, of in POLLUX.items()},
+            "default": scenario.pair.default_batch_size,
+            "best": scenario.best,
+            "pollux": {name: [b for b, _ in groupby(sizes_by_progress(scenario, of))] for name, of in POLLUX.items()},
         }
-        for pair, s in scenarios.items()
+        for pair, scenario in scenarios.items()
     }
     return report
 

@@ -38,7 +38,9 @@ class Scale:
 
     def shrunk(self, by: int) -> Scale:
         """The same with fewer trials: a rehearsal."""
-        sizes = [(j // by, trials) if j >= by else (j, trials // by) for j, trials in (self.small, self.large)]
+        sizes = (
+            (jobs // by, trials) if jobs >= by else (jobs, trials // by) for jobs, trials in (self.small, self.large)
+        )
         return Scale(self.name, *sizes)
 
 

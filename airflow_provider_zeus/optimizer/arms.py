@@ -161,17 +161,15 @@ def epoch_cost_variance(belief: Belief, device: DeviceInfo | None, weights: Weig
 
     The runs of all sizes are taken to vary alike (:func:`run_variance`).
     """
-    variance, runs = _spread_here(belief, device, weights)
+    variance, runs = run_variance(belief, device, weights)
     return {b: variance / n for b, n in runs.items()}
 
 
-def run_variance(belief: Belief, device: DeviceInfo | None, weights: Weights) -> float:
-    """Variance of ln EpochCost between the runs of one batch size on this device; 0 while each size has one run."""
-    return _spread_here(belief, device, weights)[0]
+def run_variance(belief: Belief, device: DeviceInfo | None, weights: Weights) -> tuple[float, dict[int, int]]:
+    """(Variance of ln EpochCost between the runs of one batch size on this device, how many of each size show it).
 
-
-def _spread_here(belief: Belief, device: DeviceInfo | None, weights: Weights) -> tuple[float, dict[int, int]]:
-    """(That variance, how many runs of each batch size show it)."""
+    The variance is 0 while each size has one run.
+    """
     size, here = belief.slice_size[1] if belief.slice_size else None, _rates_here(belief, device)
     known = {b: found for b, entries in here.items() if (found := _measured(entries, size, weights)) is not None}
     runs = {b: found.runs for b, found in known.items()}

@@ -32,7 +32,7 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     measured them; feasibility from out of memory, errors and deaths. A run that trained nothing counts as a recurrence.
     """
     job, n = belief.job, trial.number
-    if trial.state is State.RUNNING or not _same_version(trial, job):
+    if trial.state is State.RUNNING or trial.spec["job_version"] != job.job_version:
         return belief
     if trial.planned.phase is Phase.MEASURED:  # without a batch size
         measured: dict[str, object] = {}
@@ -67,16 +67,13 @@ def with_rates(belief: Belief, trials: Iterable[Trial]) -> Belief:
     known = replace(belief, rates={})
     for trial in trials:
         told = trial.state.teaches and trial.observation.bypassed is None  # as in learn()
-        if (told or trial.planned.phase is Phase.MEASURED) and _same_version(trial, belief.job):
+        same_version = trial.spec["job_version"] == belief.job.job_version
+        if same_version and (told or trial.planned.phase is Phase.MEASURED):
             changes: dict[str, object] = {}
             _learn_rates(known, trial, changes)
             if "rates" in changes:
                 known = replace(known, rates=changes["rates"])  # type: ignore[arg-type]
     return known
-
-
-def _same_version(trial: Trial, job: ZeusJob) -> bool:
-    return bool(trial.spec["job_version"] == job.job_version)
 
 
 def same_target(trial: Trial, job: ZeusJob) -> bool:

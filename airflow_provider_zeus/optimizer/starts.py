@@ -45,10 +45,6 @@ class StartRun(NamedTuple):
         """As the filter takes it."""
         return SliceRun(self.number, self.batch_size, self.epochs, self.reached, self.most)
 
-    def left_model(self, max_epochs: float) -> bool:
-        """Whether the run was trained to an end."""
-        return self.run.ended(max_epochs)
-
 
 class Served(NamedTuple):
     """How a model served: ln of its error on the next data over that of the model trained there; above 0: worse."""
@@ -170,14 +166,8 @@ def cold_is_due(
         return Why.COLD_EVERY.of(generations=generations - 1, most=job.cold_every)
     saved = 0.0
     for run in reversed(runs):
-        is_kept = run.left_model(float(job.max_epochs or 1))
+        is_kept = run.run.ended(float(job.max_epochs or 1))
         if run.taken == Start.COLD and is_kept:
             break
         saved += (cold_cost if is_kept else 0.0) - run.epochs * epoch_costs.get(run.batch_size, 0.0)
     return Why.COLD_PAID.of(times=saved / cold_cost) if saved >= PAYS_TIMES * cold_cost else None
-
-
-def of_like_age(runs: Sequence[StartRun], age: int) -> Sequence[StartRun]:
-    """The runs from a model about as old as the one at hand; all where fewer than two are."""
-    alike = [run for run in runs if run.age <= 2 * age and age <= 2 * run.age]
-    return alike if len(alike) > 1 else runs

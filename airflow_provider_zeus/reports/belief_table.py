@@ -159,6 +159,7 @@ def in_reach(sizes: Sequence[int], known: Collection[int], policy: str) -> set[i
     if policy == "zeus":  # Algorithm 3 walks over neighbours
         places = [i for i, b in enumerate(sizes) if b in known]
         return {sizes[j] for i in places for j in (i - 1, i, i + 1) if 0 <= j < len(sizes)}
-    from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import candidates
+    from airflow_provider_zeus.optimizer.knowledge_gradient import acquisition
 
-    return {b for b, near in zip(sizes, candidates(tuple(sizes), frozenset(known)), strict=True) if near}
+    near = acquisition.in_reach(tuple(sizes), frozenset(sizes), frozenset(known))
+    return {b for b, is_near in zip(sizes, near, strict=True) if is_near}

@@ -25,7 +25,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess, Indices, Vector, normal_cdf
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess, Indices, Vector
 
 HORIZON = 30.0  # recurrences that will use the answer of an experiment, where so many are left
 LOSS_AVERSION = 6.0  # how many joules saved make up for one lost beyond the allowance
@@ -81,7 +81,8 @@ class Predictions(NamedTuple):
     def incumbent(self) -> int:
         """Index of the incumbent. Eq. KG-22 of docs/knowledge-gradient.md."""
         z = (math.log(self.max_epochs + 0.5) - self.gp.mean) / np.sqrt(self.gp.run_variance)
-        success = [q * normal_cdf(v) for q, v in zip(self.success.tolist(), z.tolist(), strict=True)]
+        within = [0.5 * math.erfc(-v / math.sqrt(2.0)) for v in z.tolist()]  # P(its epochs are enough)
+        success = [q * p for q, p in zip(self.success.tolist(), within, strict=True)]
         log_costs = enumerate((self.log_cost + self.caution).tolist())
         ranked = [(cost - math.log(max(success[i], 1e-6)), i) for i, cost in log_costs if self.trusted[i]]
         return min(ranked)[1]
@@ -245,29 +246,21 @@ def dearest_epoch(predictions: Predictions, incumbent: int, tried: int) -> float
 
 
 # ------------------------------------------------------------------ which batch sizes may be tried
-def candidates(sizes: tuple[int, ...], converged: frozenset[int]) -> tuple[bool, ...]:
-    """Whether each batch size is in reach of one that converged. Eq. KG-19 of docs/knowledge-gradient.md.
+@lru_cache(maxsize=256)
+def in_reach(sizes: tuple[int, ...], feasible: frozenset[int], converged: frozenset[int]) -> tuple[bool, ...]:
+    """Whether each batch size may be tried next: it is in reach of one that converged.
+
+    Infeasible ones are removed first, so that they block no neighbour. Eq. KG-19 of docs/knowledge-gradient.md.
 
     :param sizes: ascending.
     """
-    near, last = [False] * len(sizes), len(sizes) - 1
-    factor = 2.0**OCTAVES * (1 + 1e-9)
-    for i, b in enumerate(sizes):
+    fitting, factor = [b for b in sizes if b in feasible], 2.0**OCTAVES * (1 + 1e-9)
+    near: set[int] = set()
+    for i, b in enumerate(fitting):
         if b in converged:
-            for j in range(max(i - 1, 0), min(i + 1, last) + 1):
-                near[j] = True
-            for j, other in enumerate(sizes):
-                if b <= other * factor and other <= b * factor:
-                    near[j] = True
-    return tuple(near)
-
-
-@lru_cache(maxsize=256)
-def in_reach(sizes: tuple[int, ...], feasible: frozenset[int], converged: frozenset[int]) -> tuple[bool, ...]:
-    """Whether each batch size may be tried next. Infeasible ones are removed first, so that they block no neighbour."""
-    fitting = tuple(b for b in sizes if b in feasible)
-    near = dict(zip(fitting, candidates(fitting, converged), strict=True))
-    return tuple(near.get(b, False) for b in sizes)
+            near.update(fitting[max(i - 1, 0) : i + 2])
+            near.update(other for other in fitting if b <= other * factor and other <= b * factor)
+    return tuple(b in near for b in sizes)
 
 
 @lru_cache(maxsize=256)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.estimate import Z
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample
 from airflow_provider_zeus.optimizer.arms import (
@@ -23,7 +22,6 @@ from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import (
     CAUTION,
     HORIZON,
-    Choice,
     Predictions,
     in_reach,
     log_factors_after,
@@ -35,7 +33,6 @@ from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.optimizer.thompson import start_at
 from airflow_provider_zeus.units import counted
 
-AUDIT_GAP = 5  # recurrences between two audits, at least
 EXTRA_SHARE = 0.02  # what tries may cost besides what was saved: share of the runs of the default
 
 
@@ -118,11 +115,6 @@ class DecisionContext(NamedTuple):
         return context, predictions._replace(most_cost=np.exp(predictions.log_epoch_cost) * epochs)
 
     @property
-    def awaited(self) -> Collection[int]:
-        """Sizes whose outcome relatives are about to tell."""
-        return self.belief.family.tried if self.belief.family else ()
-
-    @property
     def predicted_from(self) -> str:
         """Where the figures of a size come from that has not run."""
         told = self.belief.family
@@ -174,7 +166,7 @@ class DecisionContext(NamedTuple):
             beta=self.job.beta,
             horizon=self.horizon,
             allowance=self._allowance(np.exp(costs[0])),
-            awaited=frozenset(i for i, b in enumerate(self.all_sizes) if b in self.awaited),
+            awaited=frozenset(i for i, b in enumerate(self.all_sizes) if told and b in told.tried),
         )
 
     def _allowance(self, epoch_costs: Vector) -> float:
@@ -182,35 +174,17 @@ class DecisionContext(NamedTuple):
 
         :param epoch_costs: EpochCost [J] of all sizes.
         """
-        total, _, spent = self._totals(epoch_costs)
+        total, _, spent = self.totals(epoch_costs)
         default, n = self.all_sizes.index(self.job.default_batch_size), self.belief.epochs.newest.account.slices
         next_run = float(epoch_costs[default]) * math.exp(float(self.belief.gp.mean[default]))
         return next_run + total - spent + EXTRA_SHARE * (n + 1) * total / max(n, 1)
 
-    def _totals(self, epoch_costs: Vector) -> tuple[float, float, float]:
+    def totals(self, epoch_costs: Vector) -> tuple[float, float, float]:
         """Cost [J] of always the default so far, its part on slices on which it did not run, and what was spent."""
         account, cost = self.belief.epochs.newest.account, dict(zip(self.all_sizes, epoch_costs.tolist(), strict=True))
         total, one = self.belief.epochs.default_total(), cost[self.job.default_batch_size]
         spent = math.fsum(epochs * cost[b] for b, epochs in account.trained.items())
         return total * one, (total - account.default_epochs) * one, spent
-
-    def audit_excess(self, predictions: Predictions, incumbent: int) -> float | None:
-        """What an audit is expected to cost beyond the incumbent [J]; None where none is due.
-
-        Eq. KG-32 of docs/knowledge-gradient.md.
-        """
-        since = sum(number > self.belief.audits[1] for number, _ in self.belief.started)
-        if self.job.default_batch_size not in self.converged or since < AUDIT_GAP:
-            return None
-        if self.times is not None and self.times.slowdown(self.job.default_batch_size) < 1:
-            return None
-        default, cost = self.all_sizes.index(self.job.default_batch_size), np.exp(predictions.log_cost)
-        excess, sd = float(cost[default] - cost[incumbent]), float(self.belief.gp.difference_sd[incumbent])
-        total, estimated, spent = self._totals(np.exp(predictions.log_epoch_cost))
-        covered = (self.belief.audits[0] + 1) * excess <= self.job.audit * spent
-        undecided = Z * sd * estimated > abs(total - spent)
-        stale = self.newest_runs[self.job.default_batch_size] < self.belief.era  # believed alone, and perhaps wrong
-        return excess if excess > 0 and covered and (undecided or stale) else None
 
     def success(self, skipped: frozenset[int] | None = None) -> Vector:
         """Probability that a complete run of each size reaches its target. Eq. KG-21 of docs/knowledge-gradient.md.
@@ -232,19 +206,6 @@ class DecisionContext(NamedTuple):
             counted = [ok for n, ok in runs if n >= start]
             success[size] *= (1 + sum(counted)) / (1 + len(counted))
         return np.array(list(success.values()))
-
-    def returning(self, predictions: Predictions, incumbent: int) -> Choice | None:
-        """A size that has not run for a whole window: it may have improved, and no current run would show it. Or None.
-
-        Of several, the one believed cheapest. It is given up where it costs as much as the incumbent.
-        """
-        oldest, log_cost = self.belief.window_start(), predictions.log_cost
-        bound = math.exp(log_cost[incumbent])
-        if not oldest or 2 * bound > predictions.allowance:
-            return None
-        sizes = [(i, b) for i, b in enumerate(self.all_sizes) if self.in_reach[i] and i != incumbent]
-        waiting = [i for i, b in sizes if self.newest_runs.get(b, 0) < oldest]
-        return Choice(min(waiting, key=lambda i: float(log_cost[i])), 0.0, bound) if waiting else None
 
     def start_size(self) -> int:
         """The default batch size; where it does not fit, the nearest that does."""

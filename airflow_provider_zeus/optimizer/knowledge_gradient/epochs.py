@@ -58,11 +58,13 @@ class Account(NamedTuple):
                 known += own[0] if own and run.batch_size != default else run.epochs
         return Account(self.slices + len(kept), trained, known, others)
 
-    def default_total(self, log_epochs: Mapping[int, float], default: int) -> float:
+    def default_total(self, sizes: Sequence[int], mean: Vector, default: int) -> float:
         """Epochs of the default on all slices. Eq. KG-12 of docs/knowledge-gradient.md.
 
-        :param log_epochs: believed c(b). What a slice did to the size that ran, it would have done to the default.
+        :param mean: believed c(b), and the difficulty. What a slice did to the size that ran, it would have done to
+            the default.
         """
+        log_epochs = dict(zip(sizes, mean.tolist(), strict=False))  # the last entry is the difficulty
         ratios = (epochs * math.exp(log_epochs[default] - log_epochs[b]) for b, epochs in self.others.items())
         return self.default_epochs + math.fsum(ratios)
 
@@ -158,7 +160,7 @@ class EpochsModel:
 
     def _account_since(self, was: Before, after: Sequence[Slice]) -> Account:
         """The account in which what the default would have needed before a change is fixed as it was believed then."""
-        total = was.account.default_total(self._log_epochs(mixed(unchanged(was.state))[0]), self._default)
+        total = was.account.default_total(self.sizes, mixed(unchanged(was.state))[0], self._default)
         account = was.account._replace(default_epochs=total, others={})
         for item in after:
             account = account.after(item, self._default, self._max_epochs)
@@ -171,12 +173,9 @@ class EpochsModel:
         jump = float((mixed(now)[0][at] - mixed(was)[0][at]).mean())
         return Change(runs[0].number, jump, tuple(run.number for run in runs))
 
-    def _log_epochs(self, mean: Vector) -> dict[int, float]:
-        return dict(zip(self.sizes, mean.tolist(), strict=False))  # the last entry is the difficulty
-
     def default_total(self) -> float:
         """Epochs that the default would have needed on all slices."""
-        return self.newest.account.default_total(self._log_epochs(self._mixed[0]), self._default)
+        return self.newest.account.default_total(self.sizes, self._mixed[0], self._default)
 
     @property
     def curve(self) -> tuple[Vector, Vector]:

@@ -56,8 +56,3 @@ def mills_ratio(z: float) -> float:
     """Density over upper tail of the standard normal at z. Eq. KG-10 of docs/knowledge-gradient.md."""
     tail = 0.5 * math.erfc(z / math.sqrt(2.0))
     return math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi) / tail if tail > 1e-12 else z + 1.0 / max(z, 1.0)
-
-
-def normal_cdf(z: float) -> float:
-    """Standard normal distribution function."""
-    return 0.5 * math.erfc(-z / math.sqrt(2.0))

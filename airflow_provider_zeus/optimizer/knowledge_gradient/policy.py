@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from airflow_provider_zeus.model.estimate import Z
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Phase, PlannedAttempt, ProfileSample
 from airflow_provider_zeus.optimizer.belief import Belief
@@ -25,6 +26,7 @@ from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.optimizer.thompson import start_name
 from airflow_provider_zeus.units import counted
 
+AUDIT_GAP = 5  # recurrences between two audits, at least
 HARD = 1.25  # x the usual epochs: a slice of the data that a decision calls hard
 
 Attempts = tuple[PlannedAttempt, ...]
@@ -84,15 +86,13 @@ def attempts_of_sizes(context: DecisionContext, held: str | None) -> Attempts:
     if held is None:
         choice = best(predictions, index, context.in_reach)
         tried = _exploratory(context, predictions, choice, b) if choice.index != index else None
-        if tried is None and (choice_again := context.returning(predictions, index)) is not None:
-            tried = _returning(context, choice_again, b)
+        tried = tried or _returning(context, predictions, index)
         if tried is not None:
             sentence = Why.AFTER_MISS if context.belief.plain[1] else Why.AFTER_TRY
             why = sentence.of(tried=tried.batch_size, b=b, standing=standing)
             return tried, PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why)
-        excess = context.audit_excess(predictions, index)
-        if excess is not None:
-            return (_audit(context, excess, b),)
+        if (audit := _audit(context, predictions, index)) is not None:
+            return (audit,)
         held = Why.NOT_WORTH_IT.of()
     why = Why.RUNS.of(held=held, b=b, standing=standing)
     return (PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why),)
@@ -129,7 +129,7 @@ def _exploratory(context: DecisionContext, predictions: Predictions, choice: Cho
         source=f"from {counted(runs, 'run')}" if runs else context.predicted_from,
         incumbent=incumbent,
         incumbent_cost=text(float(cost[index])),
-        later="next run" if b in context.awaited else later,
+        later="next run" if choice.index in predictions.awaited else later,
     )
     why = f"{until(context, why, choice.give_up_at)} {_hard_slice(context, b)}".strip()
     attempt = PlannedAttempt(batch_size=b, phase=Phase.EXPLORE if not runs else Phase.SAMPLE, why=why)
@@ -137,19 +137,47 @@ def _exploratory(context: DecisionContext, predictions: Predictions, choice: Cho
     return bounded(context, attempt, choice.give_up_at, dearest)
 
 
-def _audit(context: DecisionContext, excess: float, incumbent: int) -> PlannedAttempt:
-    """The default, unbounded, so that what the job saves is measured."""
-    default, percent = context.job.default_batch_size, 100 * context.job.audit
-    why = Why.AUDIT.of(b=default, excess=context.weights.text(excess), incumbent=incumbent, percent=percent)
+def _audit(context: DecisionContext, predictions: Predictions, incumbent: int) -> PlannedAttempt | None:
+    """The default, unbounded, so that what the job saves is measured; None where no audit is due.
+
+    Eq. KG-32 of docs/knowledge-gradient.md.
+    """
+    job, belief, default = context.job, context.belief, context.job.default_batch_size
+    since = sum(number > belief.audits[1] for number, _ in belief.started)
+    if default not in context.converged or since < AUDIT_GAP:
+        return None
+    if context.times is not None and context.times.slowdown(default) < 1:
+        return None
+    cost = np.exp(predictions.log_cost)
+    excess = float(cost[context.all_sizes.index(default)] - cost[incumbent])
+    total, estimated, spent = context.totals(np.exp(predictions.log_epoch_cost))
+    covered = (belief.audits[0] + 1) * excess <= job.audit * spent
+    undecided = Z * float(belief.gp.difference_sd[incumbent]) * estimated > abs(total - spent)
+    stale = context.newest_runs[default] < belief.era  # believed alone, and perhaps wrong
+    if excess <= 0 or not covered or not (undecided or stale):
+        return None
+    told, b = context.weights.text(excess), context.all_sizes[incumbent]
+    why = Why.AUDIT.of(b=default, excess=told, incumbent=b, percent=100 * job.audit)
     return PlannedAttempt(batch_size=default, phase=Phase.AUDIT, why=why)
 
 
-def _returning(context: DecisionContext, choice: Choice, incumbent: int) -> PlannedAttempt:
-    """An attempt of a batch size that has not run for a window: it may have become cheaper."""
-    b = context.all_sizes[choice.index]
-    why = Why.RETURNS.of(b=b, window=context.job.window, incumbent=incumbent)
-    why = until(context, why, choice.give_up_at)
-    return bounded(context, PlannedAttempt(batch_size=b, phase=Phase.RETURN, why=why), choice.give_up_at)
+def _returning(context: DecisionContext, predictions: Predictions, incumbent: int) -> PlannedAttempt | None:
+    """A size that has not run for a whole window: it may have improved, and no current run would show it. Or None.
+
+    Of several, the one believed cheapest. It is given up where it costs as much as the incumbent.
+    """
+    oldest, log_cost = context.belief.window_start(), predictions.log_cost
+    bound = math.exp(log_cost[incumbent])
+    if not oldest or 2 * bound > predictions.allowance:
+        return None
+    sizes = [(i, b) for i, b in enumerate(context.all_sizes) if context.in_reach[i] and i != incumbent]
+    waiting = [(float(log_cost[i]), i, b) for i, b in sizes if context.newest_runs.get(b, 0) < oldest]
+    if not waiting:
+        return None
+    b = min(waiting)[-1]
+    why = Why.RETURNS.of(b=b, window=context.job.window, incumbent=context.all_sizes[incumbent])
+    attempt = PlannedAttempt(batch_size=b, phase=Phase.RETURN, why=until(context, why, bound))
+    return bounded(context, attempt, bound)
 
 
 def until(context: DecisionContext, why: str, limit: float) -> str:

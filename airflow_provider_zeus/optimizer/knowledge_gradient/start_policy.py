@@ -43,7 +43,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTime
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import JUMP
 from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.optimizer.slices import grouped
-from airflow_provider_zeus.optimizer.starts import RUNS_KEPT, StartRun, cold_is_due, of_like_age, possible
+from airflow_provider_zeus.optimizer.starts import RUNS_KEPT, StartRun, cold_is_due, possible
 
 LEVEL, LEVEL_SD = -0.5, 1.2  # of ln Epochs of a start that has not run, against a cold one's: seven real series
 WALK_SD = 0.1  # by how much that difference may change from run to run while the start does not run
@@ -204,7 +204,9 @@ def _model(belief: Belief, start: Start, lineage: Lineage) -> StartModel:
     A run of one epoch is an upper bound: a warm start may end there whatever the batch size.
     """
     gp, default = belief.gp, belief.job.default_batch_size
-    runs = of_like_age([run for run in belief.starts if run.taken == start][-RUNS_KEPT:], lineage.from_age or 1)
+    runs, age = [run for run in belief.starts if run.taken == start][-RUNS_KEPT:], lineage.from_age or 1
+    alike = [run for run in runs if run.age <= 2 * age and age <= 2 * run.age]  # from a model about as old
+    runs = alike if len(alike) > 1 else runs
     level = float(gp.mean[gp.sizes.index(default)]) if belief.converged or belief.stopped else 0.0
     model = EpochsModel(
         gp.sizes,
@@ -291,7 +293,7 @@ def _excess(gp: GaussianProcess, runs: Sequence[StartRun], max_epochs: float) ->
     A miss counts with all its epochs. Of a start that was only tried, what the tries took: it may run again.
     """
     at = dict(zip(gp.sizes, gp.mean.tolist(), strict=True))
-    ended = [run for run in runs if run.left_model(max_epochs)] or runs
+    ended = [run for run in runs if run.run.ended(max_epochs)] or runs
     ratios = [run.epochs / math.exp(at[run.batch_size]) for run in ended[-NEWEST:] if run.batch_size in at]
     return math.log(math.fsum(ratios) / len(ratios)) if ratios else 0.0
 
@@ -303,6 +305,6 @@ def _allowance(context: DecisionContext, base: Predictions, models: Sequence[Sta
     next_run = costs[context.job.default_batch_size] * math.exp(float(belief.gp.mean[default]))
     runs = [run for run in belief.starts if run.taken != Start.COLD]
     spent = math.fsum(run.epochs * costs.get(run.batch_size, 0.0) for run in runs)
-    kept = sum(run.left_model(belief.max_epochs) for run in runs)
+    kept = sum(run.run.ended(belief.max_epochs) for run in runs)
     allowance: float = base.allowance + kept * next_run * (1.0 + EXTRA_SHARE / (kept + 1)) - spent
     return allowance

@@ -116,7 +116,7 @@ def test_a_patch_leaves_no_cached_figure_behind() -> None:
     ("module", "name", "halved", "doubled"),
     [
         ("knowledge_gradient.acquisition", "HORIZON", 15.0, 60.0),
-        ("knowledge_gradient.decision_context", "AUDIT_GAP", 2, 10),
+        ("knowledge_gradient.policy", "AUDIT_GAP", 2, 10),
         ("knowledge_gradient.epoch_cost", "MAX_WORK", 0.475, 0.99),
         ("thompson", "ROUNDS", 1, 4),
     ],

@@ -11,7 +11,8 @@ import pytest
 
 from airflow_provider_zeus.model.cost import observed_cost
 from airflow_provider_zeus.model.trial import Phase, State
-from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import AUDIT_GAP, EXTRA_SHARE, DecisionContext
+from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import EXTRA_SHARE, DecisionContext
+from airflow_provider_zeus.optimizer.knowledge_gradient.policy import AUDIT_GAP
 from tests.strategies import V100, make_trial
 from tests.unit.optimizer.world import NEVER, World, job_of
 

@@ -19,8 +19,10 @@ SIZES = (8, 16, 32, 64, 128)
 
 
 def test_candidates_lie_within_an_octave_or_next_in_the_list() -> None:
-    assert acquisition.candidates((8, 32, 48, 64, 100, 512), frozenset({32})) == (True, True, True, True, False, False)
-    assert acquisition.candidates((8, 32), frozenset()) == (False, False)
+    sizes = (8, 32, 48, 64, 100, 512)
+    near = acquisition.in_reach(sizes, frozenset(sizes), frozenset({32}))
+    assert near == (True, True, True, True, False, False)
+    assert acquisition.in_reach((8, 32), frozenset({8, 32}), frozenset()) == (False, False)
 
 
 def test_an_infeasible_size_blocks_no_neighbour() -> None:
