@@ -57,7 +57,10 @@ def soak(folder: Path, recurrences: int, seed: int) -> int:
     finally:
         for worker in workers.values():
             worker.kill()
-    lines = {name: _lines(folder / name / "figures.jsonl") for name in JOBS}
+    written = {name: folder / name / "figures.jsonl" for name in JOBS}
+    lines = {
+        name: list(map(json.loads, f.read_text().splitlines())) if f.exists() else [] for name, f in written.items()
+    }
     said = [
         f"{name}: ended with {worker.returncode}, see {folder / name / 'out'}"
         for name, worker in workers.items()
@@ -93,10 +96,6 @@ def _started(folder: Path, name: str, each: int, seed: int) -> subprocess.Popen[
     command = [sys.executable, "-m", "benchmarks.soak", "--worker", name, "--recurrences", str(each)]
     with (home / "out").open("wb") as out:
         return subprocess.Popen([*command, "--seed", str(seed)], env=environment, stdout=out, stderr=out)
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def _piled_up(name: str, figures: list[dict[str, Any]]) -> Iterator[str]:
@@ -143,16 +142,13 @@ def _left(folder: Path, lines: dict[str, list[dict[str, Any]]]) -> Iterator[str]
     print()
     store.close()
     mark = str(folder).encode()
-    alive = [p.pid for p in psutil.process_iter() if _has(p, mark)]
+    alive = []
+    for pid in psutil.pids():
+        with suppress(OSError):  # it has ended, or is somebody else's
+            if pid != os.getpid() and mark in Path(f"/proc/{pid}/environ").read_bytes():
+                alive.append(pid)
     if alive:
         yield f"processes are left: {alive}"
-
-
-def _has(process: psutil.Process, mark: bytes) -> bool:
-    try:
-        return process.pid != os.getpid() and mark in Path(f"/proc/{process.pid}/environ").read_bytes()
-    except (OSError, psutil.Error):
-        return False
 
 
 # ---------------------------------------------------------------------- one of the three

@@ -116,7 +116,7 @@ def worth(args: Namespace) -> int:
     found = bought(log, log.belief().changes, args.last)
     if print_data({"job": job_id, **({"missing": found} if isinstance(found, str) else asdict(found))}, args.output):
         return 0
-    say(f"Not known: {found}." if isinstance(found, str) else found.text)
+    say(f"Not known: {found}." if isinstance(found, str) else found.said())
     return 0
 
 

@@ -113,14 +113,13 @@ class AlertBook:
         :param taken_by: the notifiers that took it now.
         :param not_sent: why others did not; empty: all took it.
         """
-
-        def note(r: Record) -> Record:
-            taken = tuple(dict.fromkeys((*r.sent_to, *taken_by)))
-            sent_s = now_s if taken_by else r.sent_s
-            return replace(r, sent_to=taken, sent_s=sent_s, not_sent=not_sent, tries=r.tries + 1)
-
-        is_it = [r.ended_s is None and r.identity == record.identity for r in self.records]
-        return replace(self, records=tuple(note(r) if it else r for r, it in zip(self.records, is_it, strict=True)))
+        records = [*self.records]
+        for i, r in enumerate(records):
+            if r.ended_s is None and r.identity == record.identity:
+                taken = tuple(dict.fromkeys((*r.sent_to, *taken_by)))
+                sent_s = now_s if taken_by else r.sent_s
+                records[i] = replace(r, sent_to=taken, sent_s=sent_s, not_sent=not_sent, tries=r.tries + 1)
+        return replace(self, records=tuple(records))
 
     def with_silence(self, kind: str, silence: Silence | None) -> Self:
         """The book with a kind of event silenced, or (None) heard again."""

@@ -20,7 +20,7 @@ from airflow_provider_zeus.optimizer.arms import run_variance
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, Belief
 from airflow_provider_zeus.reports.dataset import Dataset, RunId, RunTrials, total
 from airflow_provider_zeus.reports.limit_profiles import RATIO_SD, SAME_W, LimitProfiles, same_limit
-from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimates, slice_epochs
+from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimate, slice_epochs
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
@@ -68,11 +68,6 @@ class EpochCost(NamedTuple):
 
     measured: float  # by runs at full power
     profiled: float  # by runs that their profile re-costed
-
-    @property
-    def total(self) -> float:
-        """Both parts."""
-        return self.measured + self.profiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +168,6 @@ class Baseline:
         since = max(self.belief.era, self.belief.window_start())
         return since if self.belief.newest_runs.get(self.batch_size, 0) < since else None
 
-    def measured(self, run: RunTrials) -> bool:
-        """Whether the default itself trained to an end in this run."""
-        return run.id in self.ended
-
     def draws(self, runs: Sequence[RunTrials], weights: Weights) -> Vector | None:
         """Draws (draw, run) of what the default would have cost; None where that of a run is not known."""
         import numpy as np
@@ -189,7 +180,7 @@ class Baseline:
         found: Vector = self.default_epochs[:, columns] * (measured + self.off[:, None] * profiled)
         variance, of_mean = run_variance(self.belief, self.device, weights)[0], 1.0 / len(self.rates)
         if variance:
-            varies = np.array([not self.measured(run) for run in runs])
+            varies = np.array([run.id not in self.ended for run in runs])
             luck = self.epochs.luck[:, columns] + self.epochs.luck[:, -1:] * math.sqrt(of_mean)
             # EpochCost is the mean of its runs, not their median
             found *= np.exp((math.sqrt(variance) * luck - variance * (1.0 + of_mean) / 2) * varies)
@@ -224,7 +215,7 @@ class Baseline:
             draws = self.draws(runs, weights)
         if spent is None or draws is None:
             return Estimate.missing(OURS if spent is None else THEIRS)
-        return estimates(draws.sum(1, keepdims=True))[0]
+        return estimate(draws.sum(1))
 
 
 def before_sizes(log: Dataset, profiled: LimitProfiles, full_w: float | None) -> Mapping[RunId, Rates]:

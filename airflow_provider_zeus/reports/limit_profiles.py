@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.model.cost import HALF_WIDTH, Weights, best_limit
 from airflow_provider_zeus.model.estimate import SURE, Estimate, Z
@@ -101,13 +101,6 @@ class LimitSaving:
     energy_j: Estimate
     time_s: Estimate
 
-    def as_event(self) -> dict[str, Any]:
-        """The saving with its 90 % interval, as :meth:`.RunFigures.as_event` has it."""
-        found: dict[str, Any] = {"saved_verdict": self.energy_j.verdict, "saved_source": "estimated"}
-        for unit, saved in (("j", self.energy_j), ("s", self.time_s)):
-            found |= {f"saved_{unit}": saved.value, f"saved_low_{unit}": saved.low, f"saved_high_{unit}": saved.high}
-        return found
-
     def draws(self, rng: Generator, count: int) -> tuple[Vector, Vector]:
         """``count`` draws of energy [J] and time [s], whose mean and interval are those of the two estimates.
 
@@ -150,20 +143,12 @@ def limit_saving(seen: Iterable[Observation], profile: Sequence[ProfileSample]) 
         at_full, at_used = ((s.energy_j / s.samples, s.time_s / s.samples) for s in (most, used))
         full_w, spent = most.limit_w, (o.excess_j or 0.0, o.excess_s or 0.0)
         full = [sum_ + o.samples * each for sum_, each in zip(full, at_full, strict=True)]
-        parts.append([_saved(o.samples, at_full[i], at_used[i], spent[i], most is used) for i in (0, 1)])
+        values = [o.samples * (f - u) - paid for f, u, paid in zip(at_full, at_used, spent, strict=True)]
+        doubts = [0.0 if most is used else o.samples * each * DOUBT for each in at_full]
+        parts.append([(v, v - doubt, v + doubt) for v, doubt in zip(values, doubts, strict=True)])
     if not parts:
         return None
-    energy, time = zip(*parts, strict=True)
-    full_j, full_s = full
-    return LimitSaving(len(parts), full_w, full_j, full_s, _sum(energy), _sum(time))
-
-
-def _saved(steps: int, full: float, used: float, excess: float, same: bool) -> tuple[float, float, float]:
-    value, doubt = steps * (full - used) - excess, 0.0 if same else steps * full * DOUBT
-    return value, value - doubt, value + doubt
-
-
-def _sum(parts: Iterable[tuple[float, float, float]]) -> Estimate:
-    """One profile tells them all, so its error is shared: the ends add up."""
-    value, low, high = (math.fsum(column) for column in zip(*parts, strict=True))
-    return Estimate(value, low, high)
+    # one profile tells them all, so its error is shared: the ends add up
+    sums = ([math.fsum(column) for column in zip(*each, strict=True)] for each in zip(*parts, strict=True))
+    energy, time = (Estimate(value, low, high) for value, low, high in sums)
+    return LimitSaving(len(parts), full_w, full[0], full[1], energy, time)

@@ -130,15 +130,21 @@ def month_report(
     )
 
 
-_ENDS = (("", "value"), ("low_", "low"), ("high_", "high"))
+_SAVED = {  # column -> figure of MonthRow.saved_estimates, end of its interval, size of the unit
+    name.format(end): (figure, field, size)
+    for figure, name, size in (
+        ("energy", "saved_energy_{}kwh", J_PER_KWH),
+        ("time", "saved_time_{}h", S_PER_H),
+        ("money", "saved_{}money", 1.0),
+        ("co2e", "saved_co2e_{}kg", 1000.0),
+    )
+    for end, field in (("", "value"), ("low_", "low"), ("high_", "high"))
+}
 _SPENT = ("runs", "energy_kwh", "time_h", "gpu_h", "money", "currency", "co2e_kg")
 COLUMNS = (
     *("month", "dag_id", "job_id", "kind"),
     *_SPENT,
-    *(f"saved_energy_{n}kwh" for n, _ in _ENDS),
-    *(f"saved_time_{n}h" for n, _ in _ENDS),
-    *(f"saved_{n}money" for n, _ in _ENDS),
-    *(f"saved_co2e_{n}kg" for n, _ in _ENDS),
+    *_SAVED,
     *("saved_not_known", "attempts_without_figures"),
 )  # of the CSV file
 
@@ -177,21 +183,15 @@ def as_records(report: MonthReport) -> list[dict[str, Any]]:
 
 def as_record(row: MonthRow, report: MonthReport) -> dict[str, Any]:
     """One line of the CSV file; None: not known."""
-
-    def per(value: float | None, size: float) -> float | None:
-        return None if value is None else value / size
-
     saved = row.saved_estimates(report.prices)
+    ends = {column: (getattr(saved[figure], field), size) for column, (figure, field, size) in _SAVED.items()}
     return {
         "month": report.month,
         "dag_id": row.dag_id,
         "job_id": row.job_id,
         "kind": row.kind,
         **spent_record(row.spent, report.prices),
-        **{f"saved_energy_{n}kwh": per(getattr(saved["energy"], f), J_PER_KWH) for n, f in _ENDS},
-        **{f"saved_time_{n}h": per(getattr(saved["time"], f), S_PER_H) for n, f in _ENDS},
-        **{f"saved_{n}money": getattr(saved["money"], f) for n, f in _ENDS},
-        **{f"saved_co2e_{n}kg": per(getattr(saved["co2e"], f), 1000.0) for n, f in _ENDS},
+        **{column: None if value is None else value / size for column, (value, size) in ends.items()},
         "saved_not_known": saved["energy"].reason if saved["energy"].value is None else None,
         "attempts_without_figures": row.unknown,
     }

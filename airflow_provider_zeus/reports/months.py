@@ -20,7 +20,7 @@ from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, recurre
 from airflow_provider_zeus.reports.levers import by_start
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles, limit_saving
 from airflow_provider_zeus.reports.next_run import next_rung
-from airflow_provider_zeus.reports.slice_epochs import DRAWS, estimates
+from airflow_provider_zeus.reports.slice_epochs import DRAWS, estimate
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import J_PER_KWH, counted
 
@@ -237,7 +237,7 @@ class SavedSum:
         energy, gpu_time = self.draws
         if energy is None and per_j:
             return Estimate.missing("nothing measures energy there")
-        return _estimate((0.0 if energy is None else energy * per_j) + gpu_time * per_s)
+        return estimate((0.0 if energy is None else energy * per_j) + gpu_time * per_s)
 
     @classmethod
     def of(cls, kind: str, found: Sequence[SavedDraws]) -> Self:
@@ -252,8 +252,8 @@ class SavedSum:
             kind=kind,
             jobs=len(found),
             runs=sum(each.runs for each in found),
-            energy_j=Estimate.missing("nothing measures energy there") if energy is None else _estimate(energy),
-            time_s=_estimate(time),
+            energy_j=Estimate.missing("nothing measures energy there") if energy is None else estimate(energy),
+            time_s=estimate(time),
             spent=(None if energy is None else spent_j, spent_s or 0.0, spent_gpu_s or 0.0),
             draws=(energy, np.sum([each.gpu_time for each in found], axis=0)),
             started=_started([each.started for each in found if each.started is not None]),
@@ -267,8 +267,8 @@ def _started(found: Sequence[tuple[Vector | None, Vector]]) -> tuple[Estimate, E
     if not found:
         return None
     known = len(energies) == len(found)
-    energy = _estimate(sum(energies[1:], energies[0])) if known else Estimate.missing("nothing measures energy there")
-    return energy, _estimate(sum((time for _, time in found[1:]), found[0][1]))
+    energy = estimate(sum(energies[1:], energies[0])) if known else Estimate.missing("nothing measures energy there")
+    return energy, estimate(sum((time for _, time in found[1:]), found[0][1]))
 
 
 def money_saved(found: SavedSum, prices: Prices, drawn: Sequence[Observation]) -> Estimate:
@@ -295,7 +295,3 @@ def added(found: Iterable[SavedDraws]) -> list[SavedSum]:
     for each in found:
         kinds.setdefault(each.kind, []).append(each)
     return [SavedSum.of(kind, each) for kind, each in kinds.items()]
-
-
-def _estimate(draws: Vector) -> Estimate:
-    return estimates(draws[:, None])[0]

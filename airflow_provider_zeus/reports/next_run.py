@@ -28,9 +28,7 @@ from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
 from airflow_provider_zeus.reports.baseline import Baseline, fixed
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.slice_epochs import estimates
-
-AUDIT = "audit_after"  # the live setting that asks for a run of the default
+from airflow_provider_zeus.reports.slice_epochs import estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +90,7 @@ def settled(job: ZeusJob, belief: Belief, settings: Mapping[str, Any], **asked: 
     :param settings: live settings.
     :param asked: further arguments of ``choose``.
     """
-    live = {name: value for name, value in settings.items() if name != AUDIT}
+    live = {name: value for name, value in settings.items() if name != "audit_after"}  # which asks for the default
     return incumbent_or_last(choose(replace(job, audit=0.0), belief, settings=live, **asked).attempts)
 
 
@@ -159,7 +157,7 @@ def upcoming(
         why = base.why_not if b == base.batch_size else None
         nothing = Estimate.missing(why or f"batch size {b} has not run on this device, or never reached the target")
         return expected(limit_w=None, epochs=nothing, energy_j=nothing, time_s=nothing, cost=nothing)
-    epochs = estimates(base.epochs.on_newest_slice(b)[:, None])[0]
+    epochs = estimate(base.epochs.on_newest_slice(b))
     epochs = decided.epochs_of_start(kept, log.belief()) or epochs
     newest = log.belief().slice_size
     size = newest[1] if newest else None

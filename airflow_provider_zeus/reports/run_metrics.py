@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from airflow_provider_zeus.model.budget import BudgetUse
 from airflow_provider_zeus.model.cost import Weights, observed_cost, weights_of
-from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Trial
+from airflow_provider_zeus.model.trial import DeviceInfo, Trial
 from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic, posteriors
 from airflow_provider_zeus.printable import plain_name
@@ -134,22 +134,18 @@ def _gauges(prefix: str, figures: Mapping[str, float | None], tags: Tags) -> Ite
 
 
 def _tags(trial: Trial, log: Sequence[Trial]) -> dict[str, str]:
-    o = trial.observation
-    return {**_origin(trial), "device": _device(o, log), "source": _source(o.energy_source)}
+    """Whose trial it is and what measured it; the device is OTHER where it is not among the first in the log."""
+    o, device = trial.observation, NONE
+    if o.device_model is not None:
+        models = [m.replace(" ", "_") for t in log if (m := t.observation.device_model) is not None]
+        device = _named(o.device_model.replace(" ", "_"), models, MOST_DEVICES)
+    return {**_origin(trial), "device": device, "source": _source(o.energy_source)}
 
 
 def _origin(trial: Trial) -> dict[str, str]:
     origin = trial.origin
     named = {"zeus_job": trial.job_id, "dag_id": origin.dag_id, "task_id": origin.task_id}
     return {name: plain_name(value) or NONE for name, value in named.items()}
-
-
-def _device(o: Observation, log: Sequence[Trial]) -> str:
-    """The device of an attempt; OTHER where it is not among the first that the log names."""
-    if o.device_model is None:
-        return NONE
-    models = [m.replace(" ", "_") for t in log if (m := t.observation.device_model) is not None]
-    return _named(o.device_model.replace(" ", "_"), models, MOST_DEVICES)
 
 
 def _named(value: str, known: Iterable[str], most: int) -> str:

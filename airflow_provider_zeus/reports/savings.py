@@ -19,7 +19,7 @@ from airflow_provider_zeus.reports.baseline import OURS, ROUNDING, THEIRS, Basel
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, RunTrials, recurrences
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.next_run import NextDecision
-from airflow_provider_zeus.reports.slice_epochs import estimates
+from airflow_provider_zeus.reports.slice_epochs import estimate, estimates
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
@@ -132,7 +132,7 @@ def _steps(runs: Sequence[RunTrials], base: Baseline, weights: Weights, draws: V
             spent=own,
             exploration=run.exploration(weights),
             baseline=theirs,
-            measured=base.measured(run),
+            measured=run.id in base.ended,
             saved=total,
         )
         for run, own, theirs, total in zip(runs, spent, each, saved, strict=True)
@@ -149,7 +149,7 @@ def _per_run(b: int, best: BestFixed | None, base: Baseline, weights: Weights) -
     if own_cost is None:
         return Estimate.missing(f"what a run of {b}, which runs now, costs here is not known")
     default_costs = default_cost.measured + base.off * default_cost.profiled
-    is_default = math.isclose(own_cost, default_cost.total, rel_tol=ROUNDING)  # it draws the same: by the same draws
+    is_default = math.isclose(own_cost, sum(default_cost), rel_tol=ROUNDING)  # it draws the same: by the same draws
     own_costs = default_costs if is_default else own_cost
     of_default, own = (base.epochs.on_newest_slice(size) for size in (base.batch_size, b))
-    return estimates((default_costs * of_default - own_costs * own)[:, None])[0]
+    return estimate(default_costs * of_default - own_costs * own)

@@ -98,6 +98,11 @@ def estimates(draws: Vector) -> list[Estimate]:
     return [Estimate(*found) for found in np.stack((value, low, high), 1).tolist()]
 
 
+def estimate(draws: Vector) -> Estimate:
+    """The same of the draws of one figure."""
+    return estimates(draws[:, None])[0]
+
+
 def slice_epochs(log: Dataset, rng: np.random.Generator) -> SliceEpochs | None:
     """Fit the model to the runs of a log, on any device; None where it holds none.
 

@@ -5,8 +5,7 @@ The choice is that of the job's own policy: it learns from the log under the cha
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +16,10 @@ from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, Sta
 from airflow_provider_zeus.optimizer.arms import epoch_costs, run_variance
 from airflow_provider_zeus.optimizer.posterior import posteriors
 from airflow_provider_zeus.optimizer.starts import start_of
-from airflow_provider_zeus.reports.dataset import Dataset
+from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, total
 from airflow_provider_zeus.reports.limit_profiles import RATE_SD, LimitProfiles, same_limit
 from airflow_provider_zeus.reports.next_run import NextDecision, settled
-from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimates, slice_epochs
+from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimate, slice_epochs
 
 NO_ENERGY = "no energy was measured at this batch size on this device"
 NO_TIME = "no time was measured at this batch size on this device"
@@ -134,7 +133,7 @@ def _gain(log: Dataset, now: Forecast, then: Forecast, weights: Weights, epochs:
     noise = np.exp(np.sqrt(variances)[:, None] * rng.standard_normal((2, DRAWS)))
     ours = epochs.on_newest_slice(now.batch_size) * now.of_cold * cost_now * noise[0]
     theirs = epochs.on_newest_slice(then.batch_size) * then.of_cold * cost_then * noise[1]
-    return estimates((ours - theirs)[:, None])[0]
+    return estimate(ours - theirs)
 
 
 def _observed(log: Dataset, kept: PlannedAttempt, limit_w: float | None, weights: Weights) -> Observed:
@@ -147,15 +146,15 @@ def _observed(log: Dataset, kept: PlannedAttempt, limit_w: float | None, weights
         and (limit_w is None or same_limit(t.observation.power_limit_w, limit_w))
     ]
 
-    def mean(values: Sequence[float | None]) -> float | None:
-        known = [v for v in values if v is not None]
-        return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+    def mean(values: Iterable[float | None]) -> float | None:
+        whole = total(values)
+        return whole / len(runs) if runs and whole is not None else None
 
     return Observed(
         runs=len(runs),
-        energy_j=mean([o.energy_j for o in runs]),
-        time_s=mean([o.time_s for o in runs]),
-        cost=mean([observed_cost(o, weights) for o in runs]),
+        energy_j=mean(o.energy_j for o in runs),
+        time_s=mean(o.time_s for o in runs),
+        cost=mean(observed_cost(o, weights) for o in runs),
     )
 
 
@@ -178,8 +177,8 @@ def _forecast(log: Dataset, job: ZeusJob, profiled: LimitProfiles, decided: Next
     costs = epoch_costs(belief, device, samples, weights)
     cold = posteriors(belief, costs, {})[b].epochs
     epochs = decided.epochs_of_start(attempt, belief) or cold
-    joules = epoch_costs(belief, device, (), Weights(1.0, 1.0)).get(b)  # energy alone: J per epoch
-    seconds = epoch_costs(belief, device, (), Weights(0.0, 1.0)).get(b)
+    joules = epoch_costs(belief, device, (), ENERGY).get(b)
+    seconds = epoch_costs(belief, device, (), TIME).get(b)
     energy_j, time_s = epochs.times(joules, NO_ENERGY), epochs.times(seconds, NO_TIME)
     limit_w, limit_source = best.get(b), "profile"
     if limit_w is None:

@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.optimizer.slices import Change
 from airflow_provider_zeus.reports.dataset import Dataset, runs_of, total
 from airflow_provider_zeus.units import counted, energy_text
 
-LAST = 20  # retrainings that are looked at
 LEAST = 3  # of a mean with an interval
-Z = 1.72
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +36,8 @@ class Worth:
     skipped: int  # runs that trained nothing
     skipped_metric: float | None  # mean metric of the earlier model on their data
 
-    @property
-    def text(self) -> str:
-        """For people."""
-        return self.said("The last")
-
-    def said(self, which: str) -> str:
-        """The same of ``which`` retrainings."""
+    def said(self, which: str = "The last") -> str:
+        """For people, of ``which`` retrainings."""
         paid = "" if self.energy_j is None else f" for {energy_text(self.energy_j)}"
         between = "" if self.gain.low is None else f" ({_short(self.gain.low)} to {_short(self.gain.high)}, 90 %)"
         said = (
@@ -63,7 +55,7 @@ class Worth:
 
 
 def worth(
-    log: Dataset, changes: Sequence[Change] = (), last: int = LAST, begin_s: float = 0.0, end_s: float = math.inf
+    log: Dataset, changes: Sequence[Change] = (), last: int = 20, begin_s: float = 0.0, end_s: float = math.inf
 ) -> Worth | str:
     """What the newest ``last`` retrainings that began in a span bought; or why that is not known.
 
@@ -83,7 +75,9 @@ def worth(
             break
     if not told:
         return "no run reported how good the earlier model was on its data: call run.served(...) or run.still_good(...)"
-    gains = {t.number: _gain(t, target) for t in told}
+    pairs = {t.number: (t.observation.served or 0.0, t.observation.metric or 0.0) for t in told}
+    better = target.higher_is_better
+    gains = {n: after - before if better else before - after for n, (before, after) in pairs.items()}
     groups = [(change, [g for n, g in gains.items() if n in change.shown_by]) for change in changes]
     shown = {n for change in changes for n in change.shown_by}
     others = [g for n, g in gains.items() if n not in shown]
@@ -91,8 +85,8 @@ def worth(
     return Worth(
         metric=target.metric,
         runs=len(told),
-        before=statistics.fmean(t.observation.served or 0.0 for t in told),
-        after=statistics.fmean(t.observation.metric or 0.0 for t in told),
+        before=statistics.fmean(before for before, _ in pairs.values()),
+        after=statistics.fmean(after for _, after in pairs.values()),
         gain=_mean(list(gains.values())),
         energy_j=total(energies),
         after_changes=tuple(
@@ -106,18 +100,24 @@ def worth(
     )
 
 
-def _gain(trial: Trial, target: Target) -> float:
-    before, after = trial.observation.served or 0.0, trial.observation.metric or 0.0
-    return after - before if target.higher_is_better else before - after
-
-
 def _mean(values: Sequence[float]) -> Estimate:
     mean = statistics.fmean(values)
     if len(values) < LEAST:
         return Estimate(mean, None, None)
     free = len(values) - 2
-    student = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)  # 90 %, by degrees of freedom from 1; then Z
-    half = (student[free] if free < len(student) else Z) * statistics.stdev(values) / math.sqrt(len(values))
+    student = (
+        6.31,
+        2.92,
+        2.35,
+        2.13,
+        2.02,
+        1.94,
+        1.89,
+        1.86,
+        1.83,
+        1.81,
+    )  # 90 %, by degrees of freedom from 1
+    half = (student[free] if free < len(student) else 1.72) * statistics.stdev(values) / math.sqrt(len(values))
     return Estimate(mean, mean - half, mean + half)
 
 

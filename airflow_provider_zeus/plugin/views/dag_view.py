@@ -132,7 +132,7 @@ class JobLog:
         if isinstance(found, str):
             return f"The guard of the quality in service is off: {found}." if self.known.log.job.chooses_start else ""
         levers = "retrain_every and run.still_good() are yours to set (docs/whether.md)."
-        return f"{found.text} {levers}"
+        return f"{found.said()} {levers}"
 
     @property
     def service(self) -> Chart | None:

@@ -40,7 +40,7 @@ def test_before_and_after_on_the_same_data_beside_what_it_cost() -> None:
     assert known.gain.low is not None
     assert known.gain.low < 0.03 < (known.gain.high or 0.0)
     assert known.energy_j == pytest.approx(3 * 4 * 10 * 200.0), "of the runs that told it"
-    assert known.text.startswith("The last 3 retrainings brought rmse from 0.32 to 0.29 on average for")
+    assert known.said().startswith("The last 3 retrainings brought rmse from 0.32 to 0.29 on average for")
 
 
 def test_a_rising_metric_gains_by_rising() -> None:
@@ -56,13 +56,13 @@ def test_runs_at_a_change_are_told_apart() -> None:
     known = found(trials, Change(2, 0.5, (2,)))
     assert known.after_changes == (("13 May", 1, pytest.approx(0.08)),)
     assert known.others == pytest.approx(0.005)
-    assert "The 1 run at the change of 13 May brought 0.08 each. The others brought 0.005." in known.text
+    assert "The 1 run at the change of 13 May brought 0.08 each. The others brought 0.005." in known.said()
 
 
 def test_fewer_retrainings_are_told_only_as_skipped_runs_show_them() -> None:
     trials = [ran(1, 0.31, 0.29), ran(2, 0.3, 0.3, State.NOT_NEEDED), ran(3, 0.32, 0.29)]
-    assert "1 run that trained nothing served with 0.3;" in found(trials).text
-    assert "trained nothing" not in found([trials[0]]).text
+    assert "1 run that trained nothing served with 0.3;" in found(trials).said()
+    assert "trained nothing" not in found([trials[0]]).said()
     assert found([trials[0]]).gain.low is None, "one run has no interval"
 
 
