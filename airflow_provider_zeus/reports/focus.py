@@ -61,13 +61,15 @@ class Charge:
 def charges_of(
     trials: Iterable[Trial], month: tuple[float, float], about: Mapping[str, DagAbout], prices: Prices
 ) -> tuple[list[Charge], list[str]]:
-    """(The charges of one job's runs that began in a month, why each other run with attempts in it is none).
+    """(The charges of one job's runs that began in a month, why each other of them is none).
 
     :param month: its beginning and end [s since the epoch].
     :param about: tags and owners by DAG; ``prices``: in force.
     """
     found, left_out = list[Charge](), list[str]()
-    for run in runs_of(t for t in trials if month[0] <= t.opened_at < month[1]):
+    for run in runs_of(trials):
+        if not month[0] <= min(t.opened_at for t in run) < month[1]:
+            continue
         told = [t for t in run if t.observation.time_s is not None]
         if any(t.state is State.RUNNING for t in run):
             left_out.append("it has not ended")

@@ -140,7 +140,7 @@ _SAVED = {  # column -> figure of MonthRow.saved_estimates, end of its interval,
     )
     for end, field in (("", "value"), ("low_", "low"), ("high_", "high"))
 }
-_SPENT = ("runs", "energy_kwh", "time_h", "gpu_h", "money", "currency", "co2e_kg")
+_SPENT = ("runs", "energy_kwh", "time_h", "gpu_h", "money", "currency", "co2e_kg", "attempts_without_energy")
 COLUMNS = (
     *("month", "dag_id", "job_id", "kind"),
     *_SPENT,

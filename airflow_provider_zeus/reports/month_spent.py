@@ -59,12 +59,13 @@ def spent_cells(spent: Spent, prices: Prices) -> list[str]:
     """The cells of :data:`SPENT`."""
     prices = prices.at_the_time(spent.drawn)
     paid, emitted_g = prices.money_of(spent.energy_j, spent.gpu_s), prices.co2e_g_of(spent.energy_j)
+    part = "≥ " if spent.without_energy else ""
     return [
         f"{spent.runs:,}",
-        UNKNOWN if spent.energy_j is None else energy_text(spent.energy_j),
+        UNKNOWN if spent.energy_j is None else part + energy_text(spent.energy_j),
         time_text(spent.time_s),
-        UNKNOWN if paid is None else price_text(paid, prices.currency),
-        UNKNOWN if emitted_g is None else grams_text(emitted_g),
+        UNKNOWN if paid is None else part * (prices.price_per_kwh is not None) + price_text(paid, prices.currency),
+        UNKNOWN if emitted_g is None else part + grams_text(emitted_g),
     ]
 
 
@@ -80,6 +81,7 @@ def spent_record(spent: Spent, prices: Prices) -> dict[str, Any]:
         "money": paid,
         "currency": None if paid is None else prices.currency,
         "co2e_kg": None if emitted_g is None else emitted_g / 1000.0,
+        "attempts_without_energy": spent.without_energy,
     }
 
 

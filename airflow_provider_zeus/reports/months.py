@@ -69,6 +69,7 @@ class PeriodSum:
     time_s: float | None
     gpu_s: float | None  # time of each of its devices, added up
     unknown: int  # trials that reported no time
+    without_energy: int  # trials that reported a time, and no energy though they have a source: it is in no sum
     paid: float | None  # what the energy cost whose hours were priced, without PUE; None: none was
     paid_j: float | None  # that energy
     currencies: tuple[str, ...]  # of that, at most two named
@@ -110,7 +111,7 @@ def silent_text(sums: Iterable[PeriodSum]) -> str:
     if not silent:
         return ""
     attempts = counted(sum(s.unknown for s in silent), "attempt")
-    return f"{attempts} of {counted(len({(s.dag_id, s.job_id) for s in silent}), 'job')} that reported nothing"
+    return f"{attempts} of {counted(len({s.job_id for s in silent}), 'job')} that reported nothing"
 
 
 def by_kind(sums: Iterable[PeriodSum]) -> dict[str, list[PeriodSum]]:
@@ -131,6 +132,7 @@ class Spent:
     energy_j: float | None  # None: nothing measured it
     time_s: float
     gpu_s: float  # time of all devices
+    without_energy: int  # attempts whose energy is missing: what is known of energy, and its price, is a part
     drawn: tuple[Observation, ...]  # the energy, by what its hours cost: see :meth:`.Prices.at_the_time`
 
     @classmethod
@@ -138,11 +140,12 @@ class Spent:
         """Add up sums of one kind."""
         energies = [s.energy_j for s in sums if s.energy_j is not None]
         return cls(
-            jobs=len({(s.dag_id, s.job_id) for s in sums}),
+            jobs=len({s.job_id for s in sums}),
             runs=sum(s.runs for s in sums),
             energy_j=sum(energies) if energies else None,
             time_s=sum(s.time_s or 0.0 for s in sums),
             gpu_s=sum(s.gpu_s or 0.0 for s in sums),
+            without_energy=sum(s.without_energy for s in sums),
             drawn=tuple(part for s in sums for part in s.drawn()),
         )
 

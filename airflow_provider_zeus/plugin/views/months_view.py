@@ -15,7 +15,7 @@ from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.headline import spent_tiles
 from airflow_provider_zeus.plugin.text.saved_text import Told, saved_answer
 from airflow_provider_zeus.plugin.views.factors import Factors, grams_of
-from airflow_provider_zeus.plugin.views.models import Answer, Chart, Source, Table
+from airflow_provider_zeus.plugin.views.models import Answer, Chart, Figure, Source, Table
 from airflow_provider_zeus.reports.baseline import OLD
 from airflow_provider_zeus.reports.month_report import month_title
 from airflow_provider_zeus.reports.month_spent import GROUPINGS, SPENT, DagAbout, by_group, group_rows
@@ -101,6 +101,10 @@ def _spent_of_kind(question: str, sums: Sequence[PeriodSum], source: Source, fac
     factors, gpus = factors.at_the_time(spent.drawn), spent.gpu_s / spent.time_s if spent.time_s else 1.0
     tiles = spent_tiles(spent.energy_j, spent.time_s, source, factors, gpus)
     known = [tile for tile in tiles if tile.figure.value is not None or (tile.name == "Money" and factors.unpriced)]
+    for tile in known if spent.without_energy else ():
+        if tile.name in ("Energy", "CO₂e") or (tile.name == "Money" and factors.price_per_kwh is not None):
+            more = f"and more that is not known (the energy of {counted(spent.without_energy, 'attempt')})"
+            tile.figure = Figure(text=f"≥ {tile.figure.text}", exact=f"{tile.figure.exact}, {more}")
     about = f"{counted(spent.runs, 'run')} of {counted(spent.jobs, 'job')}"
     return Answer(question=question, about=about, figures=known)
 

@@ -108,6 +108,8 @@ def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
     run = run_id + "/" + _T.c.task_id + "/" + sa.cast(_T.c.map_index, sa.Text)
     groups = (period, _T.c.dag_id, _T.c.job_id, _T.c.energy_source)
     factors = (_T.c.price_per_kwh, _T.c.price_at_once, _T.c.g_co2e_per_kwh, _T.c.g_co2e_at_once)
+    told_alone = (_T.c.energy_source.is_not(None), _T.c.time_s.is_not(None), _T.c.energy_j.is_(None))
+    without_energy = sa.and_(*told_alone, _T.c.state != State.NOT_NEEDED.value)
     found = connection.execute(
         sa.select(
             *groups,
@@ -116,6 +118,7 @@ def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
             sa.func.sum(_T.c.time_s),
             sa.func.sum(_T.c.time_s * sa.func.coalesce(_T.c.device_count, 1)),
             sa.func.sum(sa.case((sa.and_(_T.c.time_s.is_(None), _T.c.state != State.NOT_NEEDED.value), 1), else_=0)),
+            sa.func.sum(sa.case((without_energy, 1), else_=0)),
             sa.func.sum(_T.c.energy_j * _T.c.price_per_kwh) / J_PER_KWH,
             sa.func.sum(sa.case((_T.c.price_per_kwh.is_not(None), _T.c.energy_j))),
             sa.func.min(_T.c.price_currency),
@@ -131,7 +134,10 @@ def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
         .group_by(*groups)
         .order_by(*groups)
     )
-    names = ("period", "dag_id", "job_id", "source", "runs", "energy_j", "time_s", "gpu_s", "unknown", "paid", "paid_j")
+    names = (
+        *("period", "dag_id", "job_id", "source", "runs", "energy_j", "time_s", "gpu_s", "unknown", "without_energy"),
+        *("paid", "paid_j"),
+    )
     return [
         PeriodSum(
             **dict(zip(names, first, strict=True)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 import stat
@@ -19,6 +20,7 @@ from airflow_provider_zeus.hooks.zeus import _in_database, about_dags
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.reports.month_report import (
     COLUMNS,
+    as_csv,
     as_html,
     as_record,
     as_records,
@@ -39,6 +41,7 @@ def of(
     job: str, period: int = 1, source: str | None = "nvml_counter", kwh: float | None = 2.0, **more: Any
 ) -> PeriodSum:
     known: dict[str, Any] = {"dag_id": "d", "job_id": job, "source": source, "period": period, "runs": 3, "unknown": 0}
+    known["without_energy"] = 0
     known |= {"energy_j": None if kwh is None else kwh * KWH_J, "time_s": 7200.0, "gpu_s": 14400.0}
     known |= dict.fromkeys(("paid", "paid_j", "g_co2e", "g_co2e_j", "start_saved", "start_saved_g")) | {
         "currencies": ()
@@ -50,6 +53,15 @@ def draws(kind: str, kwh: float, sd_kwh: float) -> SavedDraws:
     noise = np.random.default_rng(1).standard_normal(1000)
     spent = (2 * KWH_J, 7200.0, 14400.0)
     return SavedDraws(kind, KWH_J * (kwh + sd_kwh * noise), 3600.0 + noise, 3600.0 + noise, 3, spent=spent)
+
+
+def test_energy_that_is_missing_makes_a_lower_bound() -> None:
+    found = month_report("2026-11", [of("a", without_energy=1)], {}, PRICES, ABOUT)
+    assert "≥ 2 kWh" in as_html(found)
+    assert [r["attempts_without_energy"] for r in csv.DictReader(io.StringIO(as_csv(found)))] == ["1"]
+    groups = list(csv.DictReader(io.StringIO(groups_csv(found))))
+    assert groups
+    assert {r["attempts_without_energy"] for r in groups} == {"1"}
 
 
 def test_the_hours_price_of_each_job_counts() -> None:

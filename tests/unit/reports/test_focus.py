@@ -174,3 +174,10 @@ def test_a_short_run_and_a_hostile_name_are_rows_too() -> None:
     assert row["ResourceId"].startswith("'=")
     assert "\x1b" not in row["ResourceId"]
     assert tuple(row) == tuple(COLUMNS)
+
+
+def test_a_run_is_charged_in_the_month_in_which_it_began() -> None:
+    first, retry = trial(1, state=State.FAILED), replace(trial(2), opened_at=MONTH[1] + 60.0)
+    (charge,), _ = charges_of([first, retry], MONTH, ABOUT, EUR)
+    assert len(charge.trials) == 2
+    assert charges_of([first, retry], (MONTH[1], MONTH[1] + 1e6), ABOUT, EUR) == ([], [])

@@ -144,6 +144,14 @@ def test_sums_of_what_waiting_for_a_cheaper_start_saved(store: Store) -> None:
     assert Prices().at_once(drawn).price_per_kwh == pytest.approx((0.4 + 5 * 0.3) / 6)
 
 
+def test_attempts_of_a_source_without_energy_are_counted(store: Store) -> None:
+    for n, energy_j in enumerate((None, 10.0, 0.0), start=1):
+        told = report(32, energy_j=energy_j, time_s=7.0)
+        store.tell(store.ask(request(n)).trial.key, State.CONVERGED, told)
+    (found,) = store.sums([0.0, 1e12])
+    assert (found.runs, found.energy_j, found.unknown, found.without_energy) == (3, 10.0, 0, 1)
+
+
 def test_sums_by_period_job_and_source(store: Store, clock: Clock) -> None:
     elsewhere = replace(request(3).origin, dag_id="other")
     for n, at_s in ((1, 1000.0), (2, 1999.0), (3, 2000.0)):

@@ -34,6 +34,7 @@ def of(
         time_s=7200.0,
         gpu_s=14400.0,
         unknown=0,
+        without_energy=0,
         currencies=(),
         paid=None,
         paid_j=None,
@@ -43,6 +44,24 @@ def of(
         start_saved_g=None,
     )
     return replace(known, **changes)  # type: ignore[arg-type]
+
+
+def test_a_sum_without_the_energy_of_an_attempt_is_a_lower_bound() -> None:
+    prices = Factors(price_per_kwh=0.5, currency="EUR", g_co2e_per_kwh=100.0)
+    answer = month_answer([of("a"), of("b", without_energy=2)], MONTHS, prices, {"d": DagAbout(("t",), ("ann",))})
+    shown = {"Energy": "≥ 4 kWh", "Time": "4 h 00 min", "Money": "≥ 2.00 EUR", "CO₂e": "≥ 400 g CO₂e"}
+    assert tiles(answer, "measured", "Spent") == shown
+    ((_, _, _, *cells),) = answer.kinds[0].groups[0].rows
+    assert cells == [*shown.values()]
+    hours = Factors(price_per_gpu_hour=1.0, currency="EUR")
+    found = tiles(month_answer([of("b", without_energy=2)], MONTHS, hours), "measured", "Spent")
+    assert (found["Energy"], found["Money"]) == ("≥ 2 kWh", "4.00 EUR"), "its time is known"
+
+
+def test_a_job_of_two_dags_is_one_job() -> None:
+    answer = month_answer([of("a"), of("a", dag_id="other", unknown=1)], MONTHS, NO_PRICES)
+    assert answer.kinds[0].answers[0].about == "6 runs of 1 job"
+    assert "1 attempt of 1 job" in answer.note
 
 
 def month_answer(sums: Any, months: Any, factors: Any, about: Any = None) -> Any:
@@ -118,7 +137,7 @@ def test_attempts_that_reported_nothing_are_named_and_no_kind_of_their_own() -> 
     answer = month_answer([*before, *now, of("a", unknown=1, dag_id="e", **silent)], MONTHS, NO_PRICES)
     assert {kind.kind for kind in answer.kinds} == {"measured", "estimated"}
     assert answer.note == (
-        "In no figure: 4 attempts of 3 jobs that reported nothing. "
+        "In no figure: 4 attempts of 2 jobs that reported nothing. "
         "In no figure of the month before: 1 attempt of 1 job that reported nothing."
     )
 
