@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.simulation.traces import CsvRow, rows_of
+from airflow_provider_zeus.simulation.traces import rows_of
 from benchmarks.command import command
 
 SHAPE = Path(__file__).with_name("data") / "groups.toml"
@@ -205,17 +205,13 @@ def read_groups(path: Path) -> list[Group]:
         name, dataset = row.text("group"), row.text("dataset")
         if datasets.setdefault(name, dataset) != dataset:
             raise row.wrong("dataset", f"differs from the {datasets[name]!r} of its group {name!r} above")
-        found[name].append(_submission(row))
+        start_s, end_s = (row.number(column, positive=False) for column in ("start_time", "end_time"))
+        if end_s < start_s:
+            raise row.wrong("end_time", "is before its start_time")
+        found[name].append(Submission(start_s, end_s, row.number("runtime_ratio")))
     if not found:
         raise JobSpecError.of("groups", str(path), "holds no submission", _REMEDY)
     return [Group(name, datasets[name], tuple(sorted(found[name]))) for name in sorted(found)]
-
-
-def _submission(row: CsvRow) -> Submission:
-    start_s, end_s = (row.number(name, positive=False) for name in ("start_time", "end_time"))
-    if end_s < start_s:
-        raise row.wrong("end_time", "is before its start_time")
-    return Submission(start_s, end_s, row.number("runtime_ratio"))
 
 
 @command()

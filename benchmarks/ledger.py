@@ -31,7 +31,7 @@ from airflow_provider_zeus.model.trial import ProfileSample, Trial
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import learn
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.savings import Savings, saving
+from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.simulation import driver
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.command import chosen_traces, command, on_all_cores, option, took
@@ -94,12 +94,9 @@ def _after(log: Log, runs: int) -> Judged:
     estimate = found.cost.baseline
     if estimate.value is None:
         return Judged(runs, None, covered=False, wrong=False, undecided=True, singles=())
-    return Judged(runs, estimate.value / truth - 1, *_compared(estimate, truth, spent), _singles(found, log))
-
-
-def _singles(found: Savings, log: Log) -> tuple[tuple[bool, bool, bool], ...]:
     steps = zip(found.steps, log.truth[: len(found.steps)], strict=True)
-    return tuple(_compared(step.baseline, truth, step.spent or 0.0) for step, truth in steps if not step.measured)
+    singles = tuple(_compared(step.baseline, of, step.spent or 0.0) for step, of in steps if not step.measured)
+    return Judged(runs, estimate.value / truth - 1, *_compared(estimate, truth, spent), singles)
 
 
 def _compared(baseline: Estimate, truth: float, spent: float) -> tuple[bool, bool, bool]:

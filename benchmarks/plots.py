@@ -72,6 +72,7 @@ def panels(count: int, *, across: int = 3, width: float = 3.6, height: float = 2
 def save(figure: Any, path: Path, title: str, handles: Sequence[Any] | None = None) -> Path:
     """Write the picture with its title above and one legend below all panels, by default that of the first panel."""
     from matplotlib import pyplot
+    from PIL import Image
 
     if handles is None:
         handles = figure.axes[0].get_legend_handles_labels()[0]
@@ -83,14 +84,7 @@ def save(figure: Any, path: Path, title: str, handles: Sequence[Any] | None = No
         figure.legend(handles=list(handles), loc="upper left", bbox_to_anchor=(0.0, 0.0), ncols=columns)
     figure.savefig(path, metadata={"Software": None})
     pyplot.close(figure)
-    _shrink(path)
-    return path
-
-
-def _shrink(path: Path) -> None:
-    """Store it with a palette: a third of the size, to the eye the same."""
-    from PIL import Image
-
-    with Image.open(path) as image:
+    with Image.open(path) as image:  # with a palette: a third of the size, to the eye the same
         small = image.convert("RGB").quantize(COLOURS, kmeans=3)
     small.save(path, optimize=True)
+    return path

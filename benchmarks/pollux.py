@@ -75,17 +75,19 @@ def report_of(found: Found, scenarios: Mapping[tuple[str, str], Scenario], seeds
     report["geomean"] = {gpu: means(gpu) for gpu in gpus}
     report["variants"] = {gpu: {v: papers(gpu, variant=v) for v in POLLUX} for gpu in measured}
     report["eta"] = {gpu: {f"{eta:g}": papers(gpu, eta=eta) for eta in ETAS} for gpu in measured}
-    report["choices"] = {"/".join(pair): _choice(scenario) for pair, scenario in scenarios.items()}
+    report["choices"] = {
+        "/".join(pair): {
+            "default": scenario.pair.default_batch_size,
+            "best": scenario.best,
+            "pollux": {name: [b for b, _ in groupby(sizes_by_progress(scenario, of))] for name, of in POLLUX.items()},
+        }
+        for pair, scenario in scenarios.items()
+    }
     return report
 
 
 def _json(of: Mapping[str, Mapping[str, Ratio]]) -> dict[str, dict[str, list[float]]]:
     return {policy: {name: ratio.to_json() for name, ratio in row.items()} for policy, row in of.items()}
-
-
-def _choice(scenario: Scenario) -> dict[str, Any]:
-    taken = {name: [b for b, _ in groupby(sizes_by_progress(scenario, of))] for name, of in POLLUX.items()}
-    return {"default": scenario.pair.default_batch_size, "best": scenario.best, "pollux": taken}
 
 
 def markdown_of(report: Mapping[str, Any]) -> str:

@@ -114,7 +114,9 @@ def markdown_of(report: Mapping[str, Any]) -> str:
     lines += ["", "## Where no limit binds: before the first window tells, and with it", ""]
     names = [name for name in report["cap"][0] if name not in ("eta", "noise")]
     head = ["eta", "noise", *(name.replace("_", " ") for name in names)]
-    lines += table(head, [_cap_row(row, names) for row in report["cap"]])
+    forms = [".1f" if name.startswith("windows") else ".2%" for name in names]
+    texts = ["{eta:g}", "{noise:.0%}", *(f"{{{name}:{form}}}" for name, form in zip(names, forms, strict=True))]
+    lines += table(head, [[text.format(**row) for text in texts] for row in report["cap"]])
     lines += [
         "",
         "## A whole training against the same one at the optimum from step 1",
@@ -136,20 +138,10 @@ def markdown_of(report: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cap_row(row: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    cells = [f"{row[name]:.1f}" if name.startswith("windows") else f"{row[name]:.2%}" for name in names]
-    return [f"{row['eta']:g}", f"{row['noise']:.0%}", *cells]
-
-
 def _overhead_row(row: Mapping[str, Any]) -> list[str]:
     cells = [f"{row['epoch_s']:g} s"]
-    for name, form in (
-        ("energy", "+.2%"),
-        ("time", "+.2%"),
-        ("cost", "+.2%"),
-        ("extra_j", "+.0f"),
-        ("extra_s", "+.1f"),
-    ):
+    forms = {"energy": "+.2%", "time": "+.2%", "cost": "+.2%", "extra_j": "+.0f", "extra_s": "+.1f"}
+    for name, form in forms.items():
         mean, median, p95, _ = row[name]
         cells.append(f"{mean:{form}} ({median:{form}}, {p95:{form}})")
     mean, median, p95, _ = row["complete_s"]

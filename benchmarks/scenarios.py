@@ -68,8 +68,13 @@ def run_all(
 def case_report(found: Found, cases: Mapping[str, Drift]) -> dict[str, Any]:
     """``report.json`` of replays under ``POLICIES``."""
     since = {name: min(drift.shifts, default=0) for name, drift in cases.items()}
+    together = {}
+    for policy in POLICIES:
+        costs = {name: _cost(of, policy) for name, of in found.items()}
+        regrets = {name: ratio_between(of, since=since[name], ours=policy) for name, of in found.items()}
+        together[policy] = {COST: mean_and_worst(costs, mean_of), REGRET: mean_and_worst(regrets, geomean_of)}
     return {
-        "policies": {policy: _over_all(found, since, policy) for policy in POLICIES},
+        "policies": together,
         "cases": {
             name: {
                 "recurrences": cases[name].recurrences,
@@ -94,12 +99,6 @@ def _of_case(found: Mapping[str, Replays], since: int, policy: str) -> dict[str,
         "expected_regret": mean_ci(spent(replays, since)),
         **counts,
     }
-
-
-def _over_all(found: Found, since: Mapping[str, int], policy: str) -> dict[str, Any]:
-    costs = {name: _cost(of, policy) for name, of in found.items()}
-    regrets = {name: ratio_between(of, since=since[name], ours=policy) for name, of in found.items()}
-    return {COST: mean_and_worst(costs, mean_of), REGRET: mean_and_worst(regrets, geomean_of)}
 
 
 def case_markdown(report: Mapping[str, Any]) -> list[str]:

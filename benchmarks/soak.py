@@ -143,16 +143,13 @@ def _left(folder: Path, lines: dict[str, list[dict[str, Any]]]) -> Iterator[str]
     print()
     store.close()
     mark = str(folder).encode()
-    alive = [p.pid for p in psutil.process_iter() if _has(p, mark)]
+    alive = []
+    for pid in psutil.pids():
+        with suppress(OSError):  # it has ended, or is somebody else's
+            if pid != os.getpid() and mark in Path(f"/proc/{pid}/environ").read_bytes():
+                alive.append(pid)
     if alive:
         yield f"processes are left: {alive}"
-
-
-def _has(process: psutil.Process, mark: bytes) -> bool:
-    try:
-        return process.pid != os.getpid() and mark in Path(f"/proc/{process.pid}/environ").read_bytes()
-    except (OSError, psutil.Error):
-        return False
 
 
 # ---------------------------------------------------------------------- one of the three

@@ -38,12 +38,10 @@ class Scale:
 
     def shrunk(self, by: int) -> Scale:
         """The same with fewer trials: a rehearsal."""
-        return Scale(self.name, _shrunk(self.small, by), _shrunk(self.large, by))
-
-
-def _shrunk(size: tuple[int, int], by: int) -> tuple[int, int]:
-    jobs, trials = size
-    return (jobs // by, trials) if jobs >= by else (jobs, trials // by)
+        sizes = (
+            (jobs // by, trials) if jobs >= by else (jobs, trials // by) for jobs, trials in (self.small, self.large)
+        )
+        return Scale(self.name, *sizes)
 
 
 SCALES = [

@@ -115,7 +115,7 @@ def orphans(state_dir: Path) -> tuple[list[str], list[str]]:
     return records, invalid
 
 
-SIDECAR, ZEUSD_SOCKET = "/run/zeus/power.sock", "/run/zeusd/zeusd.sock"  # where they listen by default
+SIDECAR = "/run/zeus/power.sock"  # where it listens by default
 
 Ask = Callable[[str, list[str]], object]  # [zeus] power_socket, UUIDs; raises DeviceError
 
@@ -134,7 +134,7 @@ def permission(
     if device.limit_range() is None and not (power_socket and "power_socket" in device.missing.get("limit_range", "")):
         return ok("permission", "this device has no power limit to set")
     privilege = _privilege(os.geteuid() if euid is None else euid, status)
-    zeusd = ZEUSD + (environ.get("ZEUSD_SOCK_PATH") or ZEUSD_SOCKET)
+    zeusd = ZEUSD + (environ.get("ZEUSD_SOCK_PATH") or "/run/zeusd/zeusd.sock")
     sockets = dict.fromkeys([power_socket, SIDECAR, zeusd] if power_socket else [SIDECAR, zeusd])
     problems = {socket: _problem(socket, uuids, ask) for socket in sockets}
     ways = [f"this user itself: {privilege or 'no, neither root nor CAP_SYS_ADMIN'}"]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
+from airflow_provider_zeus.cli.shell import drop_output
 from airflow_provider_zeus.training.process.supervisor import die_with_parent
 
 log = logging.getLogger(__name__)
@@ -190,10 +191,7 @@ def _be_importer(files: Sequence[DagFile], timeout_s: float, writer: int) -> NoR
     """Import files in this forked process, write ids and error of each, and leave after the first one that fails."""
     try:
         die_with_parent()
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(nowhere, descriptor)
-        sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        drop_output()
         for file in files:
             _, ids, finding = _imported("", file, timeout_s)
             problem = finding.finding if finding.status == "error" else ""

@@ -30,7 +30,6 @@ from airflow_provider_zeus.store.open import embedded_path, open_store
 DAG_ID, TASK_ID = "zeus_demo", "train"
 JOB_ID = f"{DAG_ID}.{TASK_ID}"
 POLL_S, RUN_S = 1.0, 300.0  # between two looks; without the end of a run something is wrong
-TRIES = 10  # of a write, a second apart: SQLite takes one writer at a time
 
 
 class DemoError(ZeusError):
@@ -153,11 +152,14 @@ def _quietly() -> Iterator[None]:
         structlog.configure(**before)
 
 
-def _patiently(write: Callable[[], T]) -> T:
-    """Write to Airflow's database; again where another process is writing. Raises DemoError after :data:`TRIES`."""
+def _patiently(write: Callable[[], T], tries: int = 10) -> T:
+    """Write to Airflow's database; again, a second later, where another process is writing: SQLite takes one at a time.
+
+    Raises DemoError after so many tries.
+    """
     from sqlalchemy.exc import OperationalError
 
-    for left in reversed(range(TRIES)):
+    for left in reversed(range(tries)):
         try:
             return write()
         except OperationalError as error:

@@ -44,7 +44,9 @@ def list_jobs(args: Namespace) -> int:
     plain = args.output == "plain"
     rows = [_cells(job_id, *each) for job_id, each in logs.items()]
     if members:
-        rows = [row | {"family": _family(logs[row["job"]][0], members.get(row["job"]))} for row in rows]
+        for row in rows:  # which jobs learn from each other, and how many they are
+            log, count = logs[row["job"]][0], members.get(row["job"])
+            row["family"] = f"{log[-1].spec.get('family')}, {count} jobs" if log and count else "-"
     show(rows, empty=f"No job in {identity} yet.", plain=plain)
     for job_id, (log, _) in logs.items():
         for remark in remarks(log[-NEWEST:]):
@@ -66,11 +68,6 @@ def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[
         "source": (last.observation.energy_source or "none") if last else "-",
         "settings": ", ".join(f"{name}={json.dumps(value)}" for name, value in settings.items()) or "-",
     }
-
-
-def _family(log: Sequence[Trial], members: int | None) -> str:
-    """Which jobs learn from each other, and how many they are."""
-    return f"{log[-1].spec.get('family')}, {members} jobs" if log and members else "-"
 
 
 def _figures(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[str, Any]:

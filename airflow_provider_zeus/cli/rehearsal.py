@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 from uuid import uuid4
 
+from airflow_provider_zeus.cli.shell import drop_output
 from airflow_provider_zeus.errors import ReportError, ZeusError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
@@ -189,10 +190,7 @@ def _be_child(folder: Path, plan: Plan, call: Callable[[ZeusRun], Any], *, gpu: 
         die_with_parent()
         if not gpu:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):  # no one reads the output, and it may be endless
-            os.dup2(nowhere, descriptor)
-        sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        drop_output()
         if (torch := sys.modules.get("torch")) is not None:
             torch.set_num_threads(1)  # OpenMP hangs in a fork of a process that has used its threads
         ended = _trained(folder, plan, call)

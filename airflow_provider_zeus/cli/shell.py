@@ -98,6 +98,14 @@ def stdout_kept_clean() -> Iterator[None]:
         os.close(kept)
 
 
+def drop_output() -> None:
+    """Of a forked process: what it writes goes nowhere, since no one reads it and it may be endless."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
 def of_all_jobs(store: Store, of: Callable[[str], T]) -> tuple[dict[str, T], int]:
     """(What ``of`` says of each job, exit status): a job whose log is damaged is named and left out, with status 1."""
     found: dict[str, T] = {}

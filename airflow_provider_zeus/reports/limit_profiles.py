@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.model.cost import HALF_WIDTH, Weights, best_limit
 from airflow_provider_zeus.model.estimate import SURE, Estimate, Z
@@ -100,13 +100,6 @@ class LimitSaving:
     full_s: float
     energy_j: Estimate
     time_s: Estimate
-
-    def as_event(self) -> dict[str, Any]:
-        """The saving with its 90 % interval, as :meth:`.RunFigures.as_event` has it."""
-        found: dict[str, Any] = {"saved_verdict": self.energy_j.verdict, "saved_source": "estimated"}
-        for unit, saved in (("j", self.energy_j), ("s", self.time_s)):
-            found |= {f"saved_{unit}": saved.value, f"saved_low_{unit}": saved.low, f"saved_high_{unit}": saved.high}
-        return found
 
     def draws(self, rng: Generator, count: int) -> tuple[Vector, Vector]:
         """``count`` draws of energy [J] and time [s], whose mean and interval are those of the two estimates.

@@ -30,8 +30,6 @@ from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.slice_epochs import estimate
 
-AUDIT = "audit_after"  # the live setting that asks for a run of the default
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextDecision:
@@ -92,7 +90,7 @@ def settled(job: ZeusJob, belief: Belief, settings: Mapping[str, Any], **asked: 
     :param settings: live settings.
     :param asked: further arguments of ``choose``.
     """
-    live = {name: value for name, value in settings.items() if name != AUDIT}
+    live = {name: value for name, value in settings.items() if name != "audit_after"}  # which asks for the default
     return incumbent_or_last(choose(replace(job, audit=0.0), belief, settings=live, **asked).attempts)
 
 

@@ -40,17 +40,6 @@ class RunSaving:
     runs: tuple[RunTrials, ...]  # the run, where its attempts compare
     base: Baseline
 
-    def as_event(self) -> dict[str, Any]:
-        """The saving with its 90 % interval, as :meth:`RunFigures.as_event` has it; empty where it is not known."""
-        if self.energy.saved.value is None and self.time.saved.value is None:
-            return {}
-        found: dict[str, Any] = {}
-        for unit, saved in (("j", self.energy.saved), ("s", self.time.saved)):
-            found |= {f"saved_{unit}": saved.value, f"saved_low_{unit}": saved.low, f"saved_high_{unit}": saved.high}
-        found["saved_verdict"] = self.cost.saved.verdict
-        found["saved_source"] = "measured" if self.measured else "estimated"
-        return {**found, "default_batch_size": self.default_batch_size}
-
 
 @dataclass(frozen=True, slots=True)
 class Yardstick:
@@ -152,9 +141,27 @@ class RunFigures:
             "money_source": None if money is None else prices.paid_by,
             "co2e_g": grams,
             "co2e_source": None if grams is None else prices.g_co2e_from or "[zeus] g_co2e_per_kwh",
-            **(self.saving.as_event() if self.saving else self.limit.as_event() if self.limit else {}),
+            **self._saved(),
         }
         return {name: value for name, raw in values.items() if (value := _plain(raw)) is not None}
+
+    def _saved(self) -> dict[str, Any]:
+        """The saving with its 90 % interval, as an event has it; empty where it is not known."""
+        run, limit, more = self.saving, self.limit, dict[str, Any]()
+        if run is not None:
+            energy, time, verdict = run.energy.saved, run.time.saved, run.cost.saved.verdict
+            more = {"default_batch_size": run.default_batch_size}
+        elif limit is not None:
+            energy, time, verdict = limit.energy_j, limit.time_s, limit.energy_j.verdict
+        if (run is None and limit is None) or (energy.value is None and time.value is None):
+            return {}
+        ends = {
+            f"saved_{end}{unit}": getattr(saved, field)
+            for unit, saved in (("j", energy), ("s", time))
+            for end, field in (("", "value"), ("low_", "low"), ("high_", "high"))
+        }
+        source = "measured" if run is not None and run.measured else "estimated"
+        return {**ends, "saved_verdict": verdict, "saved_source": source, **more}
 
 
 @own_arithmetic()

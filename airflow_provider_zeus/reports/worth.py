@@ -18,9 +18,7 @@ from airflow_provider_zeus.optimizer.slices import Change
 from airflow_provider_zeus.reports.dataset import Dataset, runs_of, total
 from airflow_provider_zeus.units import counted, energy_text
 
-LAST = 20  # retrainings that are looked at
 LEAST = 3  # of a mean with an interval
-Z = 1.72
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +55,7 @@ class Worth:
 
 
 def worth(
-    log: Dataset, changes: Sequence[Change] = (), last: int = LAST, begin_s: float = 0.0, end_s: float = math.inf
+    log: Dataset, changes: Sequence[Change] = (), last: int = 20, begin_s: float = 0.0, end_s: float = math.inf
 ) -> Worth | str:
     """What the newest ``last`` retrainings that began in a span bought; or why that is not known.
 
@@ -107,8 +105,19 @@ def _mean(values: Sequence[float]) -> Estimate:
     if len(values) < LEAST:
         return Estimate(mean, None, None)
     free = len(values) - 2
-    student = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)  # 90 %, by degrees of freedom from 1; then Z
-    half = (student[free] if free < len(student) else Z) * statistics.stdev(values) / math.sqrt(len(values))
+    student = (
+        6.31,
+        2.92,
+        2.35,
+        2.13,
+        2.02,
+        1.94,
+        1.89,
+        1.86,
+        1.83,
+        1.81,
+    )  # 90 %, by degrees of freedom from 1
+    half = (student[free] if free < len(student) else 1.72) * statistics.stdev(values) / math.sqrt(len(values))
     return Estimate(mean, mean - half, mean + half)
 
 

@@ -151,7 +151,7 @@ def taken_from(scenario: Scenario, donor: Scenario) -> Scenario:
 
     table = {b: read_at(b) for b in pair.batch_sizes}
     default = pair.default_batch_size
-    level = _median(pair.epochs[default]) / _median(table[default])
+    level = statistics.median_low(pair.epochs[default]) / statistics.median_low(table[default])
     if not 0 < level < math.inf:
         level = 1.0  # the default fails in one of the two
     return changed(scenario, epochs={b: tuple(whole_epochs(e * level) for e in runs) for b, runs in table.items()})
@@ -160,10 +160,6 @@ def taken_from(scenario: Scenario, donor: Scenario) -> Scenario:
 def _place(sizes: tuple[int, ...], b: int) -> float:
     """0 for the smallest, 1 for the largest, by logarithm."""
     return math.log(b / sizes[0]) / math.log(sizes[-1] / sizes[0]) if len(sizes) > 1 else 0.0
-
-
-def _median(runs: tuple[float, ...]) -> float:
-    return statistics.median_low(runs)
 
 
 def with_room(before: Scenario, after: Scenario) -> tuple[Scenario, Scenario]:

@@ -37,20 +37,15 @@ def gpus(report: Mapping[str, Any], policies: Sequence[str], path: Path) -> Path
     shown = [p for p in policies if p != "default"]
     figure, axes = panels(2, across=2, width=4.5, height=2.8)
     for ax, (figure_of, label) in zip(axes, _SAVINGS.items(), strict=True):
-        means = {
-            p: [
-                geometric_mean(f[p][figure_of][0] for pair, f in report["pairs"].items() if pair.endswith(f"/{g}"))
-                for g in found
-            ]
-            for p in shown
-        }
-        _bars(ax, [g.upper() for g in found], means, {})
+        here = [[of for pair, of in report["pairs"].items() if pair.endswith(f"/{g}")] for g in found]
+        means = {p: [geometric_mean(of[p][figure_of][0] for of in some) for some in here] for p in shown}
+        _bars(ax, [g.upper() for g in found], means)
         ax.set_ylabel(f"{label} (Default = 1)")
     return save(figure, path, "GPU models, geometric mean over the workloads (Figure 14)")
 
 
 def _bars(
-    ax: Any, groups: Sequence[str], rows: Mapping[str, Sequence[float]], errors: Mapping[str, Sequence[float]]
+    ax: Any, groups: Sequence[str], rows: Mapping[str, Sequence[float]], errors: Mapping[str, Sequence[float]] = {}
 ) -> None:
     """Groups of bars, one per policy, and a line at 1."""
     width = 0.8 / len(rows)
@@ -59,14 +54,8 @@ def _bars(
         label, colour = POLICY[policy]
         ax.bar(at, values, width * 0.92, label=label, color=colour)
         if policy in errors:
-            ax.errorbar(
-                at[: len(errors[policy])],
-                values[: len(errors[policy])],
-                errors[policy],
-                fmt="none",
-                ecolor="#333333",
-                lw=0.8,
-            )
+            n = len(errors[policy])
+            ax.errorbar(at[:n], values[:n], errors[policy], fmt="none", ecolor="#333333", lw=0.8)
     ax.axhline(1.0, color="#333333", lw=1.0, ls="--")
     ax.set_xticks(range(len(groups)), groups)
     ax.grid(visible=False, axis="x")
@@ -147,7 +136,7 @@ def parts(report: Mapping[str, Any], path: Path) -> Path:
         pairs = [pair for pair in next(iter(of.values())) if pair.endswith(f"/{gpu}")]
         rows = {part: [found[name][0] for name in (*pairs, gpu)] for part, found in of.items()}
         names = [*(name_of(pair.partition("/")[0]) for pair in pairs), "geom. mean"]
-        _bars(ax, [name.replace(" ", "\n") for name in names], rows, {})
+        _bars(ax, [name.replace(" ", "\n") for name in names], rows)
         most = max(v for row in rows.values() for v in row)
         if most > 3:
             ax.set_yscale("log")
@@ -175,7 +164,7 @@ def clusters(found: Mapping[str, Any], gpu: str, path: Path) -> Path:
         _bars(ax, [name_of(workload) for workload in found], shown, cut)
         bars = [container for container in ax.containers if hasattr(container, "patches")]
         for bar, value in (
-            (bar, v) for of, p in zip(bars, policies, strict=True) for bar, v in zip(of, rows[p], strict=True)
+            each for of, p in zip(bars, policies, strict=True) for each in zip(of, rows[p], strict=True)
         ):
             if value > TOP:
                 text, at = f"{value:,.{0 if value >= 10 else 1}f}", (bar.get_x() + bar.get_width() / 2, TOP)

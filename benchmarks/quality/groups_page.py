@@ -76,14 +76,11 @@ def workloads(reports: Sequence[Report]) -> list[str]:
     for workload, row in over_draws(reports)["workloads"].items():
         here = sum(workload in r["workloads"] for r in reports)
         jobs = sum(r["workloads"][workload]["default"]["submissions"] for r in reports if workload in r["workloads"])
-        cells = [_figure(row[p][what]) for p in shown for what in ("energy", "time")]
+        figures = [row[p][what] for p in shown for what in ("energy", "time")]
+        cells = [plus_minus(f, ".3f" if f[0] < 10 else ",.0f") for f in figures]
         rows.append([name_of(workload), str(here), f"{jobs / len(reports):,.0f}", *cells])
     head = [f"{p.replace('_', ' ') if p == 'grid_search' else p}: {w}" for p in shown for w in ("energy", "time")]
     return table(["workload", "draws with it", "runs", *head], sorted(rows, key=lambda row: row[0] == "all"))
-
-
-def _figure(figure: Sequence[float]) -> str:
-    return plus_minus(figure, ".3f") if figure[0] < 10 else f"{figure[0]:,.0f} ± {figure[1]:,.0f}"
 
 
 def queue(whole: Report) -> list[str]:
@@ -91,7 +88,7 @@ def queue(whole: Report) -> list[str]:
     rows = []
     for load, policies in whole["cluster"].items():
         for policy, f in policies.items():
-            energy_time = [f"{f[n][0]:,.0f} ± {f[n][1]:,.0f}" for n in ("energy_kwh", "gpu_h")]
+            energy_time = [plus_minus(f[n], ",.0f") for n in ("energy_kwh", "gpu_h")]
             waits = [plus_minus(f[n]) for n in ("mean_wait_h", "wait_95_h", "mean_end_h")]
             rows.append([_load(load), f"{f['gpus'][0]:.1f}", policy, *energy_time, *waits])
     head = "load | GPUs | policy | energy [kWh] | GPU time [h] | mean wait [h] | 95 % wait at most [h]"

@@ -31,7 +31,10 @@ def made(kind: str, seed: int) -> Series:
     rng = random.Random(f"made/{kind}/{seed}")
     hard_sd, noise_sd, overhead = rng.uniform(0.1, 0.4), rng.uniform(0.05, 0.25), rng.choice(SIZES)
     curve, difficulty, weeks = _curve(rng), rng.gauss(0.0, hard_sd), []
-    changes, tilt = _changes(rng) if kind == "regimes" else set(), rng.uniform(0.1, 0.35)
+    changes, at = set[int](), 0
+    while kind == "regimes" and (at := at + rng.randint(8, 16)) < SLICES:
+        changes.add(at)  # another curve begins before it
+    tilt = rng.uniform(0.1, 0.35)
     for t in range(SLICES):
         curve = _curve(rng) if t in changes else curve
         slope = tilt * math.sin(math.tau * t / 10) if kind == "season" else 0.0
@@ -49,15 +52,6 @@ def _curve(rng: random.Random) -> dict[int, float]:
     return {
         b: math.log(USUAL) + (above if x > 0 else below) * abs(x) + rng.gauss(0.0, 0.03) for b, x in octaves.items()
     }
-
-
-def _changes(rng: random.Random) -> set[int]:
-    """Slices before which another curve begins."""
-    found, at = set(), rng.randint(8, 16)
-    while at < SLICES:
-        found.add(at)
-        at += rng.randint(8, 16)
-    return found
 
 
 def _epochs(rng: random.Random, log_epochs: float, noise_sd: float, kind: str) -> float:

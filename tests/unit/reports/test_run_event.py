@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import airflow_provider_zeus
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Observation
+from airflow_provider_zeus.reports.limit_profiles import LimitSaving
 from airflow_provider_zeus.reports.run_figures import RunFigures, RunSaving
 from airflow_provider_zeus.signals.prices import Prices
 from tests.unit.reports.test_run_figures import saving, trial
@@ -54,6 +55,22 @@ def test_each_figure_has_a_unit_and_a_source() -> None:
         "money_source": "[zeus] price_per_gpu_hour; [zeus] price_per_kwh",
         "co2e_g": pytest.approx(600.0),
         "co2e_source": "[zeus] g_co2e_per_kwh",
+    }
+
+
+def test_a_run_without_a_batch_size_tells_what_its_limit_saved() -> None:
+    limit = LimitSaving(1, 250.0, 4e6, 7000.0, Estimate(4e5, 3e5, 5e5), Estimate(-200.0, -300.0, -100.0))
+    ended = [replace(trial(1, 32, 1.0), observation=SEEN)]
+    event = RunFigures(cost=cost(SEEN), ended=ended, limit=limit).as_event(NO_PRICES)
+    assert {name: value for name, value in event.items() if name.startswith(("saved", "default"))} == {
+        "saved_j": 4e5,
+        "saved_low_j": 3e5,
+        "saved_high_j": 5e5,
+        "saved_s": -200.0,
+        "saved_low_s": -300.0,
+        "saved_high_s": -100.0,
+        "saved_verdict": "saved",
+        "saved_source": "estimated",
     }
 
 
