@@ -172,18 +172,18 @@ def markdown_of(report: Mapping[str, Any]) -> str:
     for name, of in report["series"].items():
         for variant, f in of["variants"].items():
             changes = [f"{100 * (f[k][0] - 1):+.1f} ± {100 * f[k][1]:.1f} %" for k in ("cost", "energy_j", "time_s")]
-            spikes = [_spikes_cell(f["other_size"][kind]) for kind in ("own", "of_the_slice")]
+            spikes = []
+            for of_kind in f["other_size"].values():
+                after, otherwise = (
+                    "none" if of_kind[k] is None else f"{of_kind[k]:.0%}" for k in ("after", "otherwise")
+                )
+                spikes.append(f"{after}, {otherwise} ({of_kind['spikes']:.1f} spikes)")
             rows.append([name, str(of["slices"]), str(of["default"]), variant, *changes, *spikes])
     head = ["series", "slices", "default", "policy", "cost", "energy", "time"]
     head += ["another size after an own spike, otherwise", "after a spike of the slice, otherwise"]
     said = f"{report['seeds']} seeds; changes against always the default at its best power limit. Measured epochs."
     more = [spikes_said(report), "", paths_said(next(iter(report["series"].values()))["first_seed"])]
     return "\n".join(["# Slice by slice (Figure 10)", "", said, "", *table(head, rows), "", *more]) + "\n"
-
-
-def _spikes_cell(of: Mapping[str, Any]) -> str:
-    after, otherwise = ("none" if of[k] is None else f"{of[k]:.0%}" for k in ("after", "otherwise"))
-    return f"{after}, {otherwise} ({of['spikes']:.1f} spikes)"
 
 
 def draw(paths: Mapping[str, Played], path: Path) -> Path:

@@ -60,9 +60,10 @@ def measure(rounds: int) -> dict[str, float]:
         found: dict[str, list[dict[str, float]]] = {"off": [], "on": []}
         for n in range(rounds + 1):
             for name, environ in (("off", off), ("on", on)):
-                took = _in_a_process(environ)
+                command = [sys.executable, "-m", "benchmarks.exporters", "--task"]
+                done = subprocess.run(command, env=environ, check=True, stdout=subprocess.PIPE, text=True)
                 if n:  # the first one warms the file cache
-                    found[name].append(took)
+                    found[name].append(json.loads(done.stdout.splitlines()[-1]))
         packets = _count(ear)
     medians = {
         f"{part}_{name}_ms": statistics.median(took[part] for took in each)
@@ -142,13 +143,6 @@ def prepare(home: Path, environ: Mapping[str, str]) -> None:
     fill(f"sqlite:///{home}/zeus.db", [JOB_ID], TRIALS)
     migrate = [sys.executable, "-m", "airflow", "db", "migrate"]
     subprocess.run(migrate, env=environ, check=True, capture_output=True)
-
-
-def _in_a_process(environ: Mapping[str, str]) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.exporters", "--task"]
-    done = subprocess.run(command, env=environ, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 def _count(ear: socket.socket) -> int:

@@ -34,15 +34,6 @@ LEAST_STEPS, LEAST_S = 2_500, 480.0  # of a training: time enough for either to 
 COST_STEPS, COST_ROUNDS = 20_000, 9
 
 
-def curve_of(traces: Traces, workload: str, gpu: str, batch_size: int) -> Curve:
-    """One curve. Raises JobSpecError where it was not measured, or the size of its epoch is not known."""
-    pair = traces.pair(workload, gpu)
-    if workload not in EPOCHS:
-        known = ", ".join(EPOCHS)
-        raise JobSpecError.of("workload", workload, "the size of its epoch is not known", f"Use one of {known}")
-    return Curve.of(pair.starting_at(batch_size), batch_size)
-
-
 def curves_of(traces: Traces) -> list[Curve]:
     """Every curve whose steps' length is known and that has more than one limit."""
     pairs = [p for p in traces.pairs() if p.workload in EPOCHS]
@@ -120,14 +111,17 @@ def step_costs(steps: int, rounds: int) -> dict[str, float]:
                 "ours, decided": _running(gpu, folder, mode="measure"),
             }
             loops: dict[str, Callable[[], object]] = {
-                "loop": _nothing,
+                "loop": lambda: None,  # the least that a call costs
                 **{name: run.step for name, run in ours.items()},
                 "upstream, profiling": profiling.on_step_begin,
                 "upstream, decided": decided.on_step_begin,
             }
             for _ in range(rounds):
                 for kind, call in loops.items():
-                    times.setdefault(kind, []).append(_timed_ns(call, steps))
+                    began_ns = time.perf_counter_ns()
+                    for _ in range(steps):
+                        call()
+                    times.setdefault(kind, []).append((time.perf_counter_ns() - began_ns) / steps)
             for run in ours.values():
                 run.close()
     bare_ns = statistics.median(times.pop("loop"))
@@ -141,17 +135,6 @@ def _running(gpu: SimulatedGpu, folder: Path, **spec: Any) -> ZeusRun:
     run = ZeusRun.from_plan(plan(8, 1, folder, **spec), device=gpu)
     next(iter(run.epochs()))
     return run
-
-
-def _nothing() -> None:
-    """The least that a call costs."""
-
-
-def _timed_ns(call: Callable[[], object], steps: int) -> float:
-    began_ns = time.perf_counter_ns()
-    for _ in range(steps):
-        call()
-    return (time.perf_counter_ns() - began_ns) / steps
 
 
 # ---------------------------------------------------------------------- in words
@@ -230,7 +213,11 @@ def main(args: argparse.Namespace) -> None:
     logging.getLogger("airflow_provider_zeus").setLevel(logging.ERROR)  # a line per attempt
     needs("zeus")
     traces = chosen_traces(args)
-    one = curve_of(traces, args.workload, args.gpu, args.batch_size)
+    pair = traces.pair(args.workload, args.gpu)
+    if pair.workload not in EPOCHS:
+        known = ", ".join(EPOCHS)
+        raise JobSpecError.of("workload", pair.workload, "the size of its epoch is not known", f"Use one of {known}")
+    one = Curve.of(pair.starting_at(args.batch_size), args.batch_size)
     curves = curves_of(traces) if args.all else []
     report: dict[str, Any] = {"source": "simulated", "one": {"curve": one.name, "rows": compared([one])}}
     if curves:

@@ -23,7 +23,7 @@ from benchmarks.command import SELECTION, chosen_traces, command, needs, option,
 from benchmarks.plots import POLICY, name_of, panels, save
 from benchmarks.quality import pollux_page
 from benchmarks.quality.goodput import POLLUX, noise_scales, pair_on, sizes_by_progress
-from benchmarks.quality.pollux_page import LAST, PAPERS, PAPERS_RATIOS, SEVERAL, label
+from benchmarks.quality.pollux_page import LAST, PAPERS, PAPERS_RATIOS, SEVERAL, short
 from benchmarks.replays import Replays, Task, run_tasks
 from benchmarks.report import Ratio, geomean_of, ratio_of, write_report
 
@@ -37,13 +37,8 @@ Found = Mapping[Task, Replays]
 def tasks_of(pairs: Sequence[tuple[str, str]], seeds: Sequence[int]) -> list[Task]:
     """Every policy and variant of Pollux on every pair; on the paper's workload both ends of eta too."""
     found = [Task(w, g, policy, tuple(seeds)) for w, g in pairs for policy in (*POLICIES, *POLLUX)]
-    found += [
-        Task(w, g, policy, tuple(seeds), eta=eta)
-        for w, g in pairs
-        if w == PAPERS
-        for policy in POLICIES
-        for eta in ETAS
-    ]
+    papers = [pair for pair in pairs if pair[0] == PAPERS]
+    found += [Task(*pair, policy, tuple(seeds), eta=eta) for pair in papers for policy in POLICIES for eta in ETAS]
     return list(dict.fromkeys(found))
 
 
@@ -109,7 +104,7 @@ def draw(report: Mapping[str, Any], path: Path) -> Path:
             x, y = at[pair]
             crowded = any(abs(t - x) < 0.2 and 0 < e - y < 0.06 for p, (t, e) in at.items() if not p.startswith(PAPERS))
             _marks(ax, pair.partition("/")[0], policies, above=not crowded)
-        ax.set(title=label(gpu).replace(", nothing lost between", ""), xlabel="time (Pollux = 1)")
+        ax.set(title=short(gpu), xlabel="time (Pollux = 1)")
         ax.set_xlim(min([*(of["time"][0] for of in every), 1.0]) - 0.05, max(of["time"][0] for of in every) + 0.12)
         ax.set_ylim(min(of["energy"][0] for of in every) - 0.05, max([*(of["energy"][0] for of in every), 1.0]) + 0.05)
     energy, time_ = PAPERS_RATIOS

@@ -98,6 +98,9 @@ _FIGURES = {
 }
 
 
+_EXTRA = {"energy": "+.2%", "time": "+.2%", "cost": "+.2%", "extra_j": "+.0f", "extra_s": "+.1f"}
+
+
 def markdown_of(report: Mapping[str, Any]) -> str:
     """``profiler.md``."""
     lines = [
@@ -114,9 +117,8 @@ def markdown_of(report: Mapping[str, Any]) -> str:
     lines += ["", "## Where no limit binds: before the first window tells, and with it", ""]
     names = [name for name in report["cap"][0] if name not in ("eta", "noise")]
     head = ["eta", "noise", *(name.replace("_", " ") for name in names)]
-    forms = [".1f" if name.startswith("windows") else ".2%" for name in names]
-    texts = ["{eta:g}", "{noise:.0%}", *(f"{{{name}:{form}}}" for name, form in zip(names, forms, strict=True))]
-    lines += table(head, [[text.format(**row) for text in texts] for row in report["cap"]])
+    forms = ["{eta:g}", "{noise:.0%}", *(f"{{{n}:.1f}}" if n.startswith("windows") else f"{{{n}:.2%}}" for n in names)]
+    lines += table(head, [[form.format(**row) for form in forms] for row in report["cap"]])
     lines += [
         "",
         "## A whole training against the same one at the optimum from step 1",
@@ -126,7 +128,10 @@ def markdown_of(report: Mapping[str, Any]) -> str:
         "",
     ]
     head = ["epoch", "extra energy", "extra time", "extra cost", "extra J", "extra s", "profile complete after"]
-    lines += table(head, [_overhead_row(row) for row in report["overhead"]])
+    forms = ["{epoch_s:g} s"]
+    forms += [f"{{{n}[0]:{f}}} ({{{n}[1]:{f}}}, {{{n}[2]:{f}}})" for n, f in _EXTRA.items()]
+    forms.append("{complete_s[0]:.0f} s ({complete_s[1]:.0f}, {complete_s[2]:.0f})")
+    lines += table(head, [[form.format(**row) for form in forms] for row in report["overhead"]])
     lines += ["", "## Targets", ""]
     lines += table(
         ["where", "figure", "at most", "is", "met"],
@@ -136,16 +141,6 @@ def markdown_of(report: Mapping[str, Any]) -> str:
         ],
     )
     return "\n".join(lines) + "\n"
-
-
-def _overhead_row(row: Mapping[str, Any]) -> list[str]:
-    cells = [f"{row['epoch_s']:g} s"]
-    forms = {"energy": "+.2%", "time": "+.2%", "cost": "+.2%", "extra_j": "+.0f", "extra_s": "+.1f"}
-    for name, form in forms.items():
-        mean, median, p95, _ = row[name]
-        cells.append(f"{mean:{form}} ({median:{form}}, {p95:{form}})")
-    mean, median, p95, _ = row["complete_s"]
-    return [*cells, f"{mean:.0f} s ({median:.0f}, {p95:.0f})"]
 
 
 @command("--traces --seeds --jobs --out", seeds=20, out=Path("profiler"))

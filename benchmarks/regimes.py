@@ -156,7 +156,7 @@ def _found(ours: Mapping[str, Played]) -> dict[str, Any]:
 
 
 def _mean_and_worst(by_pair: Mapping[str, float]) -> dict[str, Any]:
-    worst = max(by_pair, key=lambda pair: by_pair[pair])
+    worst = max(by_pair, key=by_pair.__getitem__)
     return {"mean": statistics.fmean(by_pair.values()), "worst_case": worst, "worst": by_pair[worst]}
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.command import command, on_all_cores, option, positive
+from benchmarks.quality.dated_series import Dated, members
 from benchmarks.quality.slice_tables import COLUMNS
-from benchmarks.quality.start_series import Dated, members
 from benchmarks.starts import MOST, Trainings, fresh, trained
 
 SIZES = (16, 32, 64, 128, 256, 512, 1024)

@@ -57,7 +57,10 @@ def soak(folder: Path, recurrences: int, seed: int) -> int:
     finally:
         for worker in workers.values():
             worker.kill()
-    lines = {name: _lines(folder / name / "figures.jsonl") for name in JOBS}
+    written = {name: folder / name / "figures.jsonl" for name in JOBS}
+    lines = {
+        name: list(map(json.loads, f.read_text().splitlines())) if f.exists() else [] for name, f in written.items()
+    }
     said = [
         f"{name}: ended with {worker.returncode}, see {folder / name / 'out'}"
         for name, worker in workers.items()
@@ -93,10 +96,6 @@ def _started(folder: Path, name: str, each: int, seed: int) -> subprocess.Popen[
     command = [sys.executable, "-m", "benchmarks.soak", "--worker", name, "--recurrences", str(each)]
     with (home / "out").open("wb") as out:
         return subprocess.Popen([*command, "--seed", str(seed)], env=environment, stdout=out, stderr=out)
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def _piled_up(name: str, figures: list[dict[str, Any]]) -> Iterator[str]:

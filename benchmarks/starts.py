@@ -40,7 +40,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
 from benchmarks.command import command, on_all_cores, option
-from benchmarks.quality.start_series import BATCH_SIZES, NAMES, Dated, dated
+from benchmarks.quality.dated_series import BATCH_SIZES, NAMES, ROWS_ALONE, Dated, dated
 from benchmarks.report import table, write_json
 
 HIDDEN, MOST, REFERENCE_EPOCHS, EASIER, RATE = 64, 60, 12, 0.05, 2e-3
@@ -317,7 +317,7 @@ def report(name: str, found: Mapping[str, Mapping[str, Mapping[str, float]]]) ->
 @command(
     "--bike --seeds --jobs --report",
     option("--data", type=Path, help="a series of your own, as .npz"),
-    option("--series", nargs="+", choices=NAMES, default=["weather", "flights"]),
+    option("--series", nargs="+", choices=(*NAMES, *ROWS_ALONE), default=["weather", "flights"]),
     option("--batch-size", type=int, help="default: that of the series, else 64"),
     option("--steps", type=int, default=40, help="the newest slices of a series"),
     seeds=5,

@@ -59,7 +59,7 @@ Figures = dict[str, Figure]
 
 def worst(found: Mapping[str, float]) -> Figure:
     """The highest."""
-    name = max(found, key=lambda case: found[case])
+    name = max(found, key=found.__getitem__)
     return Figure(found[name], name)
 
 

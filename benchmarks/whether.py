@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from benchmarks.command import command, on_all_cores, option
+from benchmarks.quality.dated_series import NAMES, Hours, Rows, Series, series
 from benchmarks.quality.slice_tables import best_point
-from benchmarks.quality.whether_series import NAMES, Hours, Rows, Series, series
 from benchmarks.report import table
 
-from weather import forecast, samples  # isort: skip  # whether_series puts its folder on the path
+from weather import forecast, samples  # isort: skip  # dated_series puts its folder on the path
 
 BATCH_SIZE, MAX_EPOCHS = 256, 60
 EASIER = 0.03  # of the way from what a reference run reaches to the mean's error: the target of a training

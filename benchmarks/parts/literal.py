@@ -139,7 +139,11 @@ class _Literal:
         learnt = run.epochs if self.settled.profiling else run.epochs + run.excess.cost / run.epoch_cost
         if not run.epochs and not self.settled.stopped:
             learnt = NOT_STARTED * cost / run.epoch_cost
-        self._learn(b, _Seen(self._number, learnt, run.reached))
+        self._seen[b].append(_Seen(self._number, learnt, run.reached))
+        self._ended[run.reached].append(self._number)
+        slid = self.settled.window and any(len(numbers) >= self._window for numbers in self._ended.values())
+        for size in self._sizes if slid else (b,):
+            self._fit(size)
         return run
 
     def _bounds(self, b: int) -> tuple[float, float]:
@@ -159,13 +163,6 @@ class _Literal:
     # ------------------------------------------------------------------ Algorithm 2: the belief
     def _epoch_cost(self, b: int) -> float:
         return self.env.scenario.arms[b].epoch.cost
-
-    def _learn(self, b: int, seen: _Seen) -> None:
-        self._seen[b].append(seen)
-        self._ended[seen.reached].append(seen.number)
-        slid = self.settled.window and any(len(numbers) >= self._window for numbers in self._ended.values())
-        for size in self._sizes if slid else (b,):
-            self._fit(size)
 
     def _fit(self, b: int) -> None:
         runs = self._seen[b]
@@ -219,7 +216,8 @@ class _Literal:
         pool, start = list(self._sizes), self._scenario.pair.default_batch_size
         for again in (False, True):
             good: dict[int, float] = {}
-            for side in self._sides(pool, start):
+            lower, upper = [b for b in reversed(pool) if b < start], [b for b in pool if b > start]
+            for side in ([start], lower, upper) if self.settled.neighbours else ([start, *lower], upper):
                 for b in side:
                     cost = yield from self._try(b, 1 if again or self._parts.jit else len(self._limits_left[b]))
                     if cost < math.inf:
@@ -242,10 +240,6 @@ class _Literal:
                 return lowest
             lowest = min(lowest, run.cost)
         return lowest
-
-    def _sides(self, pool: Sequence[int], start: int) -> tuple[list[int], ...]:
-        lower, upper = [b for b in reversed(pool) if b < start], [b for b in pool if b > start]
-        return ([start], lower, upper) if self.settled.neighbours else ([start, *lower], upper)
 
     def _due(self) -> int | None:
         """A pruned size, or one without a run in the window, whose last try is a whole window ago."""

@@ -43,9 +43,10 @@ class Curve:
         time_s, energy_j = (monotone(self.limits_w, y, limits_w) for y in (self.time_s, self.energy_j))
         return Curve(self.name, self.max_power_w, limits_w, time_s, energy_j)
 
-    def cost(self, eta: float) -> Floats:
-        """Cost of an epoch [J] at each limit (Eq. 2)."""
-        return np.asarray(eta * self.energy_j + (1 - eta) * self.max_power_w * self.time_s)
+    def cost(self, eta: float, off_s: Floats | float = 0.0, off_j: Floats | float = 0.0) -> Floats:
+        """Cost of an epoch [J] at each limit (Eq. 2), as a measurement tells it that is off by these shares."""
+        energy_j, time_s = self.energy_j * (1 + off_j), self.time_s * (1 + off_s)
+        return np.asarray(eta * energy_j + (1 - eta) * self.max_power_w * time_s)
 
 
 def curves_of(traces: Traces) -> list[Curve]:
@@ -103,15 +104,17 @@ class Bench:
     @cached_property
     def once(self) -> Floats:
         """Cost of each limit as its first window shows it [J]."""
-        off_s, off_j = self.noise[:, 0].mean(axis=1)
-        curve, eta = self.curve, self.eta
-        time_s, energy_j = curve.time_s * (1 + off_s), curve.energy_j * (1 + off_j)
-        return np.asarray(eta * energy_j + (1 - eta) * curve.max_power_w * time_s)
+        return self.curve.cost(self.eta, *self.noise[:, 0].mean(axis=1))
 
     @cached_property
     def found(self) -> Found:
         """What our own search finds."""
         return ours(self)
+
+    def search(self) -> Search:
+        """Our own search. A window that noise makes look short counts as a whole one."""
+        weights = Weights(self.eta, self.curve.max_power_w)
+        return Search(tuple(map(float, self.curve.limits_w)), weights, WINDOW_S * 0.9, WINDOW_STEPS)
 
     def pieces(self, at: int, window: int) -> list[ProfileSample]:
         """A window, as the training measures it: pieces of a second."""
@@ -131,10 +134,8 @@ class Bench:
 
 
 def ours(bench: Bench) -> Found:
-    """The package's own search. A window that noise makes look short counts as a whole one."""
-    limits_w = tuple(float(w) for w in bench.curve.limits_w)
-    weights = Weights(bench.eta, bench.curve.max_power_w)
-    search = Search(limits_w, weights, WINDOW_S * 0.9, WINDOW_STEPS)
+    """The package's own search."""
+    limits_w, search = bench.curve.limits_w.tolist(), bench.search()
     seen: dict[float, LimitMeasurement] = {}
     windows = [0] * bench.limits
     while (step := search.next_limit(seen)) is not None:
@@ -155,9 +156,7 @@ def full_sweep(bench: Bench) -> Found:
 def full_sweep_as_long(bench: Bench) -> Found:
     """As many windows as our own search needed, spread over all limits alike (rounded up)."""
     windows = -(-bench.found.windows // bench.limits)
-    off_s, off_j = bench.noise[:, :windows].mean(axis=(1, 2))
-    curve, eta = bench.curve, bench.eta
-    cost = eta * curve.energy_j * (1 + off_j) + (1 - eta) * curve.max_power_w * curve.time_s * (1 + off_s)
+    cost = bench.curve.cost(bench.eta, *bench.noise[:, :windows].mean(axis=(1, 2)))
     return Found(int(cost.argmin()), bench.limits, windows * bench.limits)
 
 
@@ -246,12 +245,10 @@ def rising(values: Floats) -> Floats:
 
 def unbound(bench: Bench) -> bool:
     """Whether the first window, at the highest limit, shows that no limit binds."""
-    curve, top = bench.curve, bench.limits - 1
-    limits_w, seen = tuple(float(w) for w in curve.limits_w), LimitMeasurement()
-    for piece in bench.pieces(top, 0):
+    seen = LimitMeasurement()
+    for piece in bench.pieces(bench.limits - 1, 0):
         seen.add(piece)
-    search = Search(limits_w, Weights(bench.eta, curve.max_power_w), WINDOW_S * 0.9, WINDOW_STEPS)
-    return search.unbound_w({limits_w[top]: seen}) is not None
+    return bench.search().unbound_w({float(bench.curve.limits_w[-1]): seen}) is not None
 
 
 CAP_FIGURES = (

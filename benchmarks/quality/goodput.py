@@ -147,7 +147,11 @@ def pair_on(traces: Traces, workload: str, gpu: str) -> Pair:
         return traces.pair(workload, gpu)
     n, one = int(several[1]), traces.pair(workload, several[2])
     trained = traces.epochs(workload)
-    points = {b * n: tuple(_times(n, p) for p in found) for b, found in one.points.items() if b * n in trained}
+    points = {
+        b * n: tuple(PowerMeasurement(w * n, s / n, power_w * n) for w, s, power_w in found)
+        for b, found in one.points.items()
+        if b * n in trained
+    }
     if not points:
         problem = f"has no batch size that {n} {several[2].upper()} can share as measured"
         raise JobSpecError.of("workload", workload, problem, "Use another workload or GPU")
@@ -159,7 +163,3 @@ def pair_on(traces: Traces, workload: str, gpu: str) -> Pair:
         points=points,
         epochs={b: trained[b] for b in points},
     ).starting_at(max((b for b in points if b <= wanted), default=min(points)))
-
-
-def _times(n: int, point: PowerMeasurement) -> PowerMeasurement:
-    return PowerMeasurement(point.limit_w * n, point.time_s / n, point.power_w * n)

@@ -36,10 +36,15 @@ def change(ratio: Figure) -> str:
     return plain(ratio) if 100 * (high - 1) - 100 * (low - 1) < 0.05 else percent(ratio)
 
 
+def short(gpu: str) -> str:
+    """A GPU for people, or several, as ``4xa40``."""
+    count, _, model = gpu.partition("x")
+    return f"{count} × {model.upper()}" if count.isdigit() else gpu.upper()
+
+
 def label(gpu: str) -> str:
-    """A GPU for people."""
-    count, _, model = gpu.rpartition("x")
-    return f"{count} × {model.upper()}, nothing lost between" if count else model.upper()
+    """The same, with what is assumed of several."""
+    return f"{short(gpu)}, nothing lost between" if "×" in short(gpu) else short(gpu)
 
 
 def page_of(report: Report) -> str:
@@ -69,7 +74,7 @@ def page_of(report: Report) -> str:
 def _variant(report: Report, gpu: str, variant: str) -> str:
     of = report["variants"][gpu][variant]["zeus"]
     name = {"pollux_noise_quarter": ", a quarter", "pollux_noise_4": ", four times"}.get(variant, "")
-    return f"{label(gpu).partition(',')[0]}{name} {plain(of['energy'])} energy, {plain(of['time'])} time"
+    return f"{short(gpu)}{name} {plain(of['energy'])} energy, {plain(of['time'])} time"
 
 
 def papers(report: Report) -> list[str]:
@@ -80,7 +85,7 @@ def papers(report: Report) -> list[str]:
         for variant, said in SHOWN.items():
             if gpu != SEVERAL and variant != "pollux":
                 continue
-            name = ", ".join(filter(None, (label(gpu).partition(",")[0] if said else label(gpu), said)))
+            name = ", ".join(filter(None, (short(gpu) if said else label(gpu), said)))
             for policy, of in variants[variant].items():
                 rows.append([name, policy, change(of["energy"]), change(of["time"]), change(of["energy of all"])])
     return table(["", "policy", "energy", "time", "energy of all recurrences"], rows)
@@ -97,7 +102,7 @@ def papers_said(report: Report) -> list[str]:
     moved = []
     for gpu, etas in report["eta"].items():
         ends = (f"{plain(etas[eta]['zeus']['energy'])} and {plain(etas[eta]['zeus']['time'])}" for eta in ("0", "1"))
-        moved.append(f"{label(gpu).partition(',')[0]} from {' to '.join(ends)}")
+        moved.append(f"{short(gpu)} from {' to '.join(ends)}")
     said.append(
         f"- eta moves the result, as the paper says of Zeus. Energy and time from eta 0 to 1: {'; '.join(moved)}."
     )
@@ -135,8 +140,8 @@ def pairs(report: Report) -> list[str]:
             if where == gpu:
                 chosen = report["choices"][pair]
                 sizes = [", ".join(map(str, chosen["pollux"]["pollux"])), str(chosen["default"]), str(chosen["best"])]
-                rows.append([name_of(workload), label(gpu).partition(",")[0], *_cells(of), *sizes])
-        rows.append(["**geometric mean**", label(gpu).partition(",")[0], *_cells(means), "", "", ""])
+                rows.append([name_of(workload), short(gpu), *_cells(of), *sizes])
+        rows.append(["**geometric mean**", short(gpu), *_cells(means), "", "", ""])
     head = [f"{p}: {name}" for p in POLICIES for name in (*LAST, "cost of all")]
     return table(["workload", "GPU", *head, "Pollux's batch sizes", "default", "cheapest"], rows)
 
@@ -150,9 +155,9 @@ def costs_said(report: Report) -> str:
     means = []
     for gpu, of in report["geomean"].items():
         by = " and ".join(f"{plain(of[p]['cost of all'])} ({p})" for p in POLICIES)
-        means.append(f"{label(gpu).partition(',')[0]} {by}")
+        means.append(f"{short(gpu)} {by}")
     dearer = [
-        f"{name_of(pair.partition('/')[0])} on {label(pair.partition('/')[2]).partition(',')[0]} with `{p}` "
+        f"{name_of(pair.partition('/')[0])} on {short(pair.partition('/')[2])} with `{p}` "
         f"({change(of[p]['cost of all'])})"
         for pair, of in report["pairs"].items()
         for p in POLICIES

@@ -33,7 +33,7 @@ def page_of(found: Results, pictures: str) -> str:
         "seeds": str(found.seeds),
         "each": str(found.submissions),
         "version": __version__,
-        "zeus": _version_of("zeus"),
+        "zeus": next((d.version for d in importlib.metadata.distributions(name="zeus")), "(not installed)"),
         "last_seed": str(found.seeds - 1),
         "last_swept": str(min(SEEDS, found.seeds) - 1),
         "gpu": found.gpu.upper(),
@@ -74,13 +74,6 @@ def page_of(found: Results, pictures: str) -> str:
     lines["workloads"] = tables.workloads(found)
     lines["profiling"] = tables.profiling(extras)
     return fill_in("reproduction", words, lines)
-
-
-def _version_of(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 # ---------------------------------------------------------------------- section 6.2

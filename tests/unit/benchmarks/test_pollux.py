@@ -50,6 +50,11 @@ def test_every_workload_of_the_paper_has_published_noise_scales_with_their_sourc
     assert list(deepspeech2.samples) == sorted(deepspeech2.samples), "noise grows as the training gets on"
 
 
+def test_a_model_with_an_x_in_its_name_is_one_gpu() -> None:
+    assert pollux_page.label("rtx6000") == "RTX6000"
+    assert pollux_page.label("4xa40") == "4 × A40, nothing lost between"
+
+
 def test_goodput_by_hand(tmp_path: Path) -> None:
     """At full power an epoch takes 10, 8 and 7 s at 16, 32 and 64."""
     scenario = tiny(tmp_path)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.quality.dated_series import Dated, members
 from benchmarks.quality.slice_tables import read_series
-from benchmarks.quality.start_series import Dated, members
 from benchmarks.siblings import cells, write
 
 

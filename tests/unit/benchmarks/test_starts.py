@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_zeus.model.job_checks import Start
 from benchmarks import starts
-from benchmarks.quality.start_series import Dated
+from benchmarks.quality.dated_series import Dated
 from benchmarks.starts import POLICY, WAYS, Totals, Trainings, figures, main, play, slices_of
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import whether
-from benchmarks.quality.whether_series import NAMES, series
+from benchmarks.quality.dated_series import NAMES, series
 from benchmarks.whether import MOST, Year, checked, every, played, report, year
 
 
