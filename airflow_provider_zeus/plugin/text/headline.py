@@ -31,7 +31,7 @@ from airflow_provider_zeus.reports.schedule_shift import ScheduleShift
 from airflow_provider_zeus.signals.forecast import WORTH
 from airflow_provider_zeus.signals.series import PRICE, Series
 from airflow_provider_zeus.signals.tariff import Tariff
-from airflow_provider_zeus.units import UNKNOWN, counted, energy_text, grams_text, time_text
+from airflow_provider_zeus.units import UNKNOWN, counted, energy_text, grams_text, share_text, time_text
 
 COST, NEXT = "Cost", "Next run"
 NO_RUN = "No run that counts here has ended yet; what each run cost is shown here then."
@@ -248,6 +248,6 @@ def shift(found: ScheduleShift | None, by: Tariff | Series, name: str) -> str:
         when = "at {:02d}:00 instead of {:02d}:00".format(*hours) + f" ({by.zone if isinstance(by, Tariff) else 'UTC'})"
     amount = Factors(currency=by.unit.name.partition("/")[0]).amount if is_price else grams_text
     now, then = (amount(value) for value in (found.cost_now, found.cost_then))
-    less = f"{found.saved:.0%}".replace("%", " %")
+    less = share_text(found.saved)
     would = "cost" if is_price else "emitted"
     return f"By {said_by} the energy of {runs} would have {would} {then} instead of {now} ({less} less) {when}."
