@@ -147,7 +147,7 @@ def use(
     """How much of a budget is used; None where a figure that it needs is not known.
 
     :param spent: energy [J] and time of all GPUs [s] of the period, with what open runs reported so far.
-    :param open_runs: the same of each open run.
+    :param open_runs: the same of each open run of the period, with all its attempts.
     :param usual: the same of a usual run: an open one is expected to take that, or what it has taken already.
     """
     done, whole = allowance.of(*spent), allowance.of(*usual)

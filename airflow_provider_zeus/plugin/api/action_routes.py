@@ -92,14 +92,14 @@ def _changing(kind: type[BaseModel]) -> dict[str, Any]:
 def settings(dag_id: str, job_id: str, user: GetUserDep) -> Controls:
     """Live settings of a job of a DAG, and whether this user may change them."""
     trials, sharing = _job_in(dag_id, job_id)
-    return _controls(trials, may_edit=sharing <= auth.editable_dags(user), named=auth.may_read_all(user, sharing))
+    return _controls(trials, may_edit=auth.may_edit_job(user, dag_id, sharing), named=auth.may_read_all(user, sharing))
 
 
 @router.post("/settings", **_changing(SettingChange))
 @answered
 def change(dag_id: str, user: GetUserDep, request: Annotated[SettingChange, Depends(_body(SettingChange))]) -> Controls:
     """Pause or resume exploration, pin or unpin a batch size, measure the default. In force from the next run on."""
-    trials = _editable(user, dag_id, request.job_id)
+    trials, _ = _editable(user, dag_id, request.job_id)
     current = _controls(trials, may_edit=True, named=True)
     changes: dict[str, Any] = {}
     if request.pause_exploration is not None:
@@ -123,40 +123,42 @@ def change(dag_id: str, user: GetUserDep, request: Annotated[SettingChange, Depe
 @answered
 def silence(dag_id: str, user: GetUserDep, request: Annotated[SilenceChange, Depends(_body(SilenceChange))]) -> Alerts:
     """Silence a kind of event of a job, or hear it again. In force from the next event on."""
-    _editable(user, dag_id, request.job_id)
+    _, sharing = _editable(user, dag_id, request.job_id)
     by = Silence(by=user.get_name(), at_s=time.time()) if request.silenced else None
     book = change_book(AirflowVariables(), request.job_id, lambda book: book.with_silence(request.kind, by))
     what = f"{request.kind} {'silenced' if request.silenced else 'heard again'}"
     _audit(request.job_id, what, dag_id=dag_id, by=user.get_name())
-    return alerts_of(book, dag_id, may_edit=True, named=True)
+    return alerts_of(book, dag_id, may_edit=True, named=auth.may_read_all(user, sharing))
 
 
-def alerts_in(user: BaseUser, dag_id: str, job_id: str, *, may_edit: bool) -> Alerts:
-    """The events of a job on the tab of a DAG. Who silenced a kind is shown to those who may read all its DAGs."""
+def alerts_in(user: BaseUser, dag_id: str, job_id: str, sharing: set[str]) -> Alerts:
+    """The events of a job on the tab of a DAG. Who silenced a kind is shown to those who may read all its DAGs.
+
+    :param sharing: its DAGs.
+    """
     try:
         book = read_book(AirflowVariables(), job_id)
     except StoreError:
         return Alerts(problem="The events of this job cannot be read: Airflow's Variables do not answer.")
-    named = not book.silenced or auth.may_read_all(user, _job_in(dag_id, job_id)[1])
-    return alerts_of(book, dag_id, may_edit=may_edit, named=named)
+    named = not book.silenced or auth.may_read_all(user, sharing)
+    return alerts_of(book, dag_id, may_edit=auth.may_edit_job(user, dag_id, sharing), named=named)
 
 
 def _job_in(dag_id: str, job_id: str) -> tuple[list[Trial], set[str]]:
     """The newest trials of a job in all its DAGs, those of this one last, and the DAGs. Raises HTTPException 404."""
     store = reading.open_log()
     trials = [t for t in store.latest(last=overview_state.NEWEST) if t.job_id == job_id] if store else []
-    sharing = {t.origin.dag_id for t in trials}
-    if dag_id not in sharing:
+    if store is None or all(t.origin.dag_id != dag_id for t in trials):
         raise HTTPException(404, "This DAG has no such job.")
-    return sorted(trials, key=lambda t: (t.origin.dag_id == dag_id, t.number)), sharing
+    return sorted(trials, key=lambda t: (t.origin.dag_id == dag_id, t.number)), store.dags(job_id)
 
 
-def _editable(user: BaseUser, dag_id: str, job_id: str) -> list[Trial]:
-    """The newest trials of a job that this user may change in all its DAGs. Raises HTTPException 403 or 404."""
+def _editable(user: BaseUser, dag_id: str, job_id: str) -> tuple[list[Trial], set[str]]:
+    """What :func:`_job_in` finds, where this user may change the job in all its DAGs. HTTPException 403 or 404."""
     trials, sharing = _job_in(dag_id, job_id)
-    if not sharing <= auth.editable_dags(user):
+    if not auth.may_edit_job(user, dag_id, sharing):
         raise HTTPException(403, "Another DAG, which you may not change, shares this job.")
-    return trials
+    return trials, sharing
 
 
 def _controls(trials: list[Trial], *, may_edit: bool, named: bool) -> Controls:

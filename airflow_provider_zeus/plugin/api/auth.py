@@ -19,7 +19,7 @@ from airflow_provider_zeus.airflow_compat import (
     get_auth_manager,
     requires_access_dag,
 )
-from airflow_provider_zeus.plugin.api import load
+from airflow_provider_zeus.plugin.api import load, reading
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
@@ -109,9 +109,14 @@ def may_read_all(user: BaseUser, dag_ids: Collection[str]) -> bool:
     return len(with_readable_runs(user, dag_ids)) == len(set(dag_ids))
 
 
-def editable_dags(user: BaseUser) -> set[str]:
-    """DAGs that a user may change."""
-    return get_auth_manager().get_authorized_dag_ids(user=user, method="PUT")
+def may_edit_job(user: BaseUser, dag_id: str, sharing: Collection[str]) -> bool:
+    """Whether a user may change a job on the tab of a DAG: that DAG, and each other one that shares the job.
+
+    One that was deleted in Airflow refuses nobody: else no user at all could change the job any more. A DAG that is
+    paused or stale has not been deleted.
+    """
+    refused = {dag_id, *sharing} - get_auth_manager().get_authorized_dag_ids(user=user, method="PUT")
+    return dag_id not in refused and (not refused or not reading.present_dags(refused, stale=True))
 
 
 def sees_addresses(user: BaseUser) -> bool:

@@ -64,9 +64,7 @@ def dag_costs(user: GetUserDep, dag_id: str, job_id: str | None = None, limit: L
         live=live,
         pending=reading.pending(trials),
         limit=limit,
-        alerts=action_routes.alerts_in(
-            user, dag_id, job_id, may_edit={t.origin.dag_id for t in newest} <= auth.editable_dags(user)
-        ),
+        alerts=action_routes.alerts_in(user, dag_id, job_id, store.dags(job_id)),
         remarks=[
             *(short(remark.text) for remark in job_remarks.remarks(newest, reader=dag_id)),
             *_renamed(user, store, newest),

@@ -162,14 +162,17 @@ def learned(
     return dataset, store.profile(job_id, dataset.where, job.job_version)
 
 
-def present_dags(dag_ids: Collection[str]) -> set[str]:
-    """Those of the DAGs that Airflow has now, paused ones too; all of them where that cannot be read."""
+def present_dags(dag_ids: Collection[str], *, stale: bool = False) -> set[str]:
+    """Those of the DAGs that Airflow has now, paused ones too; all of them where that cannot be read.
+
+    :param stale: also those whose file is gone or could not be parsed, but which nobody has deleted in Airflow.
+    """
     import sqlalchemy as sa
 
     try:
         with create_session() as session:
-            query = sa.select(DagModel.dag_id).where(DagModel.dag_id.in_(dag_ids), DagModel.is_stale.is_(False))
-            return set(session.scalars(query))
+            query = sa.select(DagModel.dag_id).where(DagModel.dag_id.in_(dag_ids))
+            return set(session.scalars(query if stale else query.where(DagModel.is_stale.is_(False))))
     except sa.exc.SQLAlchemyError:
         log.warning("Whether DAGs are still there cannot be read.", exc_info=True)
         return set(dag_ids)

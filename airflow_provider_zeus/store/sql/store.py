@@ -183,6 +183,11 @@ class Store(ABC):
         with self._transaction(None) as connection:
             return sql_trials.job_ids(connection, dag_id)
 
+    def dags(self, job_id: str) -> set[str]:
+        """DAGs with a trial of a job, whether or not Airflow still has them."""
+        with self._transaction([job_id]) as connection:
+            return sql_trials.dag_ids(connection, job_id)
+
     def members(self) -> dict[str, int]:
         """How many jobs are in the family of each job, itself among them; without jobs that are in none."""
         with self._transaction(None) as connection:

@@ -119,6 +119,11 @@ def job_ids(connection: sa.Connection, dag_id: str | None = None) -> list[str]:
     return list(connection.scalars(sa.select(job).where(sa.true() if dag_id is None else of_dag).order_by(job)))
 
 
+def dag_ids(connection: sa.Connection, job_id: str) -> set[str]:
+    """The DAGs with a trial of a job, damaged ones too."""
+    return set(connection.scalars(sa.select(_T.c.dag_id).where(_T.c.job_id == job_id).distinct()))
+
+
 def lock_job_of(connection: sa.Connection, key: TrialKey) -> tuple[str, tuple[int, int]]:
     """Lock the row of a trial's job: its name, and what :func:`lock_job` returns. Raises UnknownTrialError."""
     before = None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+
+import sqlalchemy as sa
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Decision, Origin, Phase, PlannedAttempt, State, Trial, TrialKey
@@ -47,6 +50,26 @@ def ran(store: Store, n: int, dag_id: str = "d", job_id: str = "d.train", **chan
     state, reason = changes.pop("state", State.CONVERGED), changes.pop("reason", None)
     asked = store.ask(request(n, ti_id=f"{dag_id}-{job_id}-{n}", origin=origin, job_id=job_id, job=JOB)).trial
     return store.tell(asked.key, state, report(asked.batch_size, **changes), reason=reason)
+
+
+@contextmanager
+def dag_row(dag_id: str, **changes: Any) -> Iterator[None]:
+    """A DAG that Airflow has, until the end."""
+    from airflow.models.dag import DagModel
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.session import create_session
+
+    known: Any = DagModel
+    with create_session() as session:
+        session.add(DagBundleModel(name=f"of {dag_id}"))
+        session.flush()
+        session.add(known(dag_id=dag_id, bundle_name=f"of {dag_id}", fileloc="x.py", **{"is_stale": False, **changes}))
+    try:
+        yield
+    finally:
+        with create_session() as session:
+            session.execute(sa.delete(DagModel).where(DagModel.dag_id == dag_id))
+            session.execute(sa.delete(DagBundleModel).where(DagBundleModel.name == f"of {dag_id}"))
 
 
 def charts(trials: Sequence[Trial], known: JobAnalysis) -> Any:

@@ -11,12 +11,13 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase
+from airflow_provider_zeus.plugin.api import reading
 from airflow_provider_zeus.plugin.api.action_routes import EVENT
 from airflow_provider_zeus.plugin.views import overview_state, overview_view
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.plugin.auth_manager import SECRET
-from tests.unit.plugin.kit import JOB, ran
+from tests.unit.plugin.kit import JOB, dag_row, ran
 from tests.unit.store.store_kit import request
 
 ADDRESS, KEY = "/zeus/api/dags/d/settings", "zeus-settings:d.train"
@@ -124,11 +125,37 @@ def test_who_may_only_look_may_not_change(viewer: Any, anonymous: Any, admin: An
     assert job.settings("d.train") == {}
 
 
-def test_a_job_that_is_shared_takes_permission_on_every_dag_of_it(admin: Any, job: Store) -> None:
+@pytest.mark.parametrize(
+    "row", [{"is_paused": False}, {"is_paused": True}, {"is_stale": True}], ids=["present", "paused", "stale"]
+)
+def test_a_job_that_is_shared_takes_permission_on_every_dag_of_it(admin: Any, job: Store, row: dict[str, bool]) -> None:
     ran(job, 2, dag_id=SECRET)
-    assert admin.post(ADDRESS, json=PAUSE, headers=OURS).status_code == 403
-    assert not admin.get(ADDRESS, params={"job_id": "d.train"}).json()["may_edit"]
+    with dag_row(SECRET, **row):
+        assert admin.post(ADDRESS, json=PAUSE, headers=OURS).status_code == 403
+        assert not admin.get(ADDRESS, params={"job_id": "d.train"}).json()["may_edit"]
     assert job.settings("d.train") == {}
+
+
+def test_a_dag_that_was_deleted_in_airflow_keeps_nobody_from_changing_a_job_that_it_shared(
+    admin: Any, viewer: Any, job: Store
+) -> None:
+    ran(job, 2, dag_id="gone")
+    assert admin.get(ADDRESS, params={"job_id": "d.train"}).json()["may_edit"]
+    for change in ({"pause_exploration": True}, {"pin_batch_size": 64}, {"audit": True}):
+        assert admin.post(ADDRESS, json={"job_id": "d.train", **change}, headers=OURS).status_code == 200
+    assert viewer.post(ADDRESS, json=PAUSE, headers=OURS).status_code == 403
+    assert not viewer.get(ADDRESS, params={"job_id": "d.train"}).json()["may_edit"]
+
+
+def test_every_dag_counts_as_present_where_airflow_does_not_say_which_are(
+    admin: Any, job: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> Any:
+        raise sa.exc.OperationalError("select", {}, Exception("away"))
+
+    ran(job, 2, dag_id="gone")
+    monkeypatch.setattr(reading, "create_session", away)
+    assert admin.post(ADDRESS, json=PAUSE, headers=OURS).status_code == 403
 
 
 @pytest.mark.parametrize(

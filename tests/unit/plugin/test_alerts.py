@@ -16,7 +16,7 @@ from airflow_provider_zeus.store.alerts import ALERTS, change_book, read_book
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.plugin.auth_manager import SECRET
-from tests.unit.plugin.kit import ran
+from tests.unit.plugin.kit import dag_row, ran
 
 ADDRESS, KEY, JOB = "/zeus/api/dags/d/alerts", f"{ALERTS}:d.train", "d.train"
 OURS = {"Origin": "http://testserver", "Sec-Fetch-Site": "same-origin"}
@@ -85,9 +85,20 @@ def test_who_may_not_edit_every_dag_of_the_job_silences_nothing(viewer: Any, adm
     assert viewer.post(ADDRESS, json=QUIET, headers=OURS).status_code == 403
     assert admin.post(ADDRESS, json={**QUIET, "job_id": "other"}, headers=OURS).status_code == 404
     ran(job, 2, dag_id=SECRET)
-    assert admin.post(ADDRESS, json=QUIET, headers=OURS).status_code == 403
-    assert not shown(admin)["may_edit"]
+    with dag_row(SECRET):
+        assert admin.post(ADDRESS, json=QUIET, headers=OURS).status_code == 403
+        assert not shown(admin)["may_edit"]
+        for n in range(3, 40):  # more than the page reads of the job
+            ran(job, n)
+        assert not shown(admin)["may_edit"], "the page offers what the request would refuse"
     assert read_book(AirflowVariables(), JOB).silenced == {}
+
+
+def test_a_deleted_dag_keeps_nobody_from_silencing_and_still_hides_who_did(admin: Any, job: Store) -> None:
+    ran(job, 2, dag_id="gone")
+    assert shown(admin)["may_edit"]
+    answer = admin.post(ADDRESS, json=QUIET, headers=OURS)
+    assert (answer.status_code, "admin" in answer.text) == (200, False)
 
 
 def test_a_dag_shows_its_own_events_alone(viewer: Any) -> None:

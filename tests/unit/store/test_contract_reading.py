@@ -76,6 +76,7 @@ def test_jobs_of_one_dag(store: Store) -> None:
     assert store.jobs("d") == ["d.train", "z.mine"]
     assert store.jobs("other") == ["a.shared"]
     assert store.jobs("nowhere") == []
+    assert [store.dags(job) for job in ("a.shared", "z.mine", "none")] == [{"other"}, {"d"}, set()]
 
 
 def test_a_reader_opens_no_job(store: Store) -> None:
