@@ -93,8 +93,7 @@ def _waited(seen: Observation, prices: Prices | None) -> str:
     """What waiting for batches took, where that is worth a line; in money, where it has a currency."""
     text = visible(seen.reasons.get(DATA_WAIT, "").partition(". Try ")[0])
     found = prices and prices.at_the_time([seen])
-    wait_s = None if seen.data_wait_s is None else seen.data_wait_s * (seen.device_count or 1)
-    money = found.money_of(seen.data_wait_j, wait_s) if text and found and found.currency else None
+    money = found.money_of(seen.data_wait_j, seen.data_wait_gpu_s) if text and found and found.currency else None
     return text if money is None or found is None else f"{text} (at most {money:,.2g} {visible(found.currency)})"
 
 

@@ -133,7 +133,7 @@ def of_job(
     cost = Answer(question=COST, about=about, note=f"not known: {OURS}")
     if savings.time.spent is not None:
         cost.note = ""
-        cost.figures = spent_tiles(savings.energy.spent, savings.time.spent, source, spent, gpus)
+        cost.figures = spent_tiles(savings.energy.spent, savings.time.spent, savings.time.spent * gpus, source, spent)
     compares = not not_compared(savings)[0] or any(of.start for of in told)
     saved = [_against_default(savings, told, weights)] if compares else []
     return [cost, *saved, *_next_run(upcoming, source, spent, gpus)]
@@ -149,19 +149,19 @@ def of_run(saving: RunSaving, weights: Weights, source: Source, factors: Factors
 def spent_tiles(
     energy_j: float | None,
     time_s: float | None,
+    gpu_s: float | None,
     source: Source,
     factors: Factors,
-    gpus: float,
 ) -> list[Tile]:
     """Energy, time, and what they are converted to where it is set; no energy where nothing measures it.
 
-    :param gpus: that the time was of.
+    :param gpu_s: time of all GPUs.
     """
     no_energy = energy_j is None and source.kind == "no-source"
     shown = (
         ("Energy", None if no_energy else words.missing(OURS) if energy_j is None else words.energy(energy_j)),
         ("Time", words.missing(OURS) if time_s is None else words.duration(time_s)),
-        ("Money", factors.money(energy_j, time_s, gpus)),
+        ("Money", factors.money(energy_j, gpu_s)),
         ("CO₂e", None if no_energy else factors.carbon(energy_j)),
     )
     return [tile(name, figure) for name, figure in shown if figure is not None]
@@ -213,7 +213,8 @@ def _next_run(upcoming: Upcoming, source: Source, factors: Factors, gpus: int) -
         about += ", to measure the default"
     elif after and first.tried:
         about = f"{upcoming.batch_size}{at}, if {first.batch_size} is given up"
-    tiles = spent_tiles(upcoming.energy_j.value, upcoming.time_s.value, source, factors, gpus)
+    energy_j, time_s = upcoming.energy_j, upcoming.time_s
+    tiles = spent_tiles(energy_j.value, time_s.value, time_s.times(gpus).value, source, factors)
     known: dict[str, tuple[Estimate, Callable[[float], str]]] = {
         "Energy": (upcoming.energy_j, energy_text),
         "Time": (upcoming.time_s, time_text),

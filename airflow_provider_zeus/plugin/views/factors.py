@@ -24,13 +24,12 @@ class Factors(Prices):
 
     tariff: Tariff | None = None  # prices by the hour of the day, to compare schedules
 
-    def money(self, energy_j: float | None, time_s: float | None, gpus: float) -> Figure | None:
-        """Price of the energy [J] and of the time [s] of each GPU. None: no price is set."""
+    def money(self, energy_j: float | None, gpu_s: float | None) -> Figure | None:
+        """Price of the energy [J] and of the time of all GPUs [s]. None: no price is set."""
         if self.unpriced:
             return Figure(exact=self.unpriced)
         if not self.priced:
             return None
-        gpu_s = None if time_s is None else time_s * gpus
         value = self.money_of(energy_j, gpu_s)
         if value is None:
             unknown = "energy" if energy_j is None and self.price_per_kwh is not None else "time"

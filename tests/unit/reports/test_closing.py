@@ -76,6 +76,12 @@ def test_waits_for_batches_are_told_in_money_where_it_has_a_currency() -> None:
     assert closing([waited], prices=euros).endswith(f", {said} (at most 0.076 EUR)")
 
 
+def test_waiting_is_priced_as_at_most_the_time_of_the_attempt() -> None:
+    waited = trial(time_s=3600.0, data_wait_s=7200.0, device_count=2, reasons={DATA_WAIT: "waited for batches"})
+    hourly = Prices(price_per_gpu_hour=50.0, currency="EUR")
+    assert closing([waited], prices=hourly).endswith("(at most 1e+02 EUR)")
+
+
 def test_a_tuned_run_is_not_said_to_be_as_it_is() -> None:
     done = trial(State.DONE, epochs=None, metric=None)
     limit = LimitSaving(1, 250.0, 18_000.0, 240.0, Estimate(4_140.0, 3_600.0, 4_680.0), Estimate(-5.0, -9.0, -1.0))
