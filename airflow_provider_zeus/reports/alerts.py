@@ -246,7 +246,8 @@ def _budgets(trials: Sequence[Trial], job: ZeusJob, prices: Prices, now_s: float
         share = spent / budget.amount
         text = (
             f"{budget.amount_text(spent)} of the budget {budget.rate_text} are spent ({share_text(share, '%')}), "
-            f"since trial {passed.trial.number} more than {passed.share:.0%}; a new period begins on {end:%Y-%m-%d} (UTC)."
+            f"since trial {passed.trial.number} more than {passed.share:.0%}; "
+            f"a new period begins on {end:%Y-%m-%d} (UTC)."
         )
         stops = STOPS.get(job.on_budget) if passed.share >= 1 else None
         remedy = f"{stops} until then." if stops else "No run is refused for it: raise or split it."
