@@ -364,3 +364,4 @@ def test_a_rename_that_is_refused_changes_nothing(zeus: Zeus, store: Store) -> N
     assert zeus("jobs", "rename", "d.train", "e.train", "--merge").status == 0
     assert [t.number for t in store.trials("e.train")] == [1, 2]
     assert "NEW = ''" in zeus("jobs", "rename", "e.train", "").err
+    assert "at most 1000 bytes of UTF-8" in zeus("jobs", "rename", "e.train", 334 * "語").err
