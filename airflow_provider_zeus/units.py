@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 J_PER_KWH = 3.6e6
@@ -37,6 +38,26 @@ def costs_as(unit: str) -> Callable[[float], str]:
 def grams_text(grams: float) -> str:
     """Grams of CO2 equivalent, or kilograms."""
     return f"{three_digits(grams / 1000)} kg CO₂e" if abs(grams) >= 1000 else f"{three_digits(grams)} g CO₂e"
+
+
+def money_text(value: float, currency: str) -> str:
+    """An amount of money with two decimals; one that is not 0 is never told as 0, and keeps its sign."""
+    text = f"{value:,.2f}"
+    if text in ("0.00", "-0.00"):
+        text = "0.00" if value == 0 else "under 0.01" if value > 0 else "over -0.01"
+    return f"{text} {currency}".strip()
+
+
+def share_text(share: float, per_cent: str = " %") -> str:
+    """A share in whole per cent; near 0 and 1 with a decimal: only all of it is 100 %, only nothing 0 %."""
+    size, sign = abs(100 * share), "-" if share < 0 else ""
+    whole, fine = f"{size:.0f}", f"{size:.1f}"
+    if whole not in ("0", "100") or math.isclose(size, float(whole), rel_tol=1e-12):
+        return f"{sign * (size > 0)}{whole}{per_cent}"
+    if fine not in ("0.0", "100.0"):
+        return f"{sign}{fine}{per_cent}"
+    bound = "0.1" if size < 1 else "99.9" if size < 100 else "100"
+    return f"{'under' if (size < 1) != (share < 0) else 'over'} {sign}{bound}{per_cent}"
 
 
 def devices(model: str, count: int | None) -> str:

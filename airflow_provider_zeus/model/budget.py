@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Self
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.units import energy_text, three_digits
+from airflow_provider_zeus.units import energy_text, money_text, share_text, three_digits
 
 WARN_AT = 0.8  # share of a budget that is warned of; the other one is all of it
 STOPS = {  # by on_budget, what a budget that is used up does until its next period begins
@@ -89,7 +89,7 @@ class Budget:
             return energy_text(amount)
         if self.kind is Kind.CARBON:
             return f"{three_digits(amount / 1000)} kg CO2e" if amount >= 1000 else f"{three_digits(amount)} g CO2e"
-        return f"{amount:,.2f} {self.unit}"
+        return money_text(amount, self.unit)
 
     @property
     def rate_text(self) -> str:
@@ -131,9 +131,10 @@ class BudgetUse:
     def text(self) -> str:
         """A sentence for logs and pages."""
         budget, until = self.allowance.budget, datetime.fromtimestamp(self.allowance.end_s, UTC)
+        share = share_text(self.share, "%")
         running = f", and open runs are expected to take {budget.amount_text(self.committed)}" if self.committed else ""
         return (
-            f"{budget.amount_text(self.spent)} of the budget {budget.rate_text} are spent ({self.share:.0%}"
+            f"{budget.amount_text(self.spent)} of the budget {budget.rate_text} are spent ({share}"
             f"{' with those' if self.committed else ''}{running}); a new period begins on {until:%Y-%m-%d} (UTC)"
         )
 
@@ -147,7 +148,7 @@ def use(
     """How much of a budget is used; None where a figure that it needs is not known.
 
     :param spent: energy [J] and time of all GPUs [s] of the period, with what open runs reported so far.
-    :param open_runs: the same of each open run.
+    :param open_runs: the same of each open run of the period, with all its attempts.
     :param usual: the same of a usual run: an open one is expected to take that, or what it has taken already.
     """
     done, whole = allowance.of(*spent), allowance.of(*usual)

@@ -341,6 +341,13 @@ class Observation:
         return self.energy_j * min(self.data_wait_s / self.time_s, 1.0)
 
     @property
+    def data_wait_gpu_s(self) -> float | None:
+        """Time of all devices while it waited for batches [s]: at most that of the attempt."""
+        if self.data_wait_s is None or not self.time_s:
+            return None
+        return min(self.data_wait_s, self.time_s) * (self.device_count or 1)
+
+    @property
     def spent(self) -> tuple[float | None, float]:
         """Energy [J] and time of all devices [s]; a time that is not known yet counts as 0."""
         return self.energy_j, (self.time_s or 0.0) * (self.device_count or 1)

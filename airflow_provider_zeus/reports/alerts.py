@@ -25,7 +25,7 @@ from airflow_provider_zeus.reports.budget_figures import budget_figures
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset, recurrences, runs_of
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.signals.prices import Prices
-from airflow_provider_zeus.units import costs_as, time_text
+from airflow_provider_zeus.units import costs_as, money_text, share_text, time_text
 
 FAILING, DRIFTED, LOST, BUDGET, LIMITS = "failing", "drifted", "lost", "budget", "limit not set"
 STORE, DEADLINE, NO_DATA, NO_METRIC = "store away", "deadline at risk", "no data", "no metric reported"
@@ -211,11 +211,11 @@ def _lost(log: Dataset, dag_id: str, profiles: Sequence[ProfileSample], prices: 
     per_j, per_s = prices.per_j_and_s(log.where[1] if log.where else 1)
     if prices.priced and prices.currency and per_j >= 0 and per_j + per_s > 0:
         paid = base.compare(runs, Weights(per_j / (per_j + per_s), 1.0), "").times(per_j + per_s)
-        return _loss(first, paid.saved.plus(by_start), prices.currency, lambda v: f"{v:,.2f} {prices.currency}")
+        return _loss(first, paid.saved.plus(by_start), prices.currency, lambda v: money_text(v, prices.currency))
     weights = Weights.of(log.job, log.device)
     found, amount = base.compare(runs, weights, weights.unit), costs_as(weights.unit)
     if (whole := found.baseline.value) and not weights.one_alone:  # energy and time together have no unit of a bill
-        amount = lambda v: f"{100 * v / whole:.0f} %"  # noqa: E731
+        amount = lambda v: share_text(v / whole)  # noqa: E731
     return _loss(first, found.saved, weights.unit, amount)
 
 
@@ -245,8 +245,9 @@ def _budgets(trials: Sequence[Trial], job: ZeusJob, prices: Prices, now_s: float
         begin, end = (datetime.fromtimestamp(s, UTC) for s in (known.use.allowance.begin_s, known.use.allowance.end_s))
         share = spent / budget.amount
         text = (
-            f"{budget.amount_text(spent)} of the budget {budget.rate_text} are spent ({share:.0%}), since trial "
-            f"{passed.trial.number} more than {passed.share:.0%}; a new period begins on {end:%Y-%m-%d} (UTC)."
+            f"{budget.amount_text(spent)} of the budget {budget.rate_text} are spent ({share_text(share, '%')}), "
+            f"since trial {passed.trial.number} more than {passed.share:.0%}; "
+            f"a new period begins on {end:%Y-%m-%d} (UTC)."
         )
         stops = STOPS.get(job.on_budget) if passed.share >= 1 else None
         remedy = f"{stops} until then." if stops else "No run is refused for it: raise or split it."

@@ -63,9 +63,8 @@ def budget_figures(trials: Sequence[Trial], allowance: Allowance, now_s: float) 
     source = measured[-1].observation.energy_source if measured else None
     here = [t for t in measured if t.observation.energy_source == source]
     inside = [t for t in here if allowance.begin_s <= t.opened_at < allowance.end_s]
-    open_runs = [t.observation.spent for t in trials if t.state is State.RUNNING]
     takes = usual_run(trials, source)
-    found = use(allowance, _sum(inside), open_runs, takes)
+    found = use(allowance, _sum(inside), spent_by_open_runs(trials, allowance), takes)
     if found is None:
         return "nothing measures energy there"
     passed, so_far = [], 0.0
@@ -102,6 +101,19 @@ def budget_spent(read: Callable[[int], list[Trial]], job: ZeusJob, prices: Price
 def _sum(trials: Sequence[Trial]) -> Spent:
     energies = [t.observation.energy_j for t in trials if t.observation.energy_j is not None]
     return sum(energies) if energies else None, sum(t.observation.spent[1] for t in trials)
+
+
+def spent_by_open_runs(trials: Sequence[Trial], allowance: Allowance) -> list[Spent]:
+    """What each open run has spent so far, with all its attempts; of those whose open trial began in the period.
+
+    :param trials: of one job, those that are open and earlier attempts of their runs among them.
+    """
+    began = (t for t in trials if allowance.begin_s <= t.opened_at < allowance.end_s)
+    runs: dict[tuple[str, ...], list[Trial]] = {t.recurrence: [] for t in began if t.state is State.RUNNING}
+    for trial in trials:
+        if trial.recurrence in runs:
+            runs[trial.recurrence].append(trial)
+    return [_sum(run) for run in runs.values()]
 
 
 def usual_run(trials: Iterable[Trial], source: str | None) -> Spent:

@@ -13,7 +13,7 @@ from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.dataset import total
 from airflow_provider_zeus.reports.limit_profiles import LimitSaving
 from airflow_provider_zeus.signals.prices import Prices
-from airflow_provider_zeus.units import energy_text, time_text
+from airflow_provider_zeus.units import energy_text, money_text, share_text, time_text
 
 
 def closing(
@@ -93,9 +93,10 @@ def _waited(seen: Observation, prices: Prices | None) -> str:
     """What waiting for batches took, where that is worth a line; in money, where it has a currency."""
     text = visible(seen.reasons.get(DATA_WAIT, "").partition(". Try ")[0])
     found = prices and prices.at_the_time([seen])
-    wait_s = None if seen.data_wait_s is None else seen.data_wait_s * (seen.device_count or 1)
-    money = found.money_of(seen.data_wait_j, wait_s) if text and found and found.currency else None
-    return text if money is None or found is None else f"{text} (at most {money:,.2g} {visible(found.currency)})"
+    money = found.money_of(seen.data_wait_j, seen.data_wait_gpu_s) if text and found and found.currency else None
+    if money is None or found is None:
+        return text
+    return f"{text} (at most {money_text(money, visible(found.currency))})".replace("at most under", "under")
 
 
 def _why_no_energy(trial: Trial) -> str:
@@ -121,16 +122,17 @@ def _saving(saved: Saved | None, of: str) -> str:
         return ""
     ends = [saved.saved.value, saved.saved.low, saved.saved.high]
     baselines = [saved.baseline.value, saved.baseline.low, saved.baseline.high]
-    shares = [100 * end / base for end, base in zip(ends, baselines, strict=True) if end is not None and base]
+    shares = [end / base for end, base in zip(ends, baselines, strict=True) if end is not None and base]
     if len(shares) < len(ends):
         return ""
     value, low, high = shares
     verb = "saved" if value > 0 else "lost"
     if low == high:
-        if not round(value):  # as of the default's first run
+        if not round(100 * value):  # as of the default's first run
             return ""
-        return f"{verb} {abs(value):.0f} %{of} (measured)"
+        return f"{verb} {share_text(abs(value))}{of} (measured)"
     if low < 0 < high:
-        return f"not clear yet what it saved: about {round(value)} %{of} ({SURE}: {round(low)} to {round(high)} %)"
+        between = f"{share_text(low, '')} to {share_text(high)}"
+        return f"not clear yet what it saved: about {share_text(value)}{of} ({SURE}: {between})"
     least, most = sorted((abs(low), abs(high)))
-    return f"{verb} about {abs(value):.0f} %{of} ({SURE}: {least:.0f} to {most:.0f} %)"
+    return f"{verb} about {share_text(abs(value))}{of} ({SURE}: {share_text(least, '')} to {share_text(most)})"

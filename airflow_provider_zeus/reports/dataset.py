@@ -209,6 +209,11 @@ def total(values: Iterable[float | None]) -> float | None:
     return None if None in found else math.fsum(v for v in found if v is not None)
 
 
+def gpu_s_of(seen: Iterable[Observation]) -> float:
+    """Time of all devices [s]: that of each attempt by its own number of them; an unknown one counts as 0."""
+    return math.fsum(o.spent[1] for o in seen)
+
+
 def recurrences(log: Dataset) -> tuple[list[RunTrials], dict[str, int]]:
     """(Runs that have ended and were measured on one device, oldest first; reason -> how many trials it leaves out).
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.printable import cell
-from airflow_provider_zeus.reports.dataset import runs_of, total
+from airflow_provider_zeus.reports.dataset import gpu_s_of, runs_of, total
 from airflow_provider_zeus.reports.month_spent import DagAbout
 from airflow_provider_zeus.reports.months import MEASURED, kind_of
 from airflow_provider_zeus.signals.prices import Prices
@@ -78,7 +78,7 @@ def charges_of(
             own = [t for t in told if kind_of(t.observation.energy_source) == kind]
             seen = [t.observation for t in own]
             then, energy_j = prices.at_the_time(seen), total(o.energy_j for o in seen)
-            gpu_s = math.fsum(o.spent[1] for o in seen)
+            gpu_s = gpu_s_of(seen)
             cost = then.money_of(energy_j, gpu_s)
             if cost is None or not math.isfinite(cost):
                 unset = "no price is set: set [zeus] price_per_kwh or price_per_gpu_hour, and currency"

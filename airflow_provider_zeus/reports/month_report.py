@@ -25,7 +25,6 @@ from airflow_provider_zeus.reports.month_spent import (
     by_group,
     group_record,
     group_rows,
-    price_text,
     spent_cells,
     spent_record,
 )
@@ -41,7 +40,16 @@ from airflow_provider_zeus.reports.months import (
     silent_text,
 )
 from airflow_provider_zeus.signals.prices import Prices
-from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, UNKNOWN, counted, energy_text, grams_text, time_text
+from airflow_provider_zeus.units import (
+    J_PER_KWH,
+    S_PER_H,
+    UNKNOWN,
+    counted,
+    energy_text,
+    grams_text,
+    money_text,
+    time_text,
+)
 
 DagJob = tuple[str, str]
 
@@ -229,7 +237,7 @@ def _lines(kind: str, report: MonthReport) -> list[str]:
         drawn = spent.drawn if spent else ()
         currency = report.prices.at_the_time(drawn).currency
         known = [f"{_amount(saved.energy_j, energy_text)} of energy", f"{_amount(saved.time_s, time_text)} of time"]
-        for of, text in ((money_saved, lambda v: price_text(v, currency)), (co2e_g_saved, grams_text)):
+        for of, text in ((money_saved, lambda v: money_text(v, currency)), (co2e_g_saved, grams_text)):
             estimate = of(saved, report.prices, drawn)
             known += [] if estimate.value is None else [_amount(estimate, text)]
         old = f", {counted(saved.old, 'job')} {OLD} the default" if saved.old else ""
@@ -256,7 +264,7 @@ def _cells(row: MonthRow, prices: Prices) -> list[str]:
         *spent_cells(row.spent, prices),
         _amount(saved["energy"], energy_text),
         _amount(saved["time"], time_text),
-        UNKNOWN if saved["money"].value is None else _amount(saved["money"], lambda v: price_text(v, currency)),
+        UNKNOWN if saved["money"].value is None else _amount(saved["money"], lambda v: money_text(v, currency)),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.months import PeriodSum, Spent, by_kind
 from airflow_provider_zeus.signals.prices import Prices
-from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, UNKNOWN, energy_text, grams_text, time_text
+from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, UNKNOWN, energy_text, grams_text, money_text, time_text
 
 GROUPINGS = ("owner", "tag")
 NONE, GONE = "(none)", "(not known: Airflow has no such DAG now)"  # names of groups
@@ -63,7 +63,7 @@ def spent_cells(spent: Spent, prices: Prices) -> list[str]:
         f"{spent.runs:,}",
         UNKNOWN if spent.energy_j is None else energy_text(spent.energy_j),
         time_text(spent.time_s),
-        UNKNOWN if paid is None else price_text(paid, prices.currency),
+        UNKNOWN if paid is None else money_text(paid, prices.currency),
         UNKNOWN if emitted_g is None else grams_text(emitted_g),
     ]
 
@@ -87,8 +87,3 @@ def group_record(group: GroupSum, prices: Prices) -> dict[str, Any]:
     """A group as a line of a CSV file, and as JSON."""
     named = {"by": group.by, "name": group.name, "kind": group.kind, "jobs": group.spent.jobs}
     return {**named, **spent_record(group.spent, prices)}
-
-
-def price_text(value: float, currency: str) -> str:
-    """An amount of money."""
-    return f"{value:,.2f} {currency}".strip()

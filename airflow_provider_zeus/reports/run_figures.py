@@ -17,7 +17,7 @@ from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline, Saved
-from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, RunTrials, as_dataset, recurrences
+from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, RunTrials, as_dataset, gpu_s_of, recurrences
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles, LimitSaving, limit_saving
 from airflow_provider_zeus.reports.months import SIMULATED, kind_of
 from airflow_provider_zeus.signals.prices import Prices
@@ -124,10 +124,9 @@ class RunFigures:
         energy_j, time_s = _amount(cost["energy_j"]) if source else None, _amount(cost["time_s"])
         kept: Mapping[str, Any] = next((a for a in cost["attempts"] if a["kept"]), {})
         prices = prices.at_the_time(drawn)
-        gpus = max((o.device_count or 1 for o in drawn), default=1)
         money, grams = None, prices.co2e_g_of(energy_j)
         if prices.currency:  # without one it has no unit
-            money = prices.money_of(energy_j, None if time_s is None else time_s * gpus)
+            money = prices.money_of(energy_j, None if time_s is None else gpu_s_of(drawn))
         simulated = any(kind_of(o.energy_source) == SIMULATED for o in drawn)
         values = {
             "job_id": cost["job_id"],

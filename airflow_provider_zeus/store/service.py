@@ -17,7 +17,7 @@ from airflow_provider_zeus.model.family import Family
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Lineage, Origin, Previous, State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, heard_by, told_by
-from airflow_provider_zeus.reports.budget_figures import USUAL, usual_run
+from airflow_provider_zeus.reports.budget_figures import USUAL, spent_by_open_runs, usual_run
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, Unreadable
 from airflow_provider_zeus.store.sql import checkpoints, families, measurements, moving, trials
@@ -149,11 +149,15 @@ def _budgets(log: JobLog, request: AskRequest, running: Sequence[Trial], device:
     most = 8 * USUAL  # trials: attempts of these runs, and those of their retries
     measured = trials.measured(log.connection, log.job_id, source, most, log.newest)
     takes = usual_run([*measured, *running], source)
-    open_runs = [t.observation.spent for t in running if t.key.ti_id != request.ti_id]
+    others = {t.recurrence: t.origin for t in running if t.key.ti_id != request.ti_id}
+    dag_runs = {(origin.dag_id, origin.run_id) for origin in others.values() if origin.run_id}
+    found = [t for key in dag_runs for t in trials.only_trials(trials.of_run(log.connection, *key))]
+    attempts = [t for t in found if t.job_id == log.job_id and t.recurrence in others]
+    attempts += [t for t in running if t.recurrence in others and not t.origin.run_id]
     uses = []
     for allowance in request.allowances:
         spent = trials.spent(log.connection, log.job_id, allowance.begin_s, source, log.newest)
-        uses.append(use(allowance, spent, open_runs, takes))
+        uses.append(use(allowance, spent, spent_by_open_runs(attempts, allowance), takes))
     return [each for each in uses if each is not None]
 
 

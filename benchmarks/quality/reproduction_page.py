@@ -54,14 +54,10 @@ def page_of(found: Results, pictures: str) -> str:
         "gpus_said": sentences.gpus_said(found),
         "parts_said": sentences.parts_said(found),
         "shapes": "\n".join(sentences.shapes(found)),
-        "eta_pictures": "\n\n".join(
-            f"![Energy and time saved over eta on {g.upper()}]({pictures}/eta-{g}.png)" for g in gpus_of(found)
-        ),
-        "savings_pictures": "\n\n".join(
-            f"![Energy and time of the last five recurrences on {g.upper()}]({pictures}/savings-{g}.png)"
-            for g in gpus_of(found)
-        ),
     }
+    for name, shown in (("eta", "saved over eta"), ("savings", "of the last five recurrences")):
+        each = (f"![Energy and time {shown} on {g.upper()}]({pictures}/{name}-{g}.png)" for g in gpus_of(found))
+        words[f"{name}_pictures"] = "\n\n".join(each)
     lines = {
         "headlines": headlines(found),
         "potential_claims": lines_of(potential_claims(found)),
@@ -114,11 +110,9 @@ def _at_175_w(scenario: Scenario | None) -> str:
         return ""
     time, beyond = figures.default_at(scenario, 175.0)
     b = scenario.pair.default_batch_size
-    said = (
-        f"At its default size of {b} and 175 W, BERT (SA) takes {number(time, '%', 1)} of time in these measurements, "
-    )
     return (
-        said + f"{beyond:.1f} % above the cost of that size at its best limit: a slightly different profile chooses it."
+        f"At its default size of {b} and 175 W, BERT (SA) takes {number(time, '%', 1)} of time in these measurements, "
+        f"{beyond:.1f} % above the cost of that size at its best limit: a slightly different profile chooses it."
     )
 
 

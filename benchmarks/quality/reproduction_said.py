@@ -180,12 +180,10 @@ def shapes(found: Results) -> list[str]:
     """Figures 5 and 17: on each GPU, which curves are convex over log2 of the batch size, and which fall, then rise."""
     said = []
     for gpu in gpus_of(found):
-        here = found.on(gpu)
-        convex, once = (
-            [name_of(s.pair.workload) for s in here if is_so(s)] for is_so in (figures.convex, figures.unimodal)
-        )
-        apart = [name for name in (name_of(s.pair.workload) for s in here) if name not in once]
-        two = [name_of(s.pair.workload) for s in here if len(figures.energies(s)) < 3]
+        here = {name_of(s.pair.workload): s for s in found.on(gpu)}
+        convex, once = ([name for name, s in here.items() if so(s)] for so in (figures.convex, figures.unimodal))
+        apart = [name for name in here if name not in once]
+        two = [name for name, s in here.items() if len(figures.energies(s)) < 3]
         alone = f"; {', '.join(two)} by having two sizes alone" if two else ""
         text = f"- {gpu.upper()}: convex are {len(convex)} of {len(here)} ({', '.join(convex) or 'none'}{alone}); "
         text += f"{len(once)} fall, then rise, or do one of both"

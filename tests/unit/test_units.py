@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_zeus.units import costs_as, energy_text, time_text
+from airflow_provider_zeus.units import costs_as, energy_text, money_text, share_text, time_text
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,47 @@ def test_a_cost_is_in_the_unit_of_energy_or_of_time(cost: float, text: str) -> N
     assert costs_as("J")(cost) == text
     assert costs_as("s")(90.0) == "1 min 30 s"
     assert (energy_text(400_000.0, 250_000.0), energy_text(36_000.0, 400_000.0)) == ("111 Wh", "0.01 kWh"), "beside"
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.0, "0 %"),
+        (-0.0, "0 %"),
+        (1.0, "100 %"),
+        (0.996, "99.6 %"),
+        (0.9996, "over 99.9 %"),
+        (1.0004, "over 100 %"),
+        (1.004, "100.4 %"),
+        (0.004, "0.4 %"),
+        (0.0004, "under 0.1 %"),
+        (-0.0004, "over -0.1 %"),
+        (-0.004, "-0.4 %"),
+        (-0.9996, "under -99.9 %"),
+        (0.006, "1 %"),
+        (0.994, "99 %"),
+        (0.184, "18 %"),
+        (-0.09, "-9 %"),
+    ],
+)
+def test_only_all_is_100_per_cent_and_only_nothing_is_0(share: float, text: str) -> None:
+    assert share_text(share) == text
+    assert share_text(share, "%") == text.replace(" %", "%")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.00 EUR"),
+        (-0.0, "0.00 EUR"),
+        (0.004, "under 0.01 EUR"),
+        (-0.004, "over -0.01 EUR"),
+        (5e-7, "under 0.01 EUR"),
+        (0.012, "0.01 EUR"),
+        (100.0, "100.00 EUR"),
+        (-1234.5, "-1,234.50 EUR"),
+    ],
+)
+def test_money_that_is_not_0_is_not_told_as_0(value: float, text: str) -> None:
+    assert money_text(value, "EUR") == text
+    assert money_text(value, "") == text.removesuffix(" EUR")

@@ -31,7 +31,7 @@ from airflow_provider_zeus.reports.schedule_shift import ScheduleShift
 from airflow_provider_zeus.signals.forecast import WORTH
 from airflow_provider_zeus.signals.series import PRICE, Series
 from airflow_provider_zeus.signals.tariff import Tariff
-from airflow_provider_zeus.units import UNKNOWN, counted, energy_text, grams_text, time_text
+from airflow_provider_zeus.units import UNKNOWN, counted, energy_text, grams_text, share_text, time_text
 
 COST, NEXT = "Cost", "Next run"
 NO_RUN = "No run that counts here has ended yet; what each run cost is shown here then."
@@ -133,7 +133,7 @@ def of_job(
     cost = Answer(question=COST, about=about, note=f"not known: {OURS}")
     if savings.time.spent is not None:
         cost.note = ""
-        cost.figures = spent_tiles(savings.energy.spent, savings.time.spent, source, spent, gpus)
+        cost.figures = spent_tiles(savings.energy.spent, savings.time.spent, savings.time.spent * gpus, source, spent)
     compares = not not_compared(savings)[0] or any(of.start for of in told)
     saved = [_against_default(savings, told, weights)] if compares else []
     return [cost, *saved, *_next_run(upcoming, source, spent, gpus)]
@@ -149,19 +149,19 @@ def of_run(saving: RunSaving, weights: Weights, source: Source, factors: Factors
 def spent_tiles(
     energy_j: float | None,
     time_s: float | None,
+    gpu_s: float | None,
     source: Source,
     factors: Factors,
-    gpus: float,
 ) -> list[Tile]:
     """Energy, time, and what they are converted to where it is set; no energy where nothing measures it.
 
-    :param gpus: that the time was of.
+    :param gpu_s: time of all GPUs.
     """
     no_energy = energy_j is None and source.kind == "no-source"
     shown = (
         ("Energy", None if no_energy else words.missing(OURS) if energy_j is None else words.energy(energy_j)),
         ("Time", words.missing(OURS) if time_s is None else words.duration(time_s)),
-        ("Money", factors.money(energy_j, time_s, gpus)),
+        ("Money", factors.money(energy_j, gpu_s)),
         ("CO₂e", None if no_energy else factors.carbon(energy_j)),
     )
     return [tile(name, figure) for name, figure in shown if figure is not None]
@@ -213,7 +213,8 @@ def _next_run(upcoming: Upcoming, source: Source, factors: Factors, gpus: int) -
         about += ", to measure the default"
     elif after and first.tried:
         about = f"{upcoming.batch_size}{at}, if {first.batch_size} is given up"
-    tiles = spent_tiles(upcoming.energy_j.value, upcoming.time_s.value, source, factors, gpus)
+    energy_j, time_s = upcoming.energy_j, upcoming.time_s
+    tiles = spent_tiles(energy_j.value, time_s.value, time_s.times(gpus).value, source, factors)
     known: dict[str, tuple[Estimate, Callable[[float], str]]] = {
         "Energy": (upcoming.energy_j, energy_text),
         "Time": (upcoming.time_s, time_text),
@@ -247,6 +248,6 @@ def shift(found: ScheduleShift | None, by: Tariff | Series, name: str) -> str:
         when = "at {:02d}:00 instead of {:02d}:00".format(*hours) + f" ({by.zone if isinstance(by, Tariff) else 'UTC'})"
     amount = Factors(currency=by.unit.name.partition("/")[0]).amount if is_price else grams_text
     now, then = (amount(value) for value in (found.cost_now, found.cost_then))
-    less = f"{found.saved:.0%}".replace("%", " %")
+    less = share_text(found.saved)
     would = "cost" if is_price else "emitted"
     return f"By {said_by} the energy of {runs} would have {would} {then} instead of {now} ({less} less) {when}."

@@ -28,7 +28,7 @@ from airflow_provider_zeus.plugin.views.models import Figure, Verdict
 from airflow_provider_zeus.reports.baseline import OLD
 from airflow_provider_zeus.reports.dataset import ENERGY
 from airflow_provider_zeus.reports.run_figures import RunSaving
-from airflow_provider_zeus.units import energy_text, time_text
+from airflow_provider_zeus.units import energy_text, share_text, time_text
 
 OLDER = "Charts and sums are of the newest runs alone; the export has the older ones too."
 MOST_WHY = 500  # characters of why a task waits
@@ -106,7 +106,8 @@ def waited(seen: Observation, money: Figure | None) -> str:
     cost = [] if seen.data_wait_j is None else [energy_text(seen.data_wait_j)]
     cost += [] if money is None or money.value is None else [money.text]
     took = f"{time_text(seen.data_wait_s)}{', at most ' if cost else ''}{' and '.join(cost)}"
-    return f"Waiting for batches took {100 * seen.data_wait_s / seen.time_s:.0f} % of its time: {took}."
+    share = share_text(min(seen.data_wait_s / seen.time_s, 1.0))
+    return f"Waiting for batches took {share} of its time: {took}.".replace("at most under", "under")
 
 
 def bypassed(trials: Iterable[Trial]) -> str:

@@ -16,7 +16,7 @@ from airflow_provider_zeus.reports.dataset import ENERGY
 from airflow_provider_zeus.reports.limit_profiles import SAME_W
 from airflow_provider_zeus.reports.run_figures import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
-from airflow_provider_zeus.units import counted, energy_text, time_text
+from airflow_provider_zeus.units import counted, energy_text, share_text, time_text
 
 TOGETHER = "Together"  # energy and time, weighed: a share alone, since its joules would be taken for energy
 EARLY = 3  # runs of a job below which it is not compared with its default
@@ -62,15 +62,15 @@ class Outcome:
             interval = f"{SURE}: {text(least)} to {text(most)}"
         colour = {"saved": "good", "lost": "bad", "even": ""}[kind]
         part = abs(value / baseline) if baseline else 0.0
-        share = "" if not baseline else "under 1 %" if 0 < part < 0.005 else f"{100 * part:.0f} %"
+        share = share_text(part) if baseline else ""
         between, spent = share, (baseline or 0.0) - value  # which is known: the doubt is about the default
         if baseline and low != high and low + spent > 0:  # the ends as shares of what the default would have taken then
-            ends = [round(100 * end / (end + spent)) for end in (low, high)]
-            least_part, most_part = sorted(map(abs, ends))
+            ends = [abs(end / (end + spent)) for end in (low, high)]
+            least_part, most_part = (share_text(end) for end in sorted(ends))
             if low < 0 < high:
-                between = f"{-ends[0]} % more to {ends[1]} % less"
+                between = f"{share_text(ends[0])} more to {share_text(ends[1])} less"
             elif least_part != most_part:
-                between = f"{least_part} to {most_part} %"
+                between = f"{least_part.removesuffix(' %')} to {most_part}"
         return cls(verb, kind, colour, text(abs(value)), share, between, interval)
 
     @classmethod

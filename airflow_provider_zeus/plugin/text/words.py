@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import IMPORTED, NO_RESULT, TELL_METRIC, WHY_COLD, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.views.models import Figure, Source
 from airflow_provider_zeus.store.base import Unreadable, trial_label
-from airflow_provider_zeus.units import counted, energy_text, time_text
+from airflow_provider_zeus.units import counted, energy_text, share_text, time_text
 
 SOURCES = {
     "nvml_counter": "GPU counter",
@@ -50,7 +50,7 @@ def watts(power_w: float) -> Figure:
 
 def share(of: float) -> Figure:
     """A share from 0 to 1, in per cent."""
-    return Figure(value=of, text=f"{100 * of:.0f} %", exact=f"{100 * of:.2f} %")
+    return Figure(value=of, text=share_text(of), exact=f"{100 * of:.2f} %")
 
 
 def cost(value: float, unit: str, beside_j: float | None = None) -> Figure:

@@ -114,7 +114,7 @@ def _text(found: WhatIf, factors: Factors, gpus: int) -> str:
             for name, of, figure in known
         )
     ]
-    money, carbon = factors.money(energy_j, time_s, gpus), factors.carbon(energy_j)
+    money, carbon = factors.money(energy_j, then.time_s.times(gpus).value), factors.carbon(energy_j)
     spent += [money.text] if money is not None and money.value is not None else []
     spent += [carbon.text] if carbon is not None and carbon.value is not None else []
     against = f" ({', '.join(changes)} against today's choice)" if changes else ""
@@ -171,7 +171,7 @@ def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
         row("… observed", lambda p: seen(p, p.observed.time_s, words.duration)),
     ]
     for name, figures in (
-        ("Money", [factors.money(p.energy_j.value, p.time_s.value, gpus) for p in (found.now, found.then)]),
+        ("Money", [factors.money(p.energy_j.value, p.time_s.times(gpus).value) for p in (found.now, found.then)]),
         ("CO₂e", [factors.carbon(p.energy_j.value) for p in (found.now, found.then)]),
     ):
         texts = [figure.text for figure in figures if figure is not None]

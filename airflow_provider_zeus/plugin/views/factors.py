@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from airflow_provider_zeus.plugin.views.models import Figure
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
 from airflow_provider_zeus.signals.tariff import Tariff
-from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, grams_text
+from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, grams_text, money_text
 
 log = logging.getLogger(__name__)
 
@@ -24,13 +24,12 @@ class Factors(Prices):
 
     tariff: Tariff | None = None  # prices by the hour of the day, to compare schedules
 
-    def money(self, energy_j: float | None, time_s: float | None, gpus: float) -> Figure | None:
-        """Price of the energy [J] and of the time [s] of each GPU. None: no price is set."""
+    def money(self, energy_j: float | None, gpu_s: float | None) -> Figure | None:
+        """Price of the energy [J] and of the time of all GPUs [s]. None: no price is set."""
         if self.unpriced:
             return Figure(exact=self.unpriced)
         if not self.priced:
             return None
-        gpu_s = None if time_s is None else time_s * gpus
         value = self.money_of(energy_j, gpu_s)
         if value is None:
             unknown = "energy" if energy_j is None and self.price_per_kwh is not None else "time"
@@ -60,9 +59,8 @@ class Factors(Prices):
         return Figure(value=value, text=self.amount(value), exact=f"{value:,.8g} {self.currency}".strip())
 
     def amount(self, value: float) -> str:
-        """An amount of money with two decimals; below the smallest coin it says so."""
-        text = "under 0.01" if 0 < abs(value) < 0.005 else f"{value:,.2f}"
-        return f"{text} {self.currency or '(no currency set)'}"
+        """An amount of money, in words."""
+        return money_text(value, self.currency or "(no currency set)")
 
     def _kwh(self, energy_j: float) -> str:
         """Kilowatt hours that are paid for."""

@@ -18,7 +18,7 @@ from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.factors import Factors
 from airflow_provider_zeus.plugin.views.models import Answer, RunRow, Sentence, Source, Tile
 from airflow_provider_zeus.reports.baseline import Saved
-from airflow_provider_zeus.reports.dataset import ENERGY, total
+from airflow_provider_zeus.reports.dataset import ENERGY, gpu_s_of, total
 from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitSaving, limit_saving, same_limit
 from airflow_provider_zeus.units import counted
 
@@ -121,20 +121,19 @@ class MeasuredLog:
         if not self.ended:
             return []
         seen, source = [t.observation for t in self.ended], self.source
-        factors, (energy_j, time_s, runs) = self.factors.at_the_time(seen), self.sums
-        gpu_s = math.fsum((o.time_s or 0.0) * (o.device_count or 1) for o in seen)
-        devices = gpu_s / time_s if time_s else 1.0
+        factors = self.factors.at_the_time(seen)
 
-        def tiles(energy_j: float | None, time_s: float, by: int = 1) -> list[Tile]:
-            return headline.spent_tiles(
-                None if energy_j is None else energy_j / by, time_s / by, source, factors, devices
-            )
+        def tiles(trials: Sequence[Trial], by: int = 1) -> list[Tile]:
+            energy_j, time_s, _ = taken(trials)
+            gpu_s = gpu_s_of(t.observation for t in trials)
+            each_j = None if energy_j is None else energy_j / by
+            return headline.spent_tiles(each_j, time_s / by, gpu_s / by, source, factors)
 
         return [
             Answer(
                 question=headline.COST,
-                about=f"of {counted(runs, 'run')}",
-                figures=tiles(energy_j, time_s),
+                about=f"of {counted(self.sums[2], 'run')}",
+                figures=tiles(self.ended),
             ),
             *saved_by_limit(self.limit, self.weights),
             Answer(
@@ -142,7 +141,7 @@ class MeasuredLog:
                 about=f"as those {self.at[:-2]}"
                 if self.at and len(self.alike) < len(seen)
                 else f"{self.at}as the runs so far",
-                figures=[*tiles(*taken(self.alike)), *use_tiles([t.observation for t in self.alike])],
+                figures=[*tiles(self.alike, taken(self.alike)[2]), *use_tiles([t.observation for t in self.alike])],
             ),
         ]
 

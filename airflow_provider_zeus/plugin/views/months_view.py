@@ -98,8 +98,8 @@ def month_answer(
 
 def _spent_of_kind(question: str, sums: Sequence[PeriodSum], source: Source, factors: Factors) -> Answer:
     spent = Spent.of(sums)
-    factors, gpus = factors.at_the_time(spent.drawn), spent.gpu_s / spent.time_s if spent.time_s else 1.0
-    tiles = spent_tiles(spent.energy_j, spent.time_s, source, factors, gpus)
+    factors = factors.at_the_time(spent.drawn)
+    tiles = spent_tiles(spent.energy_j, spent.time_s, spent.gpu_s, source, factors)
     known = [tile for tile in tiles if tile.figure.value is not None or (tile.name == "Money" and factors.unpriced)]
     about = f"{counted(spent.runs, 'run')} of {counted(spent.jobs, 'job')}"
     return Answer(question=question, about=about, figures=known)

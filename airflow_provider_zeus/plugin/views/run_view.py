@@ -32,7 +32,7 @@ from airflow_provider_zeus.plugin.views.models import (
     Table,
     Verdict,
 )
-from airflow_provider_zeus.reports.dataset import runs_of
+from airflow_provider_zeus.reports.dataset import gpu_s_of, runs_of
 from airflow_provider_zeus.reports.job_remarks import of_ended
 from airflow_provider_zeus.reports.limit_profiles import LimitSaving, limit_saving
 from airflow_provider_zeus.reports.run_figures import RunSaving
@@ -170,14 +170,14 @@ class RunPart:
     def headline(self) -> list[Answer]:
         """What it cost so far, and what it saved; what energy and time are converted to is as incomplete as they."""
         row, seen = self.row, [t.observation for t in self.trials]
-        factors, source, count = self.prices.at_the_time(seen), row.source, seen[-1].device_count or 1
+        factors, source = self.prices.at_the_time(seen), row.source
         energy_j = None if row.energy.text == UNKNOWN else math.fsum(o.energy_j or 0.0 for o in seen)
-        time_s = None if row.time.text == UNKNOWN else math.fsum(o.time_s or 0.0 for o in seen)
+        gpu_s = None if row.time.text == UNKNOWN else gpu_s_of(seen)
         shown = (row.time if energy_j is None else row.energy).text
         energy = row.energy
         if energy_j is not None:
             energy = words.energy(energy_j).model_copy(update={"exact": row.energy.exact})
-        made = (("Money", factors.money(energy_j, time_s, count)), ("CO₂e", factors.carbon(energy_j)))
+        made = (("Money", factors.money(energy_j, gpu_s)), ("CO₂e", factors.carbon(energy_j)))
         converted = [(name, figure) for name, figure in made if figure is not None]
         for figure in (*([] if energy_j is None else [energy]), *(f for _, f in converted if f.value is not None)):
             figure.text = f"{'≥ ' * shown.startswith('≥ ')}{figure.text}{' so far' * shown.endswith(' so far')}"
@@ -217,7 +217,7 @@ class RunPart:
         if (count := max(o.device_count or 1 for o in seen)) > 1:
             notes.append(f"Energy is that of all {count} GPUs together; that of each GPU is shown below.")
         prices = self.prices.at_the_time(seen)
-        notes += [run_notes.waited(o, prices.money(o.data_wait_j, o.data_wait_s, o.device_count or 1)) for o in seen]
+        notes += [run_notes.waited(o, prices.money(o.data_wait_j, o.data_wait_gpu_s)) for o in seen]
         if idle := [o.gpu_busy for o in seen if o.gpu_busy is not None and o.gpu_busy < 0.5]:
             notes.append(
                 f"The GPU worked {words.share(min(idle)).text} of the time. A GPU that waits draws less power: part of "

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.budget import Allowance, Budget, Kind, use
+from airflow_provider_zeus.model.budget import Allowance, Budget, BudgetUse, Kind, use
 
 NOW_S = datetime(2026, 11, 25, 15, 30, tzinfo=UTC).timestamp()  # a Wednesday
 
@@ -100,3 +100,9 @@ def test_energy_that_is_not_known_is_no_zero() -> None:
     by_time = use(allowance("5 EUR/day", per_j=0.0, per_gpu_s=0.01), (None, 100.0), [], (None, 0.0))
     assert by_time is not None
     assert by_time.spent == pytest.approx(1.0)
+
+
+def test_a_budget_that_is_nearly_used_up_is_not_told_as_all_and_a_little_money_is_not_0() -> None:
+    assert "(99.6%)" in BudgetUse(allowance=allowance(), spent=0.996 * 3.6e6, committed=0.0).text
+    euros = Budget.parse("10 EUR/day")
+    assert (euros.amount_text(0.004), euros.amount_text(-0.004)) == ("under 0.01 EUR", "over -0.01 EUR")

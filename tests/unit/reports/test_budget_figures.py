@@ -78,11 +78,17 @@ def test_an_open_run_is_expected_to_take_what_those_took_that_trained() -> None:
     ]
     idle = [trial(n, f"r{n}", 32, State.NOT_NEEDED, energy_j=None, time_s=None) for n in range(4, 20)]
     empty = [trial(n, f"r{n}", 32, State.NO_DATA, energy_j=0.0, time_s=0.1) for n in range(20, 30)]
-    first = trial(30, "open", 16, State.GIVEN_UP, energy_j=500.0)
-    second = trial(31, "open", 32, State.RUNNING, energy_j=100.0)
+    first = trial(30, "open", 16, State.GIVEN_UP, energy_j=500.0, opened_at=BEGIN_S)
+    second = trial(31, "open", 32, State.RUNNING, energy_j=100.0, opened_at=BEGIN_S)
     assert usual_run([*trained, *idle, *empty, first, second], "simulated") == (4000.0, 18.0)
     assert usual_run([*idle, first, second], "simulated") == (None, 0.0)
-    assert figures([*trained, *idle, *empty, first, second]).use.committed == 3900.0
+    assert figures([*trained, *idle, *empty, first, second]).use.committed == 3400.0, "less what both attempts took"
+
+
+def test_an_open_run_that_began_before_the_period_is_not_held_against_it() -> None:
+    *done, last = log(1000.0, 1000.0, 1000.0, 400.0, first_h=-5.0)
+    found = figures([*done, replace(last, state=State.RUNNING)])
+    assert (found.use.spent, found.use.committed) == (0.0, 0.0)
 
 
 def test_sources_are_not_added() -> None:

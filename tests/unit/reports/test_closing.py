@@ -73,7 +73,13 @@ def test_waits_for_batches_are_told_in_money_where_it_has_a_currency() -> None:
     waited = trial(data_wait_s=49.0, reasons={DATA_WAIT: f"{said}. Try num_workers=4 in the DataLoader"})
     assert closing([waited], prices=Prices(price_per_kwh=100.0)).endswith(f", {said}")
     euros = Prices(price_per_kwh=100.0, currency="EUR")
-    assert closing([waited], prices=euros).endswith(f", {said} (at most 0.076 EUR)")
+    assert closing([waited], prices=euros).endswith(f", {said} (at most 0.08 EUR)")
+
+
+def test_waiting_is_priced_as_at_most_the_time_of_the_attempt() -> None:
+    waited = trial(time_s=3600.0, data_wait_s=7200.0, device_count=2, reasons={DATA_WAIT: "waited for batches"})
+    hourly = Prices(price_per_gpu_hour=50.0, currency="EUR")
+    assert closing([waited], prices=hourly).endswith("(at most 100.00 EUR)")
 
 
 def test_a_tuned_run_is_not_said_to_be_as_it_is() -> None:
@@ -121,7 +127,7 @@ def test_simulated_figures_say_so() -> None:
         ),
         (
             saved(12.0, -0.1, 32.0),
-            ", not clear yet what it saved: about 12 % of energy and time together (90 % sure: 0 to 27 %)",
+            ", not clear yet what it saved: about 12 % of energy and time together (90 % sure: -0.1 to 27 %)",
         ),
     ],
 )
@@ -150,3 +156,10 @@ def test_no_saving_where_nothing_compares_or_none_is_known(found: Saved) -> None
 )
 def test_other_ends(state: State, text: str) -> None:
     assert closing([trial(state)]).startswith(f"{text}, ")
+
+
+def test_a_share_near_an_end_is_not_told_as_all_or_nothing() -> None:
+    assert "saved about 99.6 % of" in closing([trial()], saved(99.6, 99.3, 99.8, spent=0.4))
+    assert "about 0.4 % of energy and time together (90 % sure: -0.2 to 1 %)" in closing(
+        [trial()], saved(0.4, -0.2, 0.9, spent=99.6)
+    )

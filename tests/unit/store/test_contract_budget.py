@@ -112,6 +112,22 @@ def test_open_runs_count_as_those_that_trained(opens: Any, clock: Clock, state: 
     assert (found.budgets[0].spent, found.budgets[0].committed) == (0.0, 4000.0)
 
 
+def test_an_open_run_takes_a_usual_run_less_what_all_its_attempts_took(opens: Any, clock: Clock) -> None:
+    """And nothing of a period that it did not begin in."""
+    store = overlapping(opens())
+    ran(store, 1, clock, 4000.0)
+    first = store.ask(asking(2, clock)).trial
+    store.tell(first.key, State.GIVEN_UP, report(first.batch_size, energy_j=1500.0))
+    second = store.ask(asking(2, clock)).trial
+    assert (second.key.attempt, second.origin) == (2, first.origin)
+    store.heartbeat(second.key, report(second.batch_size, energy_j=500.0))
+    found = store.ask(asking(3, clock)).budgets[0]
+    assert (found.spent, found.committed) == (6000.0, 2000.0)
+    clock.t += DAY_S
+    found = store.ask(asking(4, clock)).budgets[0]
+    assert (found.spent, found.committed) == (0.0, 0.0)
+
+
 def test_what_a_run_takes_is_read_of_the_runs_source(store: Store, clock: Clock) -> None:
     def measured(source: str | None) -> list[int]:
         with store._open_log("d.train") as log:  # type: ignore[attr-defined]

@@ -290,3 +290,10 @@ def test_the_verdicts_word_for_word() -> None:
     ]
     found = "".join(f"{verdict.kind} | {verdict.word}: {verdict.text}\n" for verdict in verdicts)
     assert found == (Path(__file__).parent / "snapshots/verdicts.txt").read_text()
+
+
+def test_a_share_near_an_end_is_not_told_as_all_or_nothing() -> None:
+    most = saved_text.Outcome.of(996.0, Estimate(996.0, 995.0, 997.0), str, 1000.0)
+    least = saved_text.Outcome.of(4.0, Estimate(4.0, -2.0, 9.0), str, 1000.0)
+    assert (most.share, least.share) == ("99.6 %", "0.4 %")
+    assert least.between == "0.2 % more to 1 % less"

@@ -17,12 +17,12 @@ KWH = 3.6e6
 def test_nothing_is_shown_where_nothing_is_set() -> None:
     none = factors(lambda name: "")
     assert none == Factors()
-    assert (none.money(KWH, 3600.0, 1), none.carbon(KWH), none.priced) == (None, None, False)
+    assert (none.money(KWH, 3600.0), none.carbon(KWH), none.priced) == (None, None, False)
 
 
 def test_energy_by_the_kwh_and_time_by_the_gpu_hour() -> None:
     both = Factors(price_per_kwh=0.25, price_per_gpu_hour=2.0, pue=1.2, g_co2e_per_kwh=400.0, currency="EUR")
-    money, carbon = both.money(2 * KWH, 1800.0, 4), both.carbon(5 * KWH)
+    money, carbon = both.money(2 * KWH, 7200.0), both.carbon(5 * KWH)
     assert money is not None
     assert carbon is not None
     assert money.value == pytest.approx(2 * 1.2 * 0.25 + 0.5 * 4 * 2.0)
@@ -42,9 +42,9 @@ def test_a_small_amount_is_no_zero() -> None:
 
 def test_what_is_not_known_is_not_priced() -> None:
     energy, time = Factors(price_per_kwh=0.25, g_co2e_per_kwh=1.0), Factors(price_per_gpu_hour=2.0)
-    assert "energy" in energy.money(None, 9.0, 1).exact  # type: ignore[union-attr]
-    assert "time" in time.money(None, None, 1).exact  # type: ignore[union-attr]
-    assert time.money(None, 3600.0, 1).value == 2.0  # type: ignore[union-attr]
+    assert "energy" in energy.money(None, 9.0).exact  # type: ignore[union-attr]
+    assert "time" in time.money(None, None).exact  # type: ignore[union-attr]
+    assert time.money(None, 3600.0).value == 2.0  # type: ignore[union-attr]
     assert energy.carbon(None).value is None  # type: ignore[union-attr]
 
 
@@ -86,7 +86,7 @@ def hour(kwh: float, price: float | None, **more: Any) -> Observation:
 def test_what_was_priced_by_its_hours_is_not_priced_again() -> None:
     seen = [hour(1.0, 0.1), hour(3.0, 0.5)]
     for today in (Factors(pue=1.5), Factors(pue=1.5, price_per_kwh=99.0, currency="EUR")):
-        money = today.at_the_time(seen).money(4 * KWH, 3600.0, 1)
+        money = today.at_the_time(seen).money(4 * KWH, 3600.0)
         assert money is not None
         assert money.value == pytest.approx(1.5 * (0.1 + 3 * 0.5))
         assert money.text == "2.40 EUR"
@@ -95,7 +95,7 @@ def test_what_was_priced_by_its_hours_is_not_priced_again() -> None:
 
 def test_an_attempt_without_its_hours_counts_with_the_price_that_is_set() -> None:
     seen = [hour(1.0, 0.1), Observation(energy_j=KWH)]
-    money = Factors(price_per_kwh=0.3, currency="EUR").at_the_time(seen).money(2 * KWH, None, 1)
+    money = Factors(price_per_kwh=0.3, currency="EUR").at_the_time(seen).money(2 * KWH, None)
     assert money is not None
     assert money.value == pytest.approx(0.4)
     assert "of 1 attempt [zeus] price_per_kwh" in money.exact
@@ -103,7 +103,7 @@ def test_an_attempt_without_its_hours_counts_with_the_price_that_is_set() -> Non
 
 def test_money_that_is_not_known_says_why() -> None:
     some = Factors().at_the_time([hour(1.0, 0.1), Observation(energy_j=KWH)])
-    said = some.money(2 * KWH, 1.0, 1)
+    said = some.money(2 * KWH, 1.0)
     assert said is not None
     assert (said.value, some.priced) == (None, False)
     assert "the hours of 1 of 2 attempts were not priced, and [zeus] price_per_kwh is not set" in said.exact

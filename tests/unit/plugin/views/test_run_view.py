@@ -13,7 +13,8 @@ from airflow_provider_zeus.plugin.views import costs, pages, run_view
 from airflow_provider_zeus.plugin.views.factors import Factors
 from airflow_provider_zeus.plugin.views.models import Tile
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.run_figures import RunSaving, Yardstick
+from airflow_provider_zeus.reports.focus import charges_of
+from airflow_provider_zeus.reports.run_figures import RunFigures, RunSaving, Yardstick
 from tests.unit.plugin.kit import JOB, trial
 
 NONE = Factors()
@@ -76,6 +77,26 @@ def test_what_waiting_for_batches_took_is_said_in_money_too() -> None:
     priced = part(waited, factors=Factors(price_per_kwh=500.0, currency="EUR"))
     assert priced.notes == ["Waiting for batches took 20 % of its time: 2 s, at most 0.2 Wh and 0.10 EUR."]
     assert part(trial(1, "r", energy_j=None, time_s=10.0, data_wait_s=0.05)).notes == []
+
+
+def test_waiting_is_priced_as_at_most_the_time_of_the_attempt() -> None:
+    hourly = Factors(price_per_gpu_hour=2.0, currency="EUR")
+    run = part(trial(1, "r", energy_j=None, time_s=3600.0, data_wait_s=7200.0, device_count=2), factors=hourly)
+    assert "at most 4.00 EUR" in " ".join(run.notes)
+
+
+@pytest.mark.parametrize("counts", [(2, 1), (1, 2)])
+def test_each_attempt_pays_for_its_own_gpus(counts: tuple[int, int]) -> None:
+    """Two attempts of an hour on 2 and 1 GPUs: three hours at 2 EUR on page, event and bill."""
+    taken = {"energy_j": 3.6e6, "time_s": 3600.0, "energy_source": "nvml_counter"}
+    first, last = (trial(n, "r", device_count=c, **taken) for n, c in enumerate(counts, 1))
+    own = [replace(first, state=State.FAILED), last]
+    hourly = Factors(price_per_gpu_hour=2.0, currency="EUR")
+    assert tile(part(*own, factors=hourly), "Money").figure.value == pytest.approx(6.0)
+    cost = {"job_id": "j", "batch_size": 32, "energy_j": 7.2e6, "time_s": 7200.0, "attempts": []}
+    assert RunFigures(cost=cost, ended=own).as_event(hourly)["money"] == pytest.approx(6.0)
+    charges, _ = charges_of(own, (0.0, 1e12), {}, hourly)
+    assert [c.cost for c in charges] == [pytest.approx(6.0)]
 
 
 def test_several_gpus_are_one_sum_and_it_is_said() -> None:
