@@ -227,7 +227,7 @@ def test_a_variable_that_is_no_object_is_not_overwritten(zeus: Zeus, store: Stor
         done = zeus("jobs", name, "d.train", *rest)
         assert done.status == 1, text
         assert f"Variable {KEY!r} is no JSON object" in done.err
-        assert repr(text[:200])[:-1] in done.err
+        assert "It holds" not in done.err, "a text may hold a password"
         assert AirflowVariables().get(KEY) == text
         assert open_store().settings("d.train") == {}
 
