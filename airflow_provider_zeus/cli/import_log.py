@@ -18,6 +18,7 @@ from airflow_provider_zeus.cli.read_export import Read
 from airflow_provider_zeus.cli.read_file import EARLIER, OPTIONAL, Entry, entries_of, refuse, table_of, text_of
 from airflow_provider_zeus.cli.shell import command, known, opened, os_user, say
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.job_checks import check_new_id
 from airflow_provider_zeus.model.size_bounds import MOST_TEXT, truncated
 from airflow_provider_zeus.model.trial import (
     IMPORTED,
@@ -83,8 +84,7 @@ def _read(store: Store, text: str, path: str, job: str | None, about: str) -> tu
     if len(found) > 1:
         names = ", ".join(history.job_id for history in found[:5])
         raise JobSpecError.of("--job", job, f"the file has {len(found)} jobs ({names})", "Export one of them")
-    if not 0 < len(job) <= 1000 or not job.isprintable():
-        raise JobSpecError.of("--job", job, "not a name of a job", "Give a text of printable characters")
+    check_new_id("--job", job)
     return [moved_to(history, job) for history in found], still_open
 
 

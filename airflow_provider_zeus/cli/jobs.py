@@ -22,6 +22,7 @@ from airflow_provider_zeus.cli.shell import (
     show,
 )
 from airflow_provider_zeus.errors import JobSpecError, StoreError
+from airflow_provider_zeus.model.job_checks import check_new_id
 from airflow_provider_zeus.model.trial import Trial, newest_here
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.reports.export_rows import cost_of
@@ -152,8 +153,7 @@ def rename(args: Namespace) -> None:
     come first: later they would be stored under it again.
     """
     variables, old, new = AirflowVariables(), args.old, args.new
-    if not 0 < len(new) <= 1000 or not new.isprintable():
-        raise JobSpecError.of("NEW", new, "not a name of a job", "Give at most 1000 printable characters")
+    check_new_id("NEW", new)
     with opened(args) as store:
         drain(store, variables, old, state_dir=ZeusConfig.read().state_dir)
         jobs = store.jobs()

@@ -13,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 from airflow_provider_zeus.cli.read_file import Entry, refuse
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.job_checks import fits_index
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, MOST_TEXT, truncated
 from airflow_provider_zeus.model.trial import (
     Lineage,
@@ -150,6 +151,14 @@ def _check_sizes(place: str, trial: Trial) -> None:
     for name, text in {**texts, "job_id": trial.job_id, "ti_id": trial.key.ti_id, "reason": trial.reason}.items():
         if isinstance(text, str) and truncated(text) != text:
             refuse(place, name, text, f"longer than {MOST_TEXT} characters, or no text that can be stored", AGAIN)
+    if not fits_index(trial.job_id):
+        refuse(
+            place,
+            "job_id",
+            trial.job_id,
+            "longer than 1000 bytes of UTF-8",
+            "Rename it there ('airflow zeus jobs rename') and export it again",
+        )
     if not trial.job_id or not trial.key.ti_id or trial.key.attempt < 1:
         refuse(place, "job_id, ti_id, attempt", str((trial.job_id, trial.key)), "no name of a trial", AGAIN)
 

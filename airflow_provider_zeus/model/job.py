@@ -68,7 +68,7 @@ class ZeusJob:
         ``"3 kg CO2e/day"``, or a list of such.
     :param on_budget: where a budget is used up, ``"warn"`` logs it; ``"incumbent"`` also tries no other batch size
         until the period ends; ``"skip"`` skips the runs until then, and ``"fail"`` fails them without a retry.
-    :param job_id: name of the job in the log; default ``<dag_id>.<task_id>``.
+    :param job_id: name of the job in the log, at most 1000 bytes of UTF-8; default ``<dag_id>.<task_id>``.
     :param job_version: change it to forget the history, when model or code have changed too much.
     :param family: jobs that learn from each other which batch size to try: ``"task"``, those that ``job_id_by`` makes
         of one task; another name, all jobs of the DAG that give it, and of all DAGs where ``[zeus] families`` lists it;
@@ -121,7 +121,7 @@ class ZeusJob:
     on_budget: kinds.OnBudget = "warn"
     audit: kinds.Audit = 0.02
     notify: InitVar[Callable[[Any], Any] | Sequence[Callable[[Any], Any]]] = ()
-    job_id: kinds.Name | None = None
+    job_id: kinds.JobId | None = None
     job_version: kinds.Name = "1"
     family: kinds.Name | None = kinds.OF_TASK
     data_slice: kinds.Name | None = None

@@ -128,6 +128,27 @@ def _text(problem: str, remedy: str) -> Rule:
     return _must(lambda value: isinstance(value, str) and value != "", problem, remedy)
 
 
+def fits_index(job_id: str) -> bool:
+    """Whether a database can hold an id of a job: 1000 bytes, with those of a DAG and a run in an index of 2704."""
+    return len(job_id.encode(errors="surrogatepass")) <= 1000
+
+
+def _job_id(value: Any) -> Refusal:
+    if isinstance(value, str) and value and not fits_index(value):
+        return "longer than 1000 bytes of UTF-8", "shorten it: a character beyond ASCII takes 2 to 4 bytes"
+    return _name(value)
+
+
+def check_new_id(what: str, job_id: str) -> None:
+    """Raise JobSpecError where a command was given no id for a job. ``what``: its argument."""
+    if not job_id or not job_id.isprintable() or not fits_index(job_id):
+        remedy = "Give at most 1000 bytes of UTF-8, all printable (a character beyond ASCII takes 2 to 4 bytes)"
+        raise JobSpecError.of(what, job_id, "not a name of a job", remedy)
+
+
+_name = _text("not a text", "give a text of at least one character")
+
+
 def _list_of(rule: Rule, example: str, *, once: str = "") -> Rule:
     """A list with at least one entry, each of which keeps ``rule``. ``once``: the remedy where one is there twice."""
 
@@ -206,7 +227,8 @@ OnBudget = Annotated[str, _one_of("warn", "incumbent", "skip", "fail")]
 Audit = Annotated[
     float, _number("a share from 0 to 1", "0.02 lets audits take 2 % of what the job spends, 0 turns them off", 0, 1)
 ]
-Name = Annotated[str, _text("not a text", "give a text of at least one character")]
+Name = Annotated[str, _name]
+JobId = Annotated[str, _job_id]
 Device = Annotated[
     str,
     _must(

@@ -119,12 +119,9 @@ def after_change(job_id: str, text: str | None, changes: Mapping[str, Any]) -> d
     """
     found, problem = parsed(text)
     if found is None:
-        text = text or ""
-        shown = text if len(text) <= 200 else f"{text[:200]}..."
-        raise StoreError(
+        raise StoreError(  # without the text, which may hold a password
             f"Variable {variable_key(SETTINGS, job_id)!r} is no JSON object ({problem}), so nothing in it is used and "
-            f"it is not overwritten. It holds: {shown!r}. Correct it under Admin, Variables, or delete it; then "
-            "try again."
+            "it is not overwritten. Correct it under Admin, Variables, or delete it; then try again."
         )
     others = {name: value for name, value in found.items() if name not in changes}
     return others | {name: value for name, value in changes.items() if value is not None}

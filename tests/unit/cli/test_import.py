@@ -352,6 +352,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a MAXPOWER that no cost can be of": (lambda t: t["spec"].update(max_power_w=1e308), "max_power_w"),
     "a long line": (lambda t: t["spec"].update(more="x" * 10**6), "longer than"),
     "bad points": (changed(points=[[1, 2]]), "points"),
+    "a job of too many bytes": (changed(job_id=334 * "語"), "longer than 1000 bytes of UTF-8"),
     "too many points": (changed(points=[[i, 1.0, None, "train"] for i in range(600)]), "points"),
     "points below 0": (changed(points=[[-5.0, 1.0, None, "train"]]), "points"),
     "too many devices": (changed(device_count=2**31), "device_count"),

@@ -227,7 +227,7 @@ def test_a_variable_that_is_no_object_is_not_overwritten(zeus: Zeus, store: Stor
         done = zeus("jobs", name, "d.train", *rest)
         assert done.status == 1, text
         assert f"Variable {KEY!r} is no JSON object" in done.err
-        assert repr(text[:200])[:-1] in done.err
+        assert "It holds" not in done.err, "a text may hold a password"
         assert AirflowVariables().get(KEY) == text
         assert open_store().settings("d.train") == {}
 
@@ -364,3 +364,4 @@ def test_a_rename_that_is_refused_changes_nothing(zeus: Zeus, store: Store) -> N
     assert zeus("jobs", "rename", "d.train", "e.train", "--merge").status == 0
     assert [t.number for t in store.trials("e.train")] == [1, 2]
     assert "NEW = ''" in zeus("jobs", "rename", "e.train", "").err
+    assert "at most 1000 bytes of UTF-8" in zeus("jobs", "rename", "e.train", 334 * "語").err

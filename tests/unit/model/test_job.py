@@ -98,6 +98,7 @@ BAD = [
     ("device", None),
     ("mode", "on"),
     ("job_id", ""),
+    ("job_id", 333 * "語" + "ab"),
     ("job_version", 2),
     ("data_slice", 7),
     ("power_limits_w", []),
