@@ -140,9 +140,9 @@ def _curve_table(
                 "; ".join(text.split(" ")[0] for limit, text in marks.items() if same_limit(limit, w)),
             ]
         )
-    together = f"together: energy and time, weighed {weights.split}, in % of the highest limit's"
+    together = f"together weighed {weights.split}, in % of the highest limit's"
     return Table(
-        caption=f"Per sample at batch size {size}; {together}",
+        caption=f"Energy and time per sample at batch size {size}; {together}",
         columns=["Limit", "Energy", "Time", "Mean power", "Together", "Mark"],
         numeric=[True, True, True, True, True, False],
         rows=rows,
