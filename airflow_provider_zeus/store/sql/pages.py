@@ -101,11 +101,18 @@ def version(connection: sa.Connection, dag_id: str, job_id: str, last: int, now:
 
 
 def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
-    """Sums over all trials that began in a period, by period, DAG, job and source."""
-    began = _T.c.opened_at
+    """Sums over all trials of the runs that began in a period, by period, DAG, job and source.
+
+    A run begins with its first trial, and counts once among those whose source is known, with the first of them.
+    """
+    of_run, here = _T.alias("of_run"), (_T.c.dag_id, _T.c.job_id, _T.c.run_id, _T.c.task_id, _T.c.map_index)
+    same_run = sa.and_(*(of_run.c[c.name] == c for c in here), sa.or_(_T.c.run_id != "", of_run.c.ti_id == _T.c.ti_id))
+    alone = sa.and_(_T.c.attempt == 1, _T.c.try_number == 1)  # the first trial of its run: nothing is to be looked up
+    first = sa.select(sa.func.min(of_run.c.opened_at)).where(same_run).scalar_subquery()
+    began = sa.case((alone, _T.c.opened_at), else_=first)
+    alike = of_run.c.energy_source.is_(None) == _T.c.energy_source.is_(None)
+    counted_before = sa.exists().where(same_run, alike, of_run.c.number < _T.c.number)
     period = sa.case(*((began < end, i) for i, end in enumerate(bounds[1:])), else_=len(bounds)).label("period")
-    run_id = sa.case((_T.c.run_id == "", _T.c.ti_id), else_=_T.c.run_id)
-    run = run_id + "/" + _T.c.task_id + "/" + sa.cast(_T.c.map_index, sa.Text)
     groups = (period, _T.c.dag_id, _T.c.job_id, _T.c.energy_source)
     factors = (_T.c.price_per_kwh, _T.c.price_at_once, _T.c.g_co2e_per_kwh, _T.c.g_co2e_at_once)
     told_alone = (_T.c.energy_source.is_not(None), _T.c.time_s.is_not(None), _T.c.energy_j.is_(None))
@@ -113,7 +120,7 @@ def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
     found = connection.execute(
         sa.select(
             *groups,
-            sa.func.count(sa.distinct(run)),
+            sa.func.sum(sa.case((alone, 1), (counted_before, 0), else_=1)),
             sa.func.sum(_T.c.energy_j),
             sa.func.sum(_T.c.time_s),
             sa.func.sum(_T.c.time_s * sa.func.coalesce(_T.c.device_count, 1)),
@@ -128,7 +135,7 @@ def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
             sa.func.sum(_T.c.energy_j * (_T.c.price_at_once - _T.c.price_per_kwh)) / J_PER_KWH,
             sa.func.sum(_T.c.energy_j * (_T.c.g_co2e_at_once - _T.c.g_co2e_per_kwh)) / J_PER_KWH,
         )
-        .where(began >= bounds[0], began < bounds[-1])
+        .where(_T.c.opened_at >= bounds[0], began >= bounds[0], began < bounds[-1])
         .where(countable(_T.c.energy_j, _T.c.time_s, _T.c.device_count))
         .where(countable(*factors, low=-MOST))
         .group_by(*groups)

@@ -152,6 +152,32 @@ def test_attempts_of_a_source_without_energy_are_counted(store: Store) -> None:
     assert (found.runs, found.energy_j, found.unknown, found.without_energy) == (3, 10.0, 0, 1)
 
 
+def test_a_run_counts_once_and_in_the_period_in_which_it_began(store: Store, clock: Clock) -> None:
+    """With attempts of two sources of one kind, one without a result, and a retry after the period's end."""
+    clock.t = 1999.0
+    tries = (("ti-1", None, None), ("ti-1b", "nvml_counter", 10.0), ("ti-1c", "nvml_poll", 20.0))
+    for n, (ti, source, time_s) in enumerate(tries, 1):
+        trial = store.ask(request(1, ti_id=ti, try_number=n)).trial
+        told = report(32, energy_j=time_s, energy_source=source, time_s=time_s)
+        store.tell(trial.key, State.FAILED, told)
+        clock.t += 10.0
+    for run_s in (2500.0, 2600.0):
+        clock.t = run_s
+        told = report(32, energy_j=None, energy_source="nvml_poll", time_s=7.0)
+        store.tell(store.ask(request(int(run_s))).trial.key, State.CONVERGED, told)
+    found = [
+        (s.period, s.source, s.runs, s.energy_j, s.time_s, s.unknown) for s in store.sums([1000.0, 2000.0, 3000.0])
+    ]
+    assert sorted(found, key=str) == [
+        (0, "nvml_counter", 1, 10.0, 10.0, 0),
+        (0, "nvml_poll", 0, 20.0, 20.0, 0),
+        (0, None, 1, None, None, 1),
+        (1, "nvml_poll", 2, None, 14.0, 0),
+    ]
+    assert [s.without_energy for s in store.sums([2000.0, 3000.0])] == [2]
+    assert store.sums([2005.0, 2400.0]) == [], "a run that began before counts there, with its retries"
+
+
 def test_sums_by_period_job_and_source(store: Store, clock: Clock) -> None:
     elsewhere = replace(request(3).origin, dag_id="other")
     for n, at_s in ((1, 1000.0), (2, 1999.0), (3, 2000.0)):
