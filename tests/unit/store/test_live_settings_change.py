@@ -40,13 +40,19 @@ def test_texts_without_a_setting_tell_of_no_change_and_can_be_changed(text: str 
 
 
 @pytest.mark.parametrize("text", BROKEN)
-def test_a_text_that_is_no_json_object_is_refused_with_the_text_and_the_remedy(text: str) -> None:
+def test_a_text_that_is_no_json_object_is_refused_without_the_text_and_with_the_remedy(text: str) -> None:
     assert parsed(text)[1]
     assert last_change(text) == read_settings(lambda _: text, "j") == {}
     with pytest.raises(StoreError) as refused:
         changed(text, {"pin_batch_size": 16})
-    for part in ("zeus-settings:j", repr(text[:200])[:-1], "Correct it"):
+    for part in ("zeus-settings:j", parsed(text)[1], "Correct it"):
         assert part in str(refused.value)
+
+
+def test_a_broken_text_is_not_repeated() -> None:
+    with pytest.raises(StoreError) as refused:
+        changed('{"password": "hunter2",}', {"pin_batch_size": 16})
+    assert "hunter2" not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["\ud800", "\0"])
