@@ -429,10 +429,10 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
         ),
         Promise(
             "A settings Variable with a stray comma",
-            "no setting is used, and pause, pin and reset refuse with its text",
+            "no setting is used, and pause, pin and reset refuse and say where it is wrong",
             (
                 "tests/unit/plugin/test_actions.py::test_a_text_with_a_stray_comma_is_refused_shown_and_never_written_over",
-                "tests/unit/store/test_live_settings_change.py::test_a_text_that_is_no_json_object_is_refused_with_the_text_and_the_remedy",
+                "tests/unit/store/test_live_settings_change.py::test_a_text_that_is_no_json_object_is_refused_without_the_text_and_with_the_remedy",
             ),
         ),
         Promise(
