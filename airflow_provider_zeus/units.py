@@ -48,6 +48,11 @@ def money_text(value: float, currency: str) -> str:
     return f"{text} {currency}".strip()
 
 
+def at_least(text: str) -> str:
+    """An amount of which only a part is known."""
+    return f"≥ {text.replace('under 0.01', '0.00')}"
+
+
 def share_text(share: float, per_cent: str = " %") -> str:
     """A share in whole per cent; near 0 and 1 with a decimal: only all of it is 100 %, only nothing 0 %."""
     size, sign = abs(100 * share), "-" if share < 0 else ""

@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.months import PeriodSum, Spent, by_kind
 from airflow_provider_zeus.signals.prices import Prices
-from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, UNKNOWN, energy_text, grams_text, money_text, time_text
+from airflow_provider_zeus.units import (
+    J_PER_KWH,
+    S_PER_H,
+    UNKNOWN,
+    at_least,
+    energy_text,
+    grams_text,
+    money_text,
+    time_text,
+)
 
 GROUPINGS = ("owner", "tag")
 NONE, GONE = "(none)", "(not known: Airflow has no such DAG now)"  # names of groups
@@ -59,13 +68,14 @@ def spent_cells(spent: Spent, prices: Prices) -> list[str]:
     """The cells of :data:`SPENT`."""
     prices = prices.at_the_time(spent.drawn)
     paid, emitted_g = prices.money_of(spent.energy_j, spent.gpu_s), prices.co2e_g_of(spent.energy_j)
-    part = "≥ " if spent.without_energy else ""
+    part = at_least if spent.without_energy else str
+    of_money = part if prices.price_per_kwh is not None else str
     return [
         f"{spent.runs:,}",
-        UNKNOWN if spent.energy_j is None else part + energy_text(spent.energy_j),
+        UNKNOWN if spent.energy_j is None else part(energy_text(spent.energy_j)),
         time_text(spent.time_s),
-        UNKNOWN if paid is None else part * (prices.price_per_kwh is not None) + money_text(paid, prices.currency),
-        UNKNOWN if emitted_g is None else part + grams_text(emitted_g),
+        UNKNOWN if paid is None else of_money(money_text(paid, prices.currency)),
+        UNKNOWN if emitted_g is None else part(grams_text(emitted_g)),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_zeus.units import costs_as, energy_text, money_text, share_text, time_text
+from airflow_provider_zeus.units import at_least, costs_as, energy_text, money_text, share_text, time_text
 
 
 @pytest.mark.parametrize(
@@ -101,3 +101,7 @@ def test_only_all_is_100_per_cent_and_only_nothing_is_0(share: float, text: str)
 def test_money_that_is_not_0_is_not_told_as_0(value: float, text: str) -> None:
     assert money_text(value, "EUR") == text
     assert money_text(value, "") == text.removesuffix(" EUR")
+
+
+def test_a_lower_bound_of_little_money_is_no_upper_one() -> None:
+    assert [at_least(money_text(value, "EUR")) for value in (0.004, 4.0)] == ["≥ 0.00 EUR", "≥ 4.00 EUR"]

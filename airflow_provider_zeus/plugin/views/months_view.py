@@ -32,7 +32,7 @@ from airflow_provider_zeus.reports.months import (
     money_saved,
     silent_text,
 )
-from airflow_provider_zeus.units import counted, energy_text, time_text
+from airflow_provider_zeus.units import at_least, counted, energy_text, time_text
 
 JOBS = 7  # of the chart with a colour of their own; the others are one more
 NO_RUN = "No run began in this month or the one before."
@@ -101,10 +101,10 @@ def _spent_of_kind(question: str, sums: Sequence[PeriodSum], source: Source, fac
     factors = factors.at_the_time(spent.drawn)
     tiles = spent_tiles(spent.energy_j, spent.time_s, spent.gpu_s, source, factors)
     known = [tile for tile in tiles if tile.figure.value is not None or (tile.name == "Money" and factors.unpriced)]
-    for tile in known if spent.without_energy else ():
+    for tile in (each for each in known if spent.without_energy and each.figure.value is not None):
         if tile.name in ("Energy", "CO₂e") or (tile.name == "Money" and factors.price_per_kwh is not None):
             more = f"and more that is not known (the energy of {counted(spent.without_energy, 'attempt')})"
-            tile.figure = Figure(text=f"≥ {tile.figure.text}", exact=f"{tile.figure.exact}, {more}")
+            tile.figure = Figure(text=at_least(tile.figure.text), exact=f"{tile.figure.exact}, {more}")
     about = f"{counted(spent.runs, 'run')} of {counted(spent.jobs, 'job')}"
     return Answer(question=question, about=about, figures=known)
 

@@ -36,7 +36,7 @@ from airflow_provider_zeus.reports.dataset import gpu_s_of, runs_of
 from airflow_provider_zeus.reports.job_remarks import of_ended
 from airflow_provider_zeus.reports.limit_profiles import LimitSaving, limit_saving
 from airflow_provider_zeus.reports.run_figures import RunSaving
-from airflow_provider_zeus.units import UNKNOWN
+from airflow_provider_zeus.units import UNKNOWN, at_least
 
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
 WAITS = "its cost is not yet stored in the log"
@@ -180,7 +180,8 @@ class RunPart:
         made = (("Money", factors.money(energy_j, gpu_s)), ("CO₂e", factors.carbon(energy_j)))
         converted = [(name, figure) for name, figure in made if figure is not None]
         for figure in (*([] if energy_j is None else [energy]), *(f for _, f in converted if f.value is not None)):
-            figure.text = f"{'≥ ' * shown.startswith('≥ ')}{figure.text}{' so far' * shown.endswith(' so far')}"
+            text = at_least(figure.text) if shown.startswith("≥ ") else figure.text
+            figure.text = f"{text}{' so far' * shown.endswith(' so far')}"
         measures = source.kind != "no-source"
         told = ([("Energy", energy)] if measures else []) + [("Time", row.time), *converted]
         figures = [headline.tile(name, figure) for name, figure in told]

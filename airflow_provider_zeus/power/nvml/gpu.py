@@ -149,7 +149,7 @@ class NvmlDevice(Device):
             rates = self._ask("nvmlDeviceGetUtilizationRates")
             return self._reading("gpu_busy", rates if rates.problem else rates._replace(value=rates.value.gpu), per=100)
         new = sampled.value[1] if self._sampled_us else sampled.value[1][-1:]
-        self._sampled_us = new[-1].timeStamp
+        self._sampled_us = max(each.timeStamp for each in new)
         return self._reading("gpu_busy", NvmlAnswer(fmean(each.sampleValue.uiVal for each in new)), per=100)
 
     def clocks(self) -> Clocks | None:

@@ -111,7 +111,8 @@ def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
     first = sa.select(sa.func.min(of_run.c.opened_at)).where(same_run).scalar_subquery()
     began = sa.case((alone, _T.c.opened_at), else_=first)
     alike = of_run.c.energy_source.is_(None) == _T.c.energy_source.is_(None)
-    counted_before = sa.exists().where(same_run, alike, of_run.c.number < _T.c.number)
+    of_first_try = sa.and_(of_run.c.attempt == 1, of_run.c.try_number == 1)  # it counts, also where it came late
+    counted_before = sa.exists().where(same_run, alike, sa.or_(of_run.c.number < _T.c.number, of_first_try))
     period = sa.case(*((began < end, i) for i, end in enumerate(bounds[1:])), else_=len(bounds)).label("period")
     groups = (period, _T.c.dag_id, _T.c.job_id, _T.c.energy_source)
     factors = (_T.c.price_per_kwh, _T.c.price_at_once, _T.c.g_co2e_per_kwh, _T.c.g_co2e_at_once)

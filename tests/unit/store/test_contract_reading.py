@@ -178,6 +178,13 @@ def test_a_run_counts_once_and_in_the_period_in_which_it_began(store: Store, clo
     assert store.sums([2005.0, 2400.0]) == [], "a run that began before counts there, with its retries"
 
 
+def test_a_first_try_that_is_stored_late_and_its_second_are_one_run(store: Store) -> None:
+    """Its host kept its cost; the second try asked on another host, and has the lower number."""
+    for ti, n in (("ti-1b", 2), ("ti-1", 1)):
+        store.tell(store.ask(request(1, ti_id=ti, try_number=n)).trial.key, State.FAILED, report(32))
+    assert [s.runs for s in store.sums([0.0, 1e10])] == [1]
+
+
 def test_sums_by_period_job_and_source(store: Store, clock: Clock) -> None:
     elsewhere = replace(request(3).origin, dag_id="other")
     for n, at_s in ((1, 1000.0), (2, 1999.0), (3, 2000.0)):
