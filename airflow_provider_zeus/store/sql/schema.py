@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_zeus.store.sql.migrations.versions import tables_0015 as newest
+from airflow_provider_zeus.store.sql.migrations.versions import tables_0016 as newest
 
 HEAD, metadata = newest.revision, newest.metadata
 VERSION_TABLE = "zeus_alembic_version"  # separate, so that the tables may be in any database

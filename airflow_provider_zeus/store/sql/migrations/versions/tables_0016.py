@@ -9,7 +9,7 @@ From then on it stays as it is, and ``schema.py`` adds to copies of its tables w
 
 import sqlalchemy as sa
 
-revision = "0015"
+revision = "0016"
 down_revision = None
 
 metadata = sa.MetaData()
