@@ -37,7 +37,7 @@ def _command(
 
 def get_zeus_cli_commands() -> list[CLICommand]:
     """The commands, which Airflow finds by the key ``cli`` of the provider info."""
-    commands = (*_first_steps(), *_of_a_job(), *_of_files(), _simulate(), *_upkeep())
+    commands = (*_first_steps(), *_of_a_job(), *_of_files(), *_upkeep())
     return [GroupCommand(name="zeus", help="Energy-aware retraining: jobs, trials, health", subcommands=commands)]
 
 
@@ -201,37 +201,6 @@ def _of_files() -> tuple[CLICommand, ...]:
             "month, by kind of source, and what each job saved, beside the month before. --format focus writes the "
             "runs as charges of FinOps FOCUS 1.4.",
         ),
-    )
-
-
-def _simulate() -> ActionCommand:
-    number = positive_int(allow_zero=False)
-    return _command(
-        "simulate",
-        "Replay measured trainings through a policy, without training anything",
-        "simulate.simulate",
-        Arg(("--traces",), help="folder of summary_train.csv and power traces", required=True, metavar="DIR"),
-        Arg(("--workload",), help="only this workload (default: all in the folder)", metavar="W"),
-        Arg(("--gpu",), help="only this GPU (default: all in the folder)", metavar="G"),
-        Arg(
-            ("--policy",),
-            help="policies, default and grid_search (default: all policies)",
-            nargs="+",
-            metavar="P",
-        ),
-        Arg(
-            ("--default-batch-size",),
-            help="yours (default: the paper's, or the largest that always reaches its target)",
-            type=number,
-            metavar="B",
-        ),
-        Arg(("--eta",), help="weight of energy against time, 0 to 1 (default: 0.5)", type=float, default=0.5),
-        Arg(("--recurrences",), help="runs of each job (default: the paper's number)", type=number, metavar="N"),
-        Arg(("--seeds",), help="replays of each job (default: 5)", type=number, default=5, metavar="N"),
-        Arg(("--verbose",), help="also a line per recurrence", action="store_true"),
-        _OUTPUT,
-        description="Replay measured trainings through policies and report their costs. Reads no trial log.",
-        of_log=False,
     )
 
 
