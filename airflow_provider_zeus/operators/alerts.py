@@ -204,7 +204,7 @@ class RunAlerts:
             return
         call = copy_context().run
         try:
-            threading.Thread(target=call, args=(self.look_at_decision,), name="zeus-alerts", daemon=True).start()
+            threading.Thread(target=call, args=(self.look_at_decision,), name="zeus-events", daemon=True).start()
         except RuntimeError:  # the look at the end sends it
             log.debug("Zeus could not start a thread for its events.", exc_info=True)
 
