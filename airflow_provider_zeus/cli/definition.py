@@ -163,8 +163,8 @@ def _of_files() -> tuple[CLICommand, ...]:
             Arg(("job",), help="name of a job (default: all jobs)", metavar="JOB", nargs="?"),
             Arg(
                 ("--format",),
-                help="csv or json (default: json for FILE.json, else csv), or cyclonedx: what JOB's kept model drew",
-                choices=("csv", "json", "cyclonedx"),
+                help="csv or json (default: json for FILE.json, else csv)",
+                choices=("csv", "json"),
             ),
             Arg(("--output",), help="file to write (default: standard output)", metavar="FILE"),
         ),
@@ -190,16 +190,10 @@ def _of_files() -> tuple[CLICommand, ...]:
                 default=".",
                 metavar="DIR",
             ),
-            Arg(
-                ("--format",),
-                help="html (the default), or focus: a CSV file with a row a run",
-                choices=("html", "focus"),
-            ),
             Arg(("--by",), help="show what each owner or tag spent, and write nothing", choices=("owner", "tag")),
             _OUTPUT,
             description="Write an HTML page, fit for a mail, and CSV files: what each job, owner and tag spent in a "
-            "month, by kind of source, and what each job saved, beside the month before. --format focus writes the "
-            "runs as charges of FinOps FOCUS 1.4.",
+            "month, by kind of source, and what each job saved, beside the month before.",
         ),
     )
 
