@@ -10,11 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow_provider_zeus.store.alerts import change_book, read_book
 
 from airflow_provider_zeus.model.trial import Origin
 from airflow_provider_zeus.operators import alerts
 from airflow_provider_zeus.reports.alerts import DEADLINE, FAILING, KINDS, STORE, Event
-from airflow_provider_zeus.store.alerts import change_book, read_book
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from tests.unit.plugin.kit import trial
 from tests.unit.store.store_kit import Clock, DictPort

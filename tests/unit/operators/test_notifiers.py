@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from airflow.sdk import BaseNotifier
+from airflow_provider_zeus.reports.alert_book import Record
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.operators.alerts import configured, notifiers_of, send
-from airflow_provider_zeus.reports.alert_book import Record
 
 RECORD = Record(
     kind="failing", name="failing", since=3, sentence="S.", remedy="R.", dag_id="d", run_id="r 1", began_s=1.0

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from airflow_provider_zeus.store.alerts import ALERTS, change_book, read_book
 
 from airflow_provider_zeus.plugin.api.action_routes import EVENT
 from airflow_provider_zeus.reports.alerts import FAILING, KINDS, Event
-from airflow_provider_zeus.store.alerts import ALERTS, change_book, read_book
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.plugin.auth_manager import SECRET
