@@ -18,13 +18,11 @@ from airflow_provider_zeus.model.trial import Phase, State, newest_here
 from airflow_provider_zeus.operators.config import next_of
 from airflow_provider_zeus.operators.schedule import durations, trials_for_durations, window
 from airflow_provider_zeus.optimizer.policy import measured
-from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.job_remarks import of_ended
 from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, next_rung, upcoming
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.signals.forecast import WAITS
-from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.signals.reading import ReadOnlyKeeper, planned_start
 from airflow_provider_zeus.units import energy_text, time_text
 
@@ -40,8 +38,7 @@ def plan(args: Namespace) -> None:
         trials = store.trials(job_id, last=1)
         job = newest_here(trials).job if trials else None
         if job is not None and not job.chooses_size:
-            spent = budget_spent(lambda last: store.trials(job_id, last=last), job, in_force(), time.time())
-            _measured(args, job, job_id, trials[-1].origin.dag_id, spent.get("budget_spent"))
+            _measured(args, job, job_id, trials[-1].origin.dag_id)
             return
         found, figures, job = _next_run(store, job_id)
         starts, when = _scheduled(figures["dag_id"])
@@ -63,9 +60,9 @@ def plan(args: Namespace) -> None:
         say(f"{name:<11} {text}")
 
 
-def _measured(args: Namespace, job: ZeusJob, job_id: str, dag_id: str, spent: str | None) -> None:
-    """The plan of a job that chooses no batch size; ``spent``: which budget is used up."""
-    why = measured(job).attempts[0].why if spent is None else f"{spent}."
+def _measured(args: Namespace, job: ZeusJob, job_id: str, dag_id: str) -> None:
+    """The plan of a job that chooses no batch size."""
+    why = measured(job).attempts[0].why
     starts, when = _scheduled(dag_id)
     data: dict[str, Any] = {"job": job_id, "starts": starts and starts.isoformat(), "attempts": [], "why": why}
     if print_data({**data, "to_save": next_rung(job)}, args.output):
@@ -80,9 +77,7 @@ def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any], Zeus
     job, switched = next_of(newest_here(trials).job.with_settings(live))
     log = as_dataset(trials, job)
     profiles = store.profile(job_id, log.where, job.job_version)
-    prices = in_force()
-    spent = budget_spent(lambda last: store.trials(job_id, last=last), job, prices, time.time())
-    decided = NextDecision.of(log, profiles=profiles, trials=trials, settings={**live, **spent, **switched})
+    decided = NextDecision.of(log, profiles=profiles, trials=trials, settings={**live, **switched})
     base = saving(log, profiles=profiles, decided=decided).base
     found = upcoming(log, base, decided, profiles=profiles)
     running = [t.number for t in trials if t.state is State.RUNNING]
