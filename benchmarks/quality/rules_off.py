@@ -179,7 +179,7 @@ def _dearer(now: Sequence[float], then: Sequence[float]) -> str:
 
 def worth(cases: Cases, jobs: int | None = None) -> list[str]:
     """The table: what all cases cost without each rule and constant."""
-    rules = (*RULES, *CONSTANTS)
+    rules: tuple[Rule | Constant, ...] = (*RULES, *CONSTANTS)
     now, *outcomes = on_all_cores(outcome_of, [Variant(cases), *(Variant(cases, rule) for rule in rules)], jobs)
     rows = [row_of(f"without {rule.name}", now, then) for rule, then in zip(rules, outcomes, strict=True)]
     return table(["", *now.spent, "below target"], rows)
