@@ -69,7 +69,8 @@ def _first_steps() -> tuple[CLICommand, ...]:
             "Check this host and the trial log, and name remedies",
             "doctor.doctor",
             Arg(("--json",), help="print a list of {check, status, finding, remedy}", action="store_true"),
-            description="Check what Zeus finds on this host, and the trial log. It changes nothing. Exit status 1 if a check is an error.",
+            description="Check what Zeus finds on this host, and the trial log. It changes nothing. Exit "
+            "status 1 if a check is an error.",
         ),
         _command(
             "check",
@@ -195,8 +196,8 @@ def _upkeep() -> tuple[CLICommand, ...]:
             ),
             ARG_YES,
             description="Restore power limits that dead trainings of this host left behind, store costs that were kept "
-            "while the trial log could not be reached, and close trials whose lease expired. Each step says what it did, "
-            "and one that fails does not stop the others. Exit status 1 if one failed. It can be run again safely.",
+            "while the trial log could not be reached, and close trials whose lease expired. Each step says what it "
+            "did, and one that fails does not stop the others. Exit status 1 if one failed. It can be run again safely.",
         ),
         _command(
             "prune",
