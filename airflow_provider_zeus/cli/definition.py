@@ -197,7 +197,7 @@ def _upkeep() -> tuple[CLICommand, ...]:
             ARG_YES,
             description="Restore power limits that dead trainings of this host left behind, store costs that were kept "
             "while the trial log could not be reached, and close trials whose lease expired. Each step says what it "
-            "did, and one that fails does not stop the others. Exit status 1 if one failed. It can be run again safely.",
+            "did, and one that fails does not stop the others. Exit status 1 if one failed. To run it again is safe.",
         ),
         _command(
             "prune",
