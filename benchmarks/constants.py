@@ -123,9 +123,7 @@ def listed() -> list[tuple[Constant, ...]]:
     return [tuple(table) for table in found]
 
 
-DECIDING, OTHERS, STARTS, RELATIVES = (
-    listed()
-)  # the last two are replayed by benchmarks.starts, .family and no case here
+DECIDING, OTHERS, STARTS = listed()  # the last are replayed by benchmarks.starts and no case here
 
 
 class Rule(NamedTuple):
@@ -166,7 +164,7 @@ TABLES: dict[str, Sequence[Constant | Rule]] = {
     "Rules, and constants of Epochs and decisions": (*RULES, *DECIDING),
     "EpochCost, grids, bounds on memory, the other policy": OTHERS,
 }
-CONSTANTS = DECIDING + OTHERS + STARTS + RELATIVES
+CONSTANTS = DECIDING + OTHERS + STARTS
 WORDS = {("belief", "TARGET_IS_NEW"), ("learn", "_MOST_TARGET")}  # of the sentence of a decision alone
 DERIVED = ("NOISE", "DIFFICULTY", "_LOG_PRIOR")  # of slice_filter, by its _grid()
 

@@ -70,9 +70,6 @@ class ZeusJob:
         until the period ends; ``"skip"`` skips the runs until then, and ``"fail"`` fails them without a retry.
     :param job_id: name of the job in the log, at most 1000 bytes of UTF-8; default ``<dag_id>.<task_id>``.
     :param job_version: change it to forget the history, when model or code have changed too much.
-    :param family: jobs that learn from each other which batch size to try: ``"task"``, those that ``job_id_by`` makes
-        of one task; another name, all jobs of the DAG that give it, and of all DAGs where ``[zeus] families`` lists it;
-        or None. Metric and direction of the target have to be the same.
     :param data_slice: name of the data of a run; default the partition key, else the end of the data interval.
     :param device: ``"auto"`` (an NVIDIA GPU, else what the host has), ``"nvml"`` (a GPU, or an error), ``"rapl"`` (the
         host's processors, or an error), ``"none"``, or ``"simulated:<gpu>/<load>"``.
@@ -123,7 +120,6 @@ class ZeusJob:
     notify: InitVar[Callable[[Any], Any] | Sequence[Callable[[Any], Any]]] = ()
     job_id: kinds.JobId | None = None
     job_version: kinds.Name = "1"
-    family: kinds.Name | None = kinds.OF_TASK
     data_slice: kinds.Name | None = None
     device: kinds.Device = "auto"
     gpus: kinds.Gpus | None = None

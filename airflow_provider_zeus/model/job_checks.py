@@ -21,7 +21,6 @@ from airflow_provider_zeus.model.target import Target
 
 POLICIES = ("knowledge_gradient", "zeus")
 RUN_TYPES = ("scheduled", "asset_triggered", "manual", "backfill", "test")
-OF_TASK = "task"  # ZeusJob.family: the jobs that job_id_by makes of one task
 DEVICES = ("auto", "nvml", "rapl", "none")  # and "simulated:<gpu>/<load>"
 
 

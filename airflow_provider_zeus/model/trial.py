@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self
 
 from airflow_provider_zeus.model import wire
 from airflow_provider_zeus.model.deadline import InTime
-from airflow_provider_zeus.model.family import Family
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
 
@@ -439,7 +438,6 @@ class Decision:
     policy: str
     stand_in: PlannedAttempt | None = None
     settings: Mapping[str, Any] | None = field(default=None, compare=False)  # live ones; None: not read for it
-    family: Family | None = None  # what sibling jobs reported; None: there are none, or their policy asks for nothing
 
     @property
     def in_order(self) -> tuple[PlannedAttempt, ...]:

@@ -12,14 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.deadline import InTime
-from airflow_provider_zeus.model.family import Family, Told
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import Decision, DeviceInfo, Lineage, Phase, PlannedAttempt, ProfileSample, Trial
 from airflow_provider_zeus.optimizer import thompson
-from airflow_provider_zeus.optimizer.arms import epoch_costs
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, belief_tag, prior
 from airflow_provider_zeus.optimizer.learn import learn
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
@@ -28,7 +25,7 @@ from airflow_provider_zeus.optimizer.reasons import Why
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
 
-__all__ = ["Belief", "belief_tag", "choose", "decision_seed", "fallback", "heard_by", "learn", "prior", "told_by"]
+__all__ = ["Belief", "belief_tag", "choose", "decision_seed", "fallback", "learn", "prior"]
 
 
 def decision_seed(job_id: str, number: int, user_seed: int) -> int:
@@ -72,7 +69,6 @@ def choose(
     finish_by_s: float | None = None,
     now_s: float = 0.0,
     lineage: Lineage | None = None,
-    family: Family | None = None,
 ) -> Decision:
     """Decide the next recurrence: a bounded exploratory attempt and the incumbent after it, or the incumbent alone.
 
@@ -93,12 +89,9 @@ def choose(
         not use it to choose a batch size; its power limit is chosen by it.
     :param now_s: the present time, of the same clock.
     :param lineage: the earlier model of the recurrence, which a job with ``starts`` may start from.
-    :param family: what sibling jobs tell (:func:`heard_by`). The decision holds it, so that it can be replayed.
     """
     if not job.chooses_size:
         return measured(job, seed)
-    if family is not None:
-        belief = belief.among(family)
     times, bound = None, finish_by_s is not None or job.max_slowdown is not None
     if bound:
         from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes, in_time
@@ -110,42 +103,7 @@ def choose(
     if changed := belief.target_change():
         first, *after = decision.attempts
         decision = replace(decision, attempts=(replace(first, why=f"{first.why} {changed}"), *after))
-    decision = in_time(decision, job, times, finish_by_s) if bound else decision
-    return decision if family is None else replace(decision, family=family)
-
-
-@own_arithmetic()
-def told_by(belief: Belief, device: DeviceInfo | None) -> Told | None:
-    """What a job tells its family; None where no run has reached its target yet, or by its policy."""
-    job, here = belief.job, device or belief.last_device()
-    if job.policy == "zeus" or not belief.converged:
-        return None
-    from airflow_provider_zeus.optimizer.knowledge_gradient.family import told
-
-    costs = epoch_costs(belief, here, (), Weights.of(job, here)) if here else {}
-    epochs = belief.epochs
-    return told(epochs.sizes, job.default_batch_size, epochs.curve, belief.reached, _named(here), float(job.eta), costs)
-
-
-@own_arithmetic()
-def heard_by(
-    belief: Belief, device: DeviceInfo | None, others: Sequence[Told], tries: Collection[int] = ()
-) -> Family | None:
-    """What the other members of its family tell a job; None where there are none, or by its policy.
-
-    :param tries: size of each of their runs that tries one now.
-    """
-    job = belief.job
-    if not others or job.policy == "zeus" or not job.chooses_size:
-        return None
-    from airflow_provider_zeus.optimizer.knowledge_gradient.family import heard
-
-    where = _named(device or belief.last_device())
-    return heard(belief.epochs.sizes, job.default_batch_size, where, float(job.eta), others, tries)
-
-
-def _named(device: DeviceInfo | None) -> str:
-    return "" if device is None else f"{device.count} x {device.model} by {device.energy_source}"
+    return in_time(decision, job, times, finish_by_s) if bound else decision
 
 
 def _decided(

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import BudgetSpentError, StoreError, UnknownTrialError
 from airflow_provider_zeus.model.budget import BudgetUse, use
-from airflow_provider_zeus.model.family import Family
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Lineage, Origin, Previous, State, Trial, TrialKey
-from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, heard_by, told_by
+from airflow_provider_zeus.optimizer.policy import choose, decision_seed
 from airflow_provider_zeus.reports.budget_figures import USUAL, spent_by_open_runs, usual_run
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, Unreadable
-from airflow_provider_zeus.store.sql import checkpoints, families, measurements, moving, trials
+from airflow_provider_zeus.store.sql import checkpoints, measurements, moving, trials
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -103,7 +102,6 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
             finish_by_s=request.finish_by_s,
             now_s=log.now,
             lineage=lineage,
-            family=_told(log, request, belief, device),
         )
         attempt = trials.next_attempt(log.connection, request.ti_id)
         decision = replace(decision, settings=known)
@@ -128,17 +126,6 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
         redelivered=again is not None,
         shared_with=sorted(others),
     )
-
-
-def _told(log: JobLog, request: AskRequest, belief: Belief, device: DeviceInfo | None) -> Family | None:
-    """What the job's relatives tell it, with the sizes that they try now; tells them what it knows itself."""
-    if request.family is None or not request.job.chooses_size:
-        families.share(log.connection, log.job_id, None)
-        return None
-    families.share(log.connection, log.job_id, request.family, told_by(belief, device))
-    others = families.others(log.connection, log.job_id, request.family)
-    tries = families.tries(log.connection, log.job_id, request.family, log.now) if others else ()
-    return heard_by(belief, device, others, tries)
 
 
 def _budgets(log: JobLog, request: AskRequest, running: Sequence[Trial], device: DeviceInfo | None) -> list[BudgetUse]:

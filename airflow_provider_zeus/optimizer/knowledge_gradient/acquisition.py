@@ -69,7 +69,6 @@ class Predictions(NamedTuple):
     beta: float  # no attempt may cost more than beta x the incumbent's cost (section 4.4)
     horizon: float  # recurrences that will use the answer of an experiment
     allowance: float  # expected cost [J] of the next recurrence above which a try counts as a loss
-    awaited: frozenset[int] = frozenset()  # indices of sizes whose outcome relatives are about to tell
     most_cost: Vector | None = None  # (size,) [J] at which a try is given up for want of time; None: no deadline
 
     @property
@@ -181,7 +180,6 @@ def net_value(
     gains = gain(predictions, incumbent, candidates, runs)
     incumbent_cost = np.exp(runs.log_cost[..., incumbent])
     horizon: Vector = np.full((len(candidates), 1), predictions.horizon)
-    horizon[np.isin(candidates, list(predictions.awaited))] = 0.0  # others answer: it is worth what it saves
     value = value_if_given_up_at(horizon, success, gains, runs.cost, incumbent_cost[..., None])
     allowed = runs.cost <= predictions.beta * incumbent_cost[..., None]
     if predictions.most_cost is not None:

@@ -126,10 +126,10 @@ def _exploratory(context: DecisionContext, predictions: Predictions, choice: Cho
     why = Why.WORTH_IT.of(
         b=b,
         cost=text(float(cost[choice.index])),
-        source=f"from {counted(runs, 'run')}" if runs else context.predicted_from,
+        source=f"from {counted(runs, 'run')}" if runs else "predicted from its neighbours",
         incumbent=incumbent,
         incumbent_cost=text(float(cost[index])),
-        later="next run" if choice.index in predictions.awaited else later,
+        later=later,
     )
     why = f"{until(context, why, choice.give_up_at)} {_hard_slice(context, b)}".strip()
     attempt = PlannedAttempt(batch_size=b, phase=Phase.EXPLORE if not runs else Phase.SAMPLE, why=why)
