@@ -51,8 +51,7 @@ class Weights(NamedTuple):
         eta = job.eta if job.chooses_size or job.mode != "measure" else 1.0  # where nothing is chosen, energy counts
         if device is None or device.energy_source is None or (max_power_w is None and eta < 1):
             return cls(0.0, 1.0, time_alone=True, objective="time")
-        objective, slowdown = job.power_objective, job.max_slowdown
-        return cls(eta, max_power_w or 1.0, objective=objective, slowdown=slowdown)  # at eta 1 MAXPOWER is unused
+        return cls(eta, max_power_w or 1.0, objective=job.power_objective)  # at eta 1 MAXPOWER is unused
 
     @property
     def unit(self) -> str:

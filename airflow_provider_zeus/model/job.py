@@ -62,8 +62,6 @@ class ZeusJob:
     :param start_within: how long after its ``run_after`` a run may begin: the task waits for the start that is cheapest
         by ``start_signal``, without a worker. A timedelta. Default: it starts at once.
     :param start_signal: what the start goes by: ``"carbon"``, ``"price"`` or the id of a *Zeus signal*, as ``follow``.
-    :param max_slowdown: how many times as long as the fastest known batch size at full power a run may take; at least
-        1. Default: as long as the cheapest run takes.
     :param budget: what the runs may spend in a day, week or month (UTC): ``"50 kWh/month"``, ``"20 EUR/week"``,
         ``"3 kg CO2e/day"``, or a list of such.
     :param on_budget: where a budget is used up, ``"warn"`` logs it; ``"incumbent"`` also tries no other batch size
@@ -113,7 +111,6 @@ class ZeusJob:
     finish_by: kinds.FinishBy | None = None  # text, once the job is made
     start_within: kinds.StartWithin | None = None  # text, once the job is made
     start_signal: kinds.Signal | None = None
-    max_slowdown: kinds.Slowdown | None = None
     budget: kinds.Budgets | None = None
     on_budget: kinds.OnBudget = "warn"
     audit: kinds.Audit = 0.02
@@ -212,7 +209,7 @@ class ZeusJob:
             remedy = f"name {', '.join(CHOICE)}; or measure the runs as they are: mode='measure'"
             raise bad("batch_sizes", None, "is missing", remedy)
         remedy = f"name {', '.join(CHOICE)} too"
-        names = ("ran_with", "expected_runs", "retrain_every", "finish_by", "start_within", "max_slowdown", "follow")
+        names = ("ran_with", "expected_runs", "retrain_every", "finish_by", "start_within", "follow")
         asked = {name: getattr(self, name) for name in names} | {
             "starts": [*self.starts] if self.chooses_start else None
         }

@@ -217,10 +217,6 @@ StartWithin = Annotated[str | timedelta, _start_within]
 Signal = Annotated[
     str, _text("no name of a signal", 'use "carbon", "price" or the id of a Connection of type Zeus signal')
 ]
-Slowdown = Annotated[
-    float,
-    _number("a number of at least 1", "1.2 lets a run take 1.2 times as long as the fastest known, or leave it out", 1),
-]
 Budgets = Annotated[str | Sequence[str], _budget]
 OnBudget = Annotated[str, _one_of("warn", "incumbent", "skip", "fail")]
 Audit = Annotated[

@@ -406,7 +406,7 @@ class PlannedAttempt:
     max_epoch_cost: wire.Amount | None = None  # EpochCost above which this batch size would not have been chosen
     bound_samples_per_epoch: wire.Amount | None = None  # slice size of the cost bounds, which scale with the slice
     round: wire.Count | None = None  # pruning round (Algorithm 3) of an EXPLORE attempt
-    in_time: InTime | None = None  # of a job with finish_by or max_slowdown
+    in_time: InTime | None = None  # of a job with finish_by
     start: Start | None = None  # of a job with several starts
 
     @property

@@ -120,7 +120,7 @@ def profiled_epoch_costs(
     Validation is that of the size's own runs, else that of the others. A size whose runs counted no samples is left
     out, and all are before a run has reported the size of its slice.
 
-    :param slowdowns: how many times as long as at its highest limit a size may take; others as ``weights`` has it.
+    :param slowdowns: how many times as long as at its highest limit a size may take; others: as long as it takes.
     """
     size, here = belief.slice_size[1] if belief.slice_size else None, _rates_here(belief, device)
     if not size:
@@ -130,7 +130,7 @@ def profiled_epoch_costs(
     costs: dict[int, float] = {}
     for b in {s.batch_size for s in profiles}:
         if all(rates.s_per_sample for _, rates in here.get(b, ())):
-            permitted = weights._replace(slowdown=slowdowns.get(b, weights.slowdown))
+            permitted = weights._replace(slowdown=slowdowns.get(b))
             best = best_limit((s for s in profiles if s.batch_size == b), permitted)
             if best is not None:
                 costs[b] = best[1] * size + rests.get(b, usual)

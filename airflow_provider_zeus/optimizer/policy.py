@@ -7,7 +7,6 @@ default policy is in ``knowledge_gradient/policy.py``, the policy ``"zeus"`` in 
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -39,8 +38,7 @@ def fallback(job: ZeusJob, *, why: str, finish_by_s: float | None = None) -> Dec
     if not job.chooses_size:
         return measured(job, why=why)
     b = job.default_batch_size
-    bound = finish_by_s is not None or job.max_slowdown is not None
-    in_time = InTime(finish_by_s=finish_by_s, slowdown=job.max_slowdown) if bound else None
+    in_time = None if finish_by_s is None else InTime(finish_by_s=finish_by_s)
     start = Start.COLD if job.chooses_start else None
     attempt = PlannedAttempt(batch_size=b, phase=Phase.FALLBACK, why=why, in_time=in_time, start=start)
     return Decision(attempts=(attempt,), seed=0, policy=job.policy, stand_in=_smaller(job, b))
@@ -92,18 +90,21 @@ def choose(
     """
     if not job.chooses_size:
         return measured(job, seed)
-    times, bound = None, finish_by_s is not None or job.max_slowdown is not None
-    if bound:
-        from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes, in_time
+    times = None
+    if finish_by_s is not None:
+        from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
 
-        room_s = math.inf if finish_by_s is None else finish_by_s - now_s
-        times = RunTimes.of(job, belief, device or belief.last_device(), profiles, room_s)
+        times = RunTimes.of(job, belief, device or belief.last_device(), profiles, finish_by_s - now_s)
     held = _held(job, running, settings or {}, run_type)
     decision = _decided(job, belief, profiles, device, running, seed, settings or {}, held, runs_left, times, lineage)
     if changed := belief.target_change():
         first, *after = decision.attempts
         decision = replace(decision, attempts=(replace(first, why=f"{first.why} {changed}"), *after))
-    return in_time(decision, job, times, finish_by_s) if bound else decision
+    if finish_by_s is None:
+        return decision
+    from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import in_time
+
+    return in_time(decision, times, finish_by_s)
 
 
 def _decided(

@@ -107,7 +107,7 @@ def _room(trials: Sequence[Trial]) -> float | None:
     """Time from the beginning of the newest run with a deadline until that deadline [s]; None without one."""
     for trial in sorted(trials, key=lambda t: -t.number):
         known = trial.planned.in_time
-        if known is not None and known.finish_by_s is not None:
+        if known is not None:
             begun = min(t.opened_at for t in trials if t.key.ti_id == trial.key.ti_id)
             return known.finish_by_s - begun
     return None

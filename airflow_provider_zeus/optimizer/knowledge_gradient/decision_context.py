@@ -52,7 +52,7 @@ class DecisionContext(NamedTuple):
     newest_runs: Mapping[int, int]  # trial number of the newest run of each batch size
     missed: frozenset[int]  # sizes that have converged, and whose newest run was complete and missed the target
     horizon: float  # recurrences that will use the answer of a try
-    times: RunTimes | None  # of a job with a deadline or a limit to its slowdown
+    times: RunTimes | None  # of a job with a deadline
 
     @classmethod
     def of(
@@ -67,8 +67,7 @@ class DecisionContext(NamedTuple):
         """The context of the next decision of this job on this device.
 
         :param runs_left: recurrences after the next one; None: many.
-        :param times: of a job with a deadline or a limit to its slowdown: EpochCost is then that of the limits that
-            are fast enough.
+        :param times: of a job with a deadline: EpochCost is then that of the limits that are fast enough.
         """
         weights, model = Weights.of(job, device), UNKNOWN if device is None else device.model
         if times is not None and not times.fitting(belief.reached - belief.barred(model, job.batch_sizes)):

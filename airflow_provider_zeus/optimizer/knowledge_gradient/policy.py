@@ -45,7 +45,7 @@ def recommend(
 
     :param held: why no new batch size may be tried now; None where one may.
     :param runs_left: recurrences after this one; None: many.
-    :param times: of a job with a deadline or a limit to its slowdown.
+    :param times: of a job with a deadline.
     """
     return with_drift(
         belief, attempts_of_sizes(DecisionContext.of(job, belief, device, profiles, runs_left, times), held)

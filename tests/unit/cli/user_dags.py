@@ -615,7 +615,7 @@ with DAG("nightly", schedule="@daily", start_date=datetime(2026, 1, 1), params={
 """,
     "slices, deadline, budgets": right(
         job='target="accuracy >= 0.9", data_slice="{{ data_interval_end | ds }}", finish_by=timedelta(hours=3), '
-        'budget=["50 kWh/month", "20 EUR/week"], max_slowdown=1.2, learn_from=["scheduled", "backfill"]'
+        'budget=["50 kWh/month", "20 EUR/week"], learn_from=["scheduled", "backfill"]'
     ),
     "a signal with its Connection": right(
         job='target="accuracy >= 0.9", mode="optimize", device="simulated:v100/neumf", follow="carbon", '

@@ -77,7 +77,7 @@ def test_another_objective_finds_another_limit_and_its_cost_is_that_of_equation_
 @pytest.mark.parametrize(("slowdown", "limit_w"), [(1.2, 250), (1.25, 200), (2.0, 150)])
 def test_a_limit_may_slow_training_so_much(slowdown: float, limit_w: float) -> None:
     profile = [sample(250, 200.0, 0.8), sample(200, 150.0, 1.0), sample(150, 140.0, 1.5)]
-    weights = Weights.of(job_of(32, default=32, power_objective="energy", max_slowdown=slowdown), V100)
+    weights = Weights(1.0, 250.0, slowdown=slowdown)
     found = best_limit(profile, weights)
     assert found is not None
     assert found[0] == limit_w

@@ -301,7 +301,6 @@ LIMITS = [
         ({}, 100.0),
         ({"mode": "observe"}, 300.0),
         ({"power_objective": "time"}, 300.0),
-        ({"max_slowdown": 1.02}, 200.0),
         ({"power_limits_w": [200.0, 300.0]}, 200.0),
     ],
 )

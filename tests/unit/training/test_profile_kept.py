@@ -294,7 +294,6 @@ def test_a_piece_knows_what_was_seen_of_the_cap_in_it_and_nothing_of_one_that_wa
     [
         ({"power_objective": "energy"}, (100, 125)),
         ({"power_objective": "time"}, (250, 250)),
-        ({"power_objective": "energy", "max_slowdown": 1.1}, (175, 225)),
     ],
 )
 def test_the_limit_set_is_the_best_by_the_job_s_objective(
