@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from airflow_provider_zeus import __version__
 from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Pair
 from benchmarks import regimes
 from benchmarks.command import SELECTION, chosen_traces, command, needs, option, positive
 from benchmarks.plots import name_of
@@ -24,6 +22,8 @@ from benchmarks.quality.slice_tables import series_of
 from benchmarks.replays import Replays, Task, run_tasks
 from benchmarks.report import Ratio, bold, fill_in, mean_of, percent, ratio_of, table
 from benchmarks.series import measure
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Pair
 
 OURS, DEFAULT = POLICIES[0], "default"
 NAMES = {

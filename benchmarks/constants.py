@@ -35,12 +35,12 @@ from airflow_provider_zeus.optimizer.knowledge_gradient import slice_filter
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import NormalGrid, Predictions
 from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 from airflow_provider_zeus.optimizer.policy import choose
-from airflow_provider_zeus.simulation.driver import replay as replay_job
-from airflow_provider_zeus.simulation.environment import Log
 from benchmarks.command import chosen_traces, command, on_all_cores, option, took
 from benchmarks.quality.case_set import Cases, Recurring, recurring
 from benchmarks.replays import spent_by
 from benchmarks.report import mean_ci, plus_minus, table
+from benchmarks.simulation.driver import replay as replay_job
+from benchmarks.simulation.environment import Log
 
 OFF = "off"
 KG = "knowledge_gradient"

@@ -22,12 +22,12 @@ from typing import Any
 from airflow_provider_zeus.model.deadline import InTime
 from airflow_provider_zeus.model.trial import Decision, Phase, PlannedAttempt, ProfileSample
 from airflow_provider_zeus.optimizer.policy import choose
-from airflow_provider_zeus.simulation.driver import SLICE, replay
-from airflow_provider_zeus.simulation.environment import NOTHING, Environment, Log, Run
-from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
-from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
 from benchmarks.command import SELECTION, chosen_traces, command, on_all_cores, option, took
 from benchmarks.report import table_of, write_report
+from benchmarks.simulation.driver import SLICE, replay
+from benchmarks.simulation.environment import NOTHING, Environment, Log, Run
+from benchmarks.simulation.scenario import Epoch, Scenario
+from benchmarks.simulation.traces import Pair, PowerMeasurement
 
 FASTEST, OURS, FREE, PAPER = "always fastest", "finish_by", "no deadline", "the paper's policy"
 ETA = 1.0
@@ -84,7 +84,9 @@ class Host(Environment):
         weights = self.scenario.weights.hurried() if hurried else self.scenario.weights
         cost = 0.0
         while epochs < min(needed, most) and not self._ends(planned, in_time, epochs, cost, now_s + time_s):
-            slowdown = in_time and in_time.slowdown_at(now_s + time_s, epochs, most, points[-1].time_s)
+            slowdown = None
+            if in_time is not None:
+                slowdown = in_time.slowdown_at(now_s + time_s, epochs, most, points[-1].time_s)
             point = self.limit(b, slowdown)
             part, epoch = min(1.0, min(needed, most) - epochs), self.scenario.epoch(point)
             if b not in self.profiles and not at_full_power:

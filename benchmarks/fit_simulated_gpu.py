@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from airflow_provider_zeus.power.simulated.models import CHIPS, LOADS, Chip, Load
-from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import chosen_traces, command
+from benchmarks.simulation.traces import Traces
 
 Array: TypeAlias = npt.NDArray[np.float64]
 FITTED = ("host_s", "sample_s", "busy_w", "utilisation_exponent", "slowdown", "sharpness")

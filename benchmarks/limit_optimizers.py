@@ -23,11 +23,11 @@ from typing import Any
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.power.simulated.models import EPOCHS
-from airflow_provider_zeus.simulation.traces import Traces
 from airflow_provider_zeus.training.run import ZeusRun
 from benchmarks.command import chosen_traces, command, needs, option
 from benchmarks.parts.limit_replay import OPTIMIZERS, Curve, plan, their_optimizer
 from benchmarks.report import table, write_report
+from benchmarks.simulation.traces import Traces
 
 STEPS_PER_EPOCH = (17, 45, 60, 200, 1_100)
 LEAST_STEPS, LEAST_S = 2_500, 480.0  # of a training: time enough for either to finish

@@ -25,15 +25,15 @@ from typing import Any
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import learn
-from airflow_provider_zeus.simulation.driver import replay
-from airflow_provider_zeus.simulation.environment import Log
-from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.command import chosen_traces, command, on_all_cores, took
 from benchmarks.quality.choosers import always_default, run_cost
 from benchmarks.quality.drifts import SHIFT, Drift
 from benchmarks.quality.regime_set import ALARMS, BELOW, BY_NAME, FOUND, REGIMES, Misread, Regime, right
 from benchmarks.replays import OURS, PAPERS, Replays, below_after, spent_by
 from benchmarks.report import bold, mean_and_worst, mean_of, ratio_of, table, write_json
+from benchmarks.simulation.driver import replay
+from benchmarks.simulation.environment import Log
+from benchmarks.simulation.scenario import Scenario
 
 POLICIES = (OURS, PAPERS)
 

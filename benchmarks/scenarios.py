@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.simulation.driver import replay
 from benchmarks.command import SELECTION, chosen_traces, command, on_all_cores, option, took
 from benchmarks.quality.choosers import BASELINES, DEFAULT
 from benchmarks.quality.drifts import Drift, drifts
@@ -34,6 +33,7 @@ from benchmarks.report import (
     table,
     write_report,
 )
+from benchmarks.simulation.driver import replay
 
 POLICIES = (OURS, PAPERS, *BASELINES)
 COST, REGRET = "total_vs_default", "regret_vs_paper"

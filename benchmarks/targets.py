@@ -19,9 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from airflow_provider_zeus.simulation.driver import replay
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks import regimes, scenarios
 from benchmarks.command import chosen_traces, command, on_all_cores, option, positive, took
 from benchmarks.constants import DECIDING
@@ -43,6 +40,9 @@ from benchmarks.replays import (
 )
 from benchmarks.report import Ratio, geomean_of, ratio_of, table, write_json
 from benchmarks.series import measure
+from benchmarks.simulation.driver import replay
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Traces
 
 LOCKED = 20  # newest recurrences, all below target, by which a job counts as locked
 

@@ -37,7 +37,7 @@ def _command(
 
 def get_zeus_cli_commands() -> list[CLICommand]:
     """The commands, which Airflow finds by the key ``cli`` of the provider info."""
-    commands = (*_first_steps(), *_of_a_job(), *_of_files(), _simulate(), *_upkeep())
+    commands = (*_first_steps(), *_of_a_job(), *_of_files(), *_upkeep())
     return [GroupCommand(name="zeus", help="Energy-aware retraining: jobs, trials, health", subcommands=commands)]
 
 
@@ -163,8 +163,8 @@ def _of_files() -> tuple[CLICommand, ...]:
             Arg(("job",), help="name of a job (default: all jobs)", metavar="JOB", nargs="?"),
             Arg(
                 ("--format",),
-                help="csv or json (default: json for FILE.json, else csv), or cyclonedx: what JOB's kept model drew",
-                choices=("csv", "json", "cyclonedx"),
+                help="csv or json (default: json for FILE.json, else csv)",
+                choices=("csv", "json"),
             ),
             Arg(("--output",), help="file to write (default: standard output)", metavar="FILE"),
         ),
@@ -190,48 +190,11 @@ def _of_files() -> tuple[CLICommand, ...]:
                 default=".",
                 metavar="DIR",
             ),
-            Arg(
-                ("--format",),
-                help="html (the default), or focus: a CSV file with a row a run",
-                choices=("html", "focus"),
-            ),
             Arg(("--by",), help="show what each owner or tag spent, and write nothing", choices=("owner", "tag")),
             _OUTPUT,
             description="Write an HTML page, fit for a mail, and CSV files: what each job, owner and tag spent in a "
-            "month, by kind of source, and what each job saved, beside the month before. --format focus writes the "
-            "runs as charges of FinOps FOCUS 1.4.",
+            "month, by kind of source, and what each job saved, beside the month before.",
         ),
-    )
-
-
-def _simulate() -> ActionCommand:
-    number = positive_int(allow_zero=False)
-    return _command(
-        "simulate",
-        "Replay measured trainings through a policy, without training anything",
-        "simulate.simulate",
-        Arg(("--traces",), help="folder of summary_train.csv and power traces", required=True, metavar="DIR"),
-        Arg(("--workload",), help="only this workload (default: all in the folder)", metavar="W"),
-        Arg(("--gpu",), help="only this GPU (default: all in the folder)", metavar="G"),
-        Arg(
-            ("--policy",),
-            help="policies, default and grid_search (default: all policies)",
-            nargs="+",
-            metavar="P",
-        ),
-        Arg(
-            ("--default-batch-size",),
-            help="yours (default: the paper's, or the largest that always reaches its target)",
-            type=number,
-            metavar="B",
-        ),
-        Arg(("--eta",), help="weight of energy against time, 0 to 1 (default: 0.5)", type=float, default=0.5),
-        Arg(("--recurrences",), help="runs of each job (default: the paper's number)", type=number, metavar="N"),
-        Arg(("--seeds",), help="replays of each job (default: 5)", type=number, default=5, metavar="N"),
-        Arg(("--verbose",), help="also a line per recurrence", action="store_true"),
-        _OUTPUT,
-        description="Replay measured trainings through policies and report their costs. Reads no trial log.",
-        of_log=False,
     )
 
 

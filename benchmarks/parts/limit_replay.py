@@ -20,11 +20,11 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.power.device import LimitRange
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.power.simulated.models import CHIPS, EPOCHS, LOADS, Chip, Load
-from airflow_provider_zeus.simulation.traces import Pair
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from benchmarks.run_handle import plan_of
+from benchmarks.simulation.traces import Pair
 
 ETA = 0.5  # upstream's default
 REPLAYED = "replayed"

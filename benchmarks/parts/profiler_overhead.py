@@ -18,11 +18,11 @@ import numpy as np
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
-from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.training.run import ZeusRun
 from benchmarks.parts import limit_replay
 from benchmarks.parts.profiler_replay import WINDOW_S, Curve
 from benchmarks.report import interval
+from benchmarks.simulation.scenario import Scenario
 
 STEP_S = 0.1  # at the highest limit
 BATCH_SIZE = 1000  # by definition

@@ -16,9 +16,9 @@ import numpy as np
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import ProfileSample
-from airflow_provider_zeus.simulation.traces import Traces
 from airflow_provider_zeus.training.profiling.measurement_windows import PIECES
 from airflow_provider_zeus.training.profiling.search import MOST, LimitMeasurement, Search
+from benchmarks.simulation.traces import Traces
 
 WINDOW_S, WINDOW_STEPS = 5.0, 10  # profile_s and profile_steps, as a job has them by default
 LONG = 21  # points of the long grid

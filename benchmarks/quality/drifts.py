@@ -27,9 +27,9 @@ import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Pair
 from benchmarks.quality.scenario_sets import REACHES, changed, reaching, scaled, whole_epochs, with_default
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Pair
 
 RAISED, LOWERED = "target raised", "target lowered"
 SMALL_ONLY, LARGE_ONLY = "tilt, large lost", "tilt, small lost"

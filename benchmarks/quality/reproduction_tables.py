@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
-from airflow_provider_zeus.simulation.traces import WORKLOADS
 from benchmarks.parts import profiler_overhead
 from benchmarks.plots import name_of
 from benchmarks.quality import reproduction_figures as figures
@@ -16,6 +15,7 @@ from benchmarks.quality.scenario_sets import reaching
 from benchmarks.quality.sweeps import BETAS, ETAS, against_default
 from benchmarks.quality.tradeoff import potentials
 from benchmarks.report import Ratio, geomean_of, plus_minus, table
+from benchmarks.simulation.traces import WORKLOADS
 
 OURS = "knowledge_gradient"
 WITH_GRID = {**POLICIES, "grid_search": "grid search"}

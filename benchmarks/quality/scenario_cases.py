@@ -44,10 +44,10 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.quality.drifts import KINDS, LEVEL, Drift, shifted
 from benchmarks.quality.scenario_sets import EASIER, GPU, harder, listed, on_gpu, reaching, retargeted, with_default
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Traces
 
 AS_MEASURED = "as measured"
 RECURRENCES = 100

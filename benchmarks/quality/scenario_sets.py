@@ -26,8 +26,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Pair, PowerMeasurement
 
 PARTS = ("development", "held-out")
 MAIN_GPUS = ("v100", "a40")  # their pairs as measured are benchmarks.reproduction's

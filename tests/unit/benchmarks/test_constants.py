@@ -39,7 +39,7 @@ from benchmarks.constants import (
     variants_of,
 )
 from benchmarks.quality.case_set import Cases
-from tests.unit.simulation.tiny import write
+from tests.unit.benchmarks.simulation.tiny import write
 
 CAUTION = ("knowledge_gradient.acquisition", "CAUTION")
 

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.simulation.environment import Log
-from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks import regimes
 from benchmarks.learn import job_with, log_of
 from benchmarks.quality.choosers import run_cost
@@ -20,8 +18,10 @@ from benchmarks.quality.drifts import SHIFT, Drift
 from benchmarks.quality.regime_set import BY_NAME, REGIMES, given_up_times, noisy
 from benchmarks.regimes import found_silent, watched
 from benchmarks.report import mean_and_worst, mean_of, ratio_of
+from benchmarks.simulation.environment import Log
+from benchmarks.simulation.scenario import Scenario
+from tests.unit.benchmarks.simulation.tiny import write
 from tests.unit.benchmarks.test_scenarios import ONE, TWO, WHOLE, pair_of
-from tests.unit.simulation.tiny import write
 
 KG = "knowledge_gradient"
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks import scenarios
 from benchmarks.quality import scenario_cases
 from benchmarks.quality.drifts import Drift, shifted
 from benchmarks.quality.scenario_cases import KEYS, read_cases
 from benchmarks.quality.scenario_sets import EASIER, GPU, harder, listed, on_gpu, retargeted, static_scenarios
-from tests.unit.simulation.tiny import write
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Traces
+from tests.unit.benchmarks.simulation.tiny import write
 
 PAIR = {"pair": "bert_qa/toy"}
 

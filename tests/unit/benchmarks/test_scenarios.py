@@ -10,9 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.simulation.driver import replay
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
 from benchmarks import scenarios as benchmark
 from benchmarks.quality.drifts import BACK, BAD, GOOD, LOST, SHIFT, Drift, at_cost, drifts, taken_from
 from benchmarks.quality.scenario_sets import (
@@ -30,8 +27,11 @@ from benchmarks.quality.scenario_sets import (
 )
 from benchmarks.replays import FLOOR, OURS, PAPERS, Replays, below_after
 from benchmarks.report import geomean_of, mean_of, ratio_of
+from benchmarks.simulation.driver import replay
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Pair, PowerMeasurement
 from tests.strategies import REPRODUCIBLE
-from tests.unit.simulation.tiny import scenarios, tiny, write
+from tests.unit.benchmarks.simulation.tiny import scenarios, tiny, write
 
 
 def pair_of(workload: str, epochs: dict[int, tuple[float, ...]], gpu: str = "v100", most: int = 40) -> Pair:

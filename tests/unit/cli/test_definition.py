@@ -36,7 +36,7 @@ def test_what_there_is() -> None:
         ("zeus", "demo"),
         ("zeus", "doctor"), ("zeus", "check"), *jobs, ("zeus", "trials"), ("zeus", "plan"),
         ("zeus", "worth"), ("zeus", "export"),
-        ("zeus", "import"), ("zeus", "report"), ("zeus", "simulate"), ("zeus", "close"), ("zeus", "reap"),
+        ("zeus", "import"), ("zeus", "report"), ("zeus", "close"), ("zeus", "reap"),
         ("zeus", "prune"), ("zeus", "db", "upgrade"), ("zeus", "uninstall"),
     ]  # fmt: skip
 
@@ -52,7 +52,7 @@ def test_each_command_has_one_section_in_its_page() -> None:
 def test_every_command_is_implemented_and_explains_itself(path: tuple[str, ...], zeus: Zeus) -> None:
     done = zeus(*path[1:], "--help")
     assert done.status == 0
-    if path[-1] in ("simulate", "check", "demo"):  # they name no trial log; each has a test file of its own
+    if path[-1] in ("check", "demo"):  # they name no trial log; each has a test file of its own
         assert "--conn-id" not in done.out
         return
     assert "--conn-id" in done.out

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from airflow_provider_zeus.simulation.traces import Traces
 from airflow_provider_zeus.training.profiling.search import MOST
 from benchmarks import profiler
 from benchmarks.parts.profiler_overhead import overhead
@@ -25,7 +24,8 @@ from benchmarks.parts.profiler_replay import (
     searched,
     ternary,
 )
-from tests.unit.simulation.tiny import POWER_HEAD, write
+from benchmarks.simulation.traces import Traces
+from tests.unit.benchmarks.simulation.tiny import POWER_HEAD, write
 
 LIMITS_W = np.array([100.0, 125.0, 150.0, 175.0, 200.0, 225.0, 250.0])
 # cost at eta 1: a hump at 225 W hides the best one from a search that stops there

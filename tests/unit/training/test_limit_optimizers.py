@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_zeus.power.simulated.models import CHIPS, LOADS
 from benchmarks import limit_optimizers as benchmark
 from benchmarks.parts.limit_replay import Curve, Search, ours, their_optimizer, upstream
-from tests.unit.simulation.tiny import write
+from tests.unit.benchmarks.simulation.tiny import write
 
 # cost of a sample at eta 0.5 and 200 W, [J]: 0.5 x s x (W + 200) = 27, 18, 18.9, 20
 CURVE = Curve("toy", "toy", 10, (125.0, 150.0, 175.0, 200.0), (0.2, 0.1, 0.1, 0.1), (70.0, 160.0, 178.0, 200.0))

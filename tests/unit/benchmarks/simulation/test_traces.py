@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.simulation.driver import default, grid_search, replay
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import PowerMeasurement, Traces
+from benchmarks.simulation.driver import default, grid_search, replay
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import PowerMeasurement, Traces
 from tests.strategies import REPRODUCIBLE
-from tests.unit.simulation.tiny import POWER_HEAD, TRAIN_HEAD, power_rows, tiny, train_rows, write
+from tests.unit.benchmarks.simulation.tiny import POWER_HEAD, TRAIN_HEAD, power_rows, tiny, train_rows, write
 
 
 def test_a_pair_as_measured(tmp_path: Path) -> None:

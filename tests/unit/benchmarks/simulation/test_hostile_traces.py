@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.simulation.driver import replay
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks.simulation.driver import replay
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Traces
 from tests.hostile import HOSTILE
-from tests.unit.simulation.tiny import tiny
+from tests.unit.benchmarks.simulation.tiny import tiny
 
 CELLS = ["", "x", "-1", "0", "nan", "inf", "1e308", "1e-320", "9" * 400, "0.5", "16", "32", "\0", '"', "a,b", "é", "\r"]
 

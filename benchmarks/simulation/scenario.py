@@ -11,7 +11,7 @@ from typing import Any
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo
-from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
+from benchmarks.simulation.traces import Pair, PowerMeasurement
 
 
 @dataclass(frozen=True, slots=True)

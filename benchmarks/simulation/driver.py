@@ -19,9 +19,9 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
-from airflow_provider_zeus.simulation.environment import Environment, Log, Run
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import PowerMeasurement
+from benchmarks.simulation.environment import Environment, Log, Run
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import PowerMeasurement
 
 SLICE = 1_000_000  # samples per epoch
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import Decision, Phase, PlannedAttempt, State, Trial
 from airflow_provider_zeus.optimizer.belief import Belief
-from airflow_provider_zeus.simulation import driver
-from airflow_provider_zeus.simulation.driver import default, grid_search, replay
-from airflow_provider_zeus.simulation.environment import Environment, Log
-from airflow_provider_zeus.simulation.scenario import Scenario
+from benchmarks.simulation import driver
+from benchmarks.simulation.driver import default, grid_search, replay
+from benchmarks.simulation.environment import Environment, Log
+from benchmarks.simulation.scenario import Scenario
 from tests.strategies import REPRODUCIBLE
-from tests.unit.simulation.tiny import scenarios, tiny
+from tests.unit.benchmarks.simulation.tiny import scenarios, tiny
 
 
 @pytest.fixture

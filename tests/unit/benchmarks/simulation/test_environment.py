@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
-from airflow_provider_zeus.simulation.environment import Environment
-from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
+from benchmarks.simulation.environment import Environment
+from benchmarks.simulation.scenario import Epoch, Scenario
 from tests.strategies import REPRODUCIBLE
-from tests.unit.simulation.tiny import scenarios, tiny
+from tests.unit.benchmarks.simulation.tiny import scenarios, tiny
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement, Traces
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Pair, PowerMeasurement, Traces
 
 WHAT = "squad,bert_base_uncased,{},adamw"
 TRAIN_HEAD = "dataset,network,batch_size,optimizer,learning_rate,run,target_metric,target_epoch"

@@ -9,8 +9,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.trial import PlannedAttempt
-from airflow_provider_zeus.simulation.scenario import BatchSizeTruth, Epoch, Scenario
-from airflow_provider_zeus.simulation.traces import PowerMeasurement
+from benchmarks.simulation.scenario import BatchSizeTruth, Epoch, Scenario
+from benchmarks.simulation.traces import PowerMeasurement
 
 CHECK_S = 1.0  # within an epoch a bound is checked once a second
 NOTHING = Epoch(0.0, 0.0, 0.0)
