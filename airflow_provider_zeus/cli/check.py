@@ -270,9 +270,6 @@ def _of_job(job: ZeusJob) -> Iterator[Finding]:
             yield error("budget", f"{what} is ignored", remedy)
     for signal in dict.fromkeys(filter(None, (job.follow, job.start_signal))):
         yield checks_host.signal(signal)
-    if job.ran_with is not None:
-        what = f"runs from before it named batch sizes count for {job.ran_with}, where torch showed their steps"
-        yield ok("ran_with", what)
     if job.mode == "off":
         yield ok("power limit", "mode='off' measures nothing")
         return

@@ -13,6 +13,7 @@ from airflow_provider_zeus.model.cost import Rates, Weights, best_limit
 from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample, summed
 from airflow_provider_zeus.optimizer.belief import Belief
 
+BETA = 2.0  # no try may cost more than so many times the incumbent (section 4.4)
 RELATIVE_SD = 0.14  # run-to-run spread of TTA where none was observed yet (section 3.2)
 
 
@@ -147,10 +148,7 @@ def pace(belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSa
         (math.log(r.s_per_sample / expected_s), r.epochs)
         for b, entries in _rates_here(belief, device).items()
         for _, r in entries
-        if r.limit_w
-        and r.s_per_sample > 0
-        and not r.whole_task
-        and (expected_s := profiled_s.get((b, round(r.limit_w))))  # drivers round
+        if r.limit_w and r.s_per_sample > 0 and (expected_s := profiled_s.get((b, round(r.limit_w))))  # drivers round
     ]
     epochs = math.fsum(n for _, n in slower)
     return math.exp(math.fsum(log * n for log, n in slower) / epochs) if epochs else 1.0
@@ -180,10 +178,9 @@ Entries = tuple[tuple[int, Rates], ...]  # of one batch size on one device: tria
 
 
 def _rates_here(belief: Belief, device: DeviceInfo | None) -> dict[int, Entries]:
-    """By batch size. Of whole tasks (``ran_with``) only while the size has not run itself on this device."""
+    """By batch size."""
     where = device.where if device else None
-    here = {b: entries for (b, measured_on), entries in belief.rates.items() if measured_on == where}
-    return {b: tuple(e for e in entries if not e[1].whole_task) or entries for b, entries in here.items()}
+    return {b: entries for (b, measured_on), entries in belief.rates.items() if measured_on == where}
 
 
 class _Measured(NamedTuple):

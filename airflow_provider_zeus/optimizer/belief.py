@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
-VERSION = "15"  # of learn(); checkpoints of another version are not read
+VERSION = "16"  # of learn(); checkpoints of another version are not read
 RECURRENCES_KEPT = 64  # newest recurrences that are told apart: later tries of them are no further ones
 RATES_KEPT = 16  # newest trials whose rates are averaged, per batch size and device
 STRUCK_FOR = 10  # recurrences for which a struck size is not tried
@@ -303,5 +303,5 @@ def belief_tag(job: ZeusJob) -> str:
     """All that a belief depends on besides the log: a checkpoint is read only where its tag is equal."""
     learn_from = sorted(job.learn_from)
     return json.dumps(
-        [VERSION, job.target, job.job_version, job.window, learn_from, job.default_batch_size, job.policy, job.ran_with]
+        [VERSION, job.target, job.job_version, job.window, learn_from, job.default_batch_size, job.policy]
     )

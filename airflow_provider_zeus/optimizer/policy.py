@@ -27,9 +27,12 @@ if TYPE_CHECKING:
 __all__ = ["Belief", "belief_tag", "choose", "decision_seed", "fallback", "learn", "prior"]
 
 
-def decision_seed(job_id: str, number: int, user_seed: int) -> int:
-    """Seed of one decision: the same log and user seed give the same decision (docs/policy.md, trap 9)."""
-    digest = hashlib.sha256(f"{job_id}\0{number}\0{user_seed}".encode()).digest()
+def decision_seed(job_id: str, number: int, seed: int = 0) -> int:
+    """Seed of one decision: the same log gives the same decision (docs/policy.md, trap 9).
+
+    :param seed: of a replay; another one draws other decisions from the same log.
+    """
+    digest = hashlib.sha256(f"{job_id}\0{number}\0{seed}".encode()).digest()
     return int.from_bytes(digest[:6], "big")  # 48 bits: exact in JSON everywhere
 
 

@@ -62,7 +62,7 @@ class NextDecision:
             "profiles": profiles,
             "device": log.device,
             "running": [t for t in trials if t.state is State.RUNNING],
-            "seed": decision_seed(trials[0].job_id if trials else "", number, job.seed),
+            "seed": decision_seed(trials[0].job_id if trials else "", number),
             "finish_by_s": room_s,
             "lineage": _lineage(job, trials),
         }
@@ -175,4 +175,4 @@ def next_rung(job: ZeusJob) -> str:
     )
     if job.mode == "measure":
         return f'To save energy, mode="optimize" tunes the power limit of a torch training. {by_size}.'
-    return f"{by_size}; ran_with=N there says which batch size the runs so far had."
+    return f"{by_size}."

@@ -87,7 +87,7 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
         trial = _redeliver(log, again, request.lease_s)
     else:
         number = log.newest + 1
-        seed = decision_seed(request.job_id, number, job.seed)
+        seed = decision_seed(request.job_id, number)
         lineage = _lineage(log, request.origin, job, left)
         decision = choose(
             job,

@@ -17,10 +17,11 @@ import numpy as np
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import ProfileSample
 from airflow_provider_zeus.training.profiling.measurement_windows import PIECES
+from airflow_provider_zeus.training.profiling.profiler import WINDOW_STEPS
 from airflow_provider_zeus.training.profiling.search import MOST, LimitMeasurement, Search
 from benchmarks.simulation.traces import Traces
 
-WINDOW_S, WINDOW_STEPS = 5.0, 10  # profile_s and profile_steps, as a job has them by default
+WINDOW_S = 5.0  # profile_s, as a job has it by default
 LONG = 21  # points of the long grid
 SAMPLES = 10**9  # of an epoch: only their ratio to its time matters
 

@@ -399,9 +399,7 @@ SCRIPTS = {
     "unchanged": "",
     "measured": OTHER,
 }
-BY_LIMIT = ZeusJob(
-    device="simulated:v100/shufflenet", eta=1.0, power_limits_w=[250.0, 175.0, 100.0], profile_s=0.5, profile_steps=4
-)
+BY_LIMIT = ZeusJob(device="simulated:v100/shufflenet", eta=1.0, power_limits_w=[250.0, 175.0, 100.0], profile_s=0.5)
 
 
 @pytest.mark.slow

@@ -148,7 +148,6 @@ class DecisionContext(NamedTuple):
             success=self.success(),
             caution=caution,
             max_epochs=self.belief.max_epochs,
-            beta=self.job.beta,
             horizon=self.horizon,
             allowance=self._allowance(np.exp(costs[0])),
         )

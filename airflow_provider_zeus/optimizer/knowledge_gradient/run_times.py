@@ -32,7 +32,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predic
 from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.units import time_text
 
-_TIME = Weights(0.0, 1.0, time_alone=True, objective="time")  # a cost is a time [s]
+_TIME = Weights(0.0, 1.0, time_alone=True)  # a cost is a time [s]
 
 
 class RunTimes(NamedTuple):

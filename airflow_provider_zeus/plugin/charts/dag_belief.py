@@ -9,7 +9,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import Phase
-from airflow_provider_zeus.optimizer.starts import Served, serves_worse
+from airflow_provider_zeus.optimizer.starts import START_TOLERANCE, Served, serves_worse
 from airflow_provider_zeus.plugin.charts.chart_parts import (
     COLOURS,
     GREY,
@@ -154,15 +154,12 @@ def _table(title: str, beliefs: Beliefs, axis: CostAxis) -> Table:
     return Table(caption=title, columns=columns, numeric=[True, False, *[True] * 7], rows=rows)
 
 
-def service(served: Sequence[Served], tolerance: float) -> Chart:
-    """Error of models on the data after theirs, over that of the model trained there, mean by start.
-
-    :param tolerance: ``ZeusJob.start_tolerance``.
-    """
+def service(served: Sequence[Served]) -> Chart:
+    """Error of models on the data after theirs, over that of the model trained there, mean by start."""
     title = "Quality in service, by the start of the model"
     found = {start: [s.log_ratio for s in served if s.start == start] for start in Start}
     ratios = {start: math.exp(math.fsum(each) / len(each)) for start, each in found.items() if each}
-    out = [start for start in ratios if start != Start.COLD and serves_worse(served, start, tolerance)]
+    out = [start for start in ratios if start != Start.COLD and serves_worse(served, start)]
     rows = [
         [start.value, f"{ratio:.3f}", str(len(found[start])), "not used" if start in out else "used"]
         for start, ratio in ratios.items()
@@ -185,7 +182,8 @@ def service(served: Sequence[Served], tolerance: float) -> Chart:
     text = f"Error of the earlier model on new data over that after training there: {told}. Higher is worse."
     note = (
         "Error of a model on the next data over that of the model trained on them: 1 is as good, higher is worse. "
-        f"A start that serves worse than cold ones by more than {100 * tolerance:g} %, surely, is not used for now."
+        f"A start that serves worse than cold ones by more than {100 * START_TOLERANCE:g} %, surely, is not used for "
+        "now."
     )
     table = Table(
         caption=title, columns=["Start", "Ratio", "Runs", "Now"], numeric=[False, True, True, False], rows=rows

@@ -300,7 +300,7 @@ LIMITS = [
     [
         ({}, 100.0),
         ({"mode": "observe"}, 300.0),
-        ({"power_objective": "time"}, 300.0),
+        ({"eta": 0.0}, 300.0),
         ({"power_limits_w": [200.0, 300.0]}, 200.0),
     ],
 )
