@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from email import message_from_bytes
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiosmtpd.controller import Controller
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, BaseNotifier, task
@@ -27,7 +30,6 @@ from airflow_provider_zeus.reports.alerts import FAILING, LIMITS, NO_METRIC, STO
 from airflow_provider_zeus.store.alerts import change_book, read_book
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.integration.jobs import job, log_of, loop, zeus_dag
-from tests.integration.test_month_mail import Inbox, inbox
 from tests.unit.plugin.kit import trial
 
 __all__ = ["inbox"]
@@ -54,6 +56,32 @@ class WebhookNotifier(BaseNotifier):
         body = json.dumps({"text": self.text, "event": context["zeus"]}).encode()
         request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=4).close()
+
+
+class Inbox:
+    """Mails that have come."""
+
+    def __init__(self) -> None:
+        self.mails: list[tuple[str, list[str], Message]] = []
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # aiosmtpd asks for this name
+        self.mails.append((envelope.mail_from, envelope.rcpt_tos, message_from_bytes(envelope.content)))
+        return "250 OK"
+
+
+@pytest.fixture
+def inbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Inbox]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    found = Inbox()
+    receiver = Controller(found, hostname="127.0.0.1", port=port)
+    receiver.start()
+    plain = {"disable_ssl": True, "disable_tls": True}
+    conn = {"conn_type": "smtp", "host": "127.0.0.1", "port": port, "extra": plain}
+    monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", json.dumps(conn))
+    yield found
+    receiver.stop()
 
 
 class Hook:
