@@ -32,8 +32,6 @@ from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.integration.jobs import job, log_of, loop, zeus_dag
 from tests.unit.plugin.kit import trial
 
-__all__ = ["inbox"]
-
 MAIL = {
     "to": "ml@example.com",
     "from_email": "airflow@example.com",
