@@ -72,6 +72,16 @@ def test_the_charts_are_there_with_tables_and_a_badge(viewer: Any, store: Store)
     assert found["sentence"]["text"].startswith("5 runs cost ")
 
 
+def test_the_tab_says_what_the_last_retrainings_bought(viewer: Any, store: Store) -> None:
+    at_full_power(store, 1)
+    assert answer(viewer, "charts")["worth"] == "", "no run reported how good the earlier model was"
+    for n in (2, 3, 4):
+        at_full_power(store, n, served=0.7, metric=0.8)
+    said = answer(viewer, "charts")["worth"]
+    assert said.startswith("The last 3 retrainings brought accuracy from 0.7 to 0.8 on average for ")
+    assert ": 0.1 each" in said
+
+
 def test_figures_of_another_source_are_not_added(viewer: Any, store: Store) -> None:
     at_full_power(store, 1)
     at_full_power(store, 2)
