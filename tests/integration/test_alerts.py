@@ -28,6 +28,29 @@ from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.store.open import open_store
 from tests.integration.jobs import job, log_of, loop, zeus_dag
 
+MAIL = {
+    "to": "ml@example.com",
+    "from_email": "airflow@example.com",
+    "subject": "{{ zeus.job }}: {{ zeus.kind }}",
+    "html_content": "{{ zeus.sentence | e }} {{ zeus.page }}",
+}
+SMTP = [{"classpath": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", "kwargs": MAIL}]
+
+
+class WebhookNotifier(BaseNotifier):
+    """As in docs/alerts.md: posts an event as JSON."""
+
+    template_fields = ("text",)
+
+    def __init__(self, url: str, text: str = "{{ zeus.sentence }}", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.url, self.text = url, text
+
+    def notify(self, context: Any) -> None:
+        body = json.dumps({"text": self.text, "event": context["zeus"]}).encode()
+        request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=4).close()
+
 
 class Inbox:
     """Mails that have come."""
@@ -53,30 +76,6 @@ def inbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Inbox]:
     monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", json.dumps(conn))
     yield found
     receiver.stop()
-
-
-MAIL = {
-    "to": "ml@example.com",
-    "from_email": "airflow@example.com",
-    "subject": "{{ zeus.job }}: {{ zeus.kind }}",
-    "html_content": "{{ zeus.sentence | e }} {{ zeus.page }}",
-}
-SMTP = [{"classpath": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", "kwargs": MAIL}]
-
-
-class WebhookNotifier(BaseNotifier):
-    """As in docs/alerts.md: posts an event as JSON."""
-
-    template_fields = ("text",)
-
-    def __init__(self, url: str, text: str = "{{ zeus.sentence }}", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.url, self.text = url, text
-
-    def notify(self, context: Any) -> None:
-        body = json.dumps({"text": self.text, "event": context["zeus"]}).encode()
-        request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
-        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=4).close()
 
 
 class Hook:

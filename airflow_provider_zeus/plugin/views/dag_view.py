@@ -166,10 +166,11 @@ class JobLog:
 
     @property
     def front(self) -> Chart | None:
-        """The chart of energy against time; None where nothing measures energy, or no run reached the target."""
-        known, settled = self.known, self.known.decided.settled
-        chart = front_chart(known.front(), known.weights, settled.batch_size, known.limit_w, settled.start)
-        return chart if chart.option else None
+        """The chart of energy against time; None if nothing measures energy, or no run reached the target."""
+        points = self.known.front()
+        if not points:
+            return None
+        return front_chart(points, self.known.weights, self.known.choices())
 
 
 def shifts(trials: Iterable[Trial], factors: Factors, hours: Mapping[str, Series]) -> str:
