@@ -40,6 +40,12 @@ _LAST_OF_TI = sa.select(sa.func.max(sa.cast(_T.c.attempt, sa.Integer))).where(_T
 _OF_TI = sa.select(_T).where(_T.c.ti_id == sa.bindparam("ti")).order_by(_T.c.attempt)
 _OPEN = sa.select(_T).where(_T.c.job_id == _job, _T.c.state == State.RUNNING.value).order_by(_T.c.number)
 _LOG = sa.select(_T).where(_T.c.job_id == _job, _T.c.number > _after).order_by(_T.c.number)
+_STATE_BEFORE = (
+    sa.select(_T.c.state)
+    .where(_T.c.job_id == _job, _T.c.dag_id == sa.bindparam("dag"), _T.c.number < sa.bindparam("number"))
+    .order_by(_T.c.number.desc())
+    .limit(1)
+)
 _R = _T.alias("of_run")
 _BEGAN = sa.select(sa.func.min(_R.c.number)).where(_R.c.job_id == _job)  # number of the first trial of a run
 _RUN_BEGAN = _BEGAN.where(_R.c.dag_id == sa.bindparam("dag"), _R.c.run_id == sa.bindparam("run"))
@@ -183,6 +189,13 @@ def next_attempt(connection: sa.Connection, ti_id: str) -> int:
 def open_trials(connection: sa.Connection, job_id: str) -> list[Trial]:
     """Readable rows in state running, in order of number."""
     return only_trials(_found(connection.execute(_OPEN, {"job": job_id})))
+
+
+def state_before(connection: sa.Connection, trial: Trial) -> str | None:
+    """State of the newest trial of the same job and DAG before this one, as its row says; None if there is none."""
+    before = {"job": trial.job_id, "dag": trial.origin.dag_id, "number": trial.number}
+    state: str | None = connection.scalar(_STATE_BEFORE, before)
+    return state
 
 
 def only_trials(found: Iterable[Found]) -> list[Trial]:

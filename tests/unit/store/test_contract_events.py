@@ -62,13 +62,24 @@ def test_the_look_gets_the_newest_trials_and_their_profile(opens: Opens) -> None
 
 def test_a_killed_run_is_told_by_the_run_that_closes_it(opens: Opens, clock: Clock) -> None:
     first = opens().ask(request(1))
-    assert not first.closed
+    assert not first.after_killed
     clock.t += 100.0
     second = opens().ask(request(2))
-    assert second.closed
+    assert second.after_killed
     assert begun(opens(), second.trial) == [FAILING]
     opens().tell(second.trial.key, State.CONVERGED, report(second.trial.batch_size))
     assert begun(opens(), second.trial) == []
+
+
+def test_a_run_that_somebody_else_closed_is_told_at_the_next_decision_too(opens: Opens, clock: Clock) -> None:
+    opens().ask(request(1))
+    clock.t += 100.0
+    assert [t.number for t in opens().reap(JOB_ID)] == [1]
+    second = opens().ask(request(2))
+    assert second.after_killed
+    assert begun(opens(), second.trial) == [FAILING]
+    opens().tell(second.trial.key, State.CONVERGED, report(second.trial.batch_size))
+    assert not opens().ask(request(3)).after_killed
 
 
 def test_a_failure_that_was_stored_late_is_told_by_the_next_run(opens: Opens) -> None:
