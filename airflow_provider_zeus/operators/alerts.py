@@ -4,8 +4,8 @@ A run looks at its job once Airflow has the task's state and value, as callback 
 task's time, and what raises or hangs changes no state. What a decision shows, a deadline at risk, an earlier run that
 was killed or a store that is away, is sent by a thread while the run trains.
 
-Which events began is decided under the lock of the job's row, and not in the transaction that ends a trial: an attempt
-that another one follows and a try that Airflow repeats end a trial, too, but no run.
+Which events began is not decided in the transaction that ends a trial: an attempt that another one follows and a try
+that Airflow repeats end a trial too, but no run.
 """
 
 from __future__ import annotations

@@ -120,9 +120,14 @@ def count_job(connection: sa.Connection, job_id: str, *, seq: int, newest: int) 
     connection.execute(_COUNT, {"job": job_id, "seq": seq, "newest": newest})
 
 
-def held_events(connection: sa.Connection, job_id: str) -> dict[str, Held]:
-    """The events of a job that hold, by DAG; none if what is kept cannot be read."""
-    text = connection.scalar(sa.select(schema.job.c.events).where(schema.job.c.job_id == job_id))
+def events_text(connection: sa.Connection, job_id: str) -> str | None:
+    """Which events of a job hold, as they are stored; None if no run has looked yet."""
+    text: str | None = connection.scalar(sa.select(schema.job.c.events).where(schema.job.c.job_id == job_id))
+    return text
+
+
+def held_events(text: str | None) -> dict[str, Held]:
+    """The events that hold, by DAG; none if what is stored cannot be read."""
     try:
         by_dag = json.loads(text or "{}")
         return {dag_id: decode(Held, held, newer=True) for dag_id, held in by_dag.items()}
@@ -130,10 +135,11 @@ def held_events(connection: sa.Connection, job_id: str) -> dict[str, Held]:
         return {}
 
 
-def hold_events(connection: sa.Connection, job_id: str, held: Mapping[str, Held]) -> None:
-    """Write what :func:`held_events` reads."""
-    changed = sa.update(schema.job).where(schema.job.c.job_id == job_id).values(events=json.dumps(encode(held)))
-    connection.execute(changed)
+def hold_events(connection: sa.Connection, job_id: str, before: str | None, held: Mapping[str, Held]) -> bool:
+    """Write which events hold; False if something else than ``before`` is stored by now."""
+    is_as_before = schema.job.c.events.is_not_distinct_from(before)
+    change = sa.update(schema.job).where(schema.job.c.job_id == job_id, is_as_before)
+    return connection.execute(change.values(events=json.dumps(encode(held)))).rowcount == 1
 
 
 def job_ids(connection: sa.Connection, dag_id: str | None = None) -> list[str]:

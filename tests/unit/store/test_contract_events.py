@@ -134,6 +134,19 @@ def test_a_text_of_a_training_is_kept_as_it_is(opens: Opens) -> None:
     assert "<b>" in event.sentence
 
 
+def test_a_look_that_another_run_overtakes_looks_again(opens: Opens) -> None:
+    failed = run(opens(), 1, State.FAILED).trial
+    heard: list[list[str]] = []
+
+    def overtaken(held: Mapping[str, Held], trials: Sequence[Trial], profile: Sequence[ProfileSample]) -> Looked:
+        if not heard:
+            heard.append(begun(opens(), failed))
+        return alerts.look(held, trials, profile, run=failed, prices=Prices())
+
+    assert opens().look(JOB_ID, overtaken, last=10) == []
+    assert heard == [[FAILING]]
+
+
 def test_one_of_many_runs_that_end_at_once_hears_of_it(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
