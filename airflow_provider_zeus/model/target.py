@@ -110,8 +110,8 @@ class Target:
     @property
     def _is_named_as_share(self) -> bool:
         """Whether the metric is a share by its name, as val_accuracy, f1_macro, F1Score, mIoU and mAP50 are."""
-        share = r"(?<![a-z])(accuracy|acc|f1|auc|auroc|precision|recall|m?iou|map)(score)?(?![a-z])"
-        return "loss" not in self._spaced and patterns.search(share, self._spaced) is not None
+        names = r"(?<![a-z])(accuracy|acc|f1|auc|auroc|precision|recall|m?iou|map)(score)?(?![a-z])"
+        return "loss" not in self._spaced and patterns.search(names, self._spaced) is not None
 
     def misread(self, metric: float) -> str:
         """Why a metric is in another unit than the target for sure, with the remedy; empty where it may be in its unit.
