@@ -38,9 +38,9 @@ ENOUGH_S = 0.05
 
 
 def texts(pattern, length):
-    own = sorted(set(re.findall(r"[A-Za-z]{2,}", pattern)))
-    signs = sorted({c for c in pattern if not c.isalnum()} | set(" \t\n._-/=:;'\""))
-    units = [*signs, *"aA0", "\u00e9", *own, *(f"a{sign}" for sign in signs), *(f"{sign}0" for sign in signs)]
+    words = sorted(set(re.findall(r"[A-Za-z]{2,}", pattern)))
+    signs = sorted({c for c in pattern if not c.isalnum()} - set("?*+(){}[]|^$<>!\\"))
+    units = [*" \t\n._-/=aA0", "\u00e9", *words, *signs, *(f"a{sign}" for sign in signs)]
     units += [f"{one * often}a{other}" for one in signs for other in signs for often in (1, 2)]
     for unit in units:
         yield unit * (length // len(unit))
