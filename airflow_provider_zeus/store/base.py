@@ -36,7 +36,6 @@ class AskRequest:
     lease_s: float = 90.0
     pinned_by: str | None = None  # what makes the run take the default batch size; None: nothing does
     finish_by_s: float | None = None  # when the run has to end [s since the epoch]; None: no deadline
-    family: str | None = None  # whose members learn from each other; None: the job is in none
     runs_left: int | None = None  # runs after this one until the schedule ends; None: not known, or no end
 
 
@@ -49,6 +48,7 @@ class AskAnswer:
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     # gpu uuid -> (limit found, limit last set) [W] of the newest trial there, while it has not restored the limit
     redelivered: bool = False  # the same open trial was returned before
+    closed: bool = False  # trials whose lease had expired, or that this one supersedes, were closed
     previous: Previous | None = None  # None: no run of this job has left a model
     shared_with: Sequence[int] = ()  # other map indexes of the task that have trials of the job in this run
 
