@@ -27,7 +27,13 @@ from airflow_provider_zeus.model.trial import Trial, newest_here
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import NEWEST, remarks
-from airflow_provider_zeus.store.live_settings import SETTINGS, copy_settings, variable_key, write_settings
+from airflow_provider_zeus.store.live_settings import (
+    SETTINGS,
+    ZEUS_CHOOSES,
+    copy_settings,
+    variable_key,
+    write_settings,
+)
 from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from airflow_provider_zeus.units import energy_text, time_text
@@ -38,16 +44,12 @@ def list_jobs(args: Namespace) -> int:
     """List jobs with their newest trial; the status is 1 where one is left out, as its log is damaged."""
     with opened(args) as store:
         logs, status = of_all_jobs(store, lambda job_id: (store.trials(job_id), store.settings(job_id)))
-        identity, members = store.identity, store.members()
-    figures = [_figures(job_id, *each) | {"members": members.get(job_id)} for job_id, each in logs.items()]
+        identity = store.identity
+    figures = [_figures(job_id, *each) for job_id, each in logs.items()]
     if print_data(figures, args.output):
         return status
     plain = args.output == "plain"
     rows = [_cells(job_id, *each) for job_id, each in logs.items()]
-    if members:
-        for row in rows:  # which jobs learn from each other, and how many they are
-            log, count = logs[row["job"]][0], members.get(row["job"])
-            row["family"] = f"{log[-1].spec.get('family')}, {count} jobs" if log and count else "-"
     show(rows, empty=f"No job in {identity} yet.", plain=plain)
     for job_id, (log, _) in logs.items():
         for remark in remarks(log[-NEWEST:]):
@@ -120,7 +122,7 @@ def pause(args: Namespace) -> None:
 @command
 def resume(args: Namespace) -> None:
     """Let Zeus choose the batch size again: end a pin and a pause."""
-    job_id = _change(_known(args), pause_exploration=None, pin_batch_size=None)
+    job_id = _change(_known(args), **ZEUS_CHOOSES)
     say(f"Zeus chooses the batch size of {job_id} again, from its next run on.")
 
 

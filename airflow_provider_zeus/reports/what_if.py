@@ -168,7 +168,7 @@ def _forecast(log: Dataset, job: ZeusJob, profiled: LimitProfiles, decided: Next
     if job.eta != log.job.eta:
         belief = _at_best_limits(log, job, profiled, best).belief()
         asked: dict[str, Any] = {"profiles": samples, "device": device, "finish_by_s": decided.room_s}
-        asked |= {"lineage": decided.lineage, "family": decided.family}
+        asked["lineage"] = decided.lineage
         attempt = settled(job, belief, decided.settings, **asked)
     b = attempt.batch_size
     best[b] = profiled.best_w(b, hurried(weights, attempt))

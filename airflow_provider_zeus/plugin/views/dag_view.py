@@ -51,7 +51,6 @@ class JobRuns:
     limit: int
     alerts: Alerts
     remarks: Sequence[str]
-    budgets: Sequence[Answer]
 
     @cached_property
     def job(self) -> ZeusJob:
@@ -138,7 +137,7 @@ class JobLog:
     def service(self) -> Chart | None:
         """How well models served, by where their trainings started; None for a job that chooses no start."""
         job, served = self.known.log.job, self.known.log.belief().served
-        return service(served, job.start_tolerance) if job.chooses_start and served else None
+        return service(served) if job.chooses_start and served else None
 
     @property
     def gaps(self) -> list[str]:

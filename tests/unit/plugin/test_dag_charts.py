@@ -12,10 +12,9 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import SURE
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
-from airflow_provider_zeus.optimizer.policy import heard_by, told_by
 from airflow_provider_zeus.plugin.api.reading import BeliefCache
 from airflow_provider_zeus.plugin.charts.chart_parts import number
-from airflow_provider_zeus.plugin.charts.dag_belief import BELIEVED, FAMILY, OBSERVED, STANDINGS, belief_chart
+from airflow_provider_zeus.plugin.charts.dag_belief import BELIEVED, OBSERVED, STANDINGS, belief_chart
 from airflow_provider_zeus.plugin.charts.dag_front import CHOSEN, FRONT, PROFILED, RAN, front_chart
 from airflow_provider_zeus.plugin.charts.dag_saved import EXPLORED, SUM, saved_chart
 from airflow_provider_zeus.plugin.text import headline, saved_text
@@ -150,29 +149,6 @@ def test_belief_stands_beside_what_was_observed() -> None:
         ["32", "reached the target"],
         ["64", "in use"],
     ]
-
-
-def test_the_curve_of_siblings_is_dashed_at_the_jobs_own_level() -> None:
-    job = replace(JOB, policy="knowledge_gradient", max_epochs=50)
-    log = [run(n, b, 4.0, epochs=e) for n, (b, e) in enumerate([(32, 10.0), (16, 20.0), (64, 10.0)] * 4, 1)]
-    told = told_by(as_dataset(log, job).belief(), None)
-    assert told is not None
-    first = run(1, 32, 4.0)
-    family = heard_by(as_dataset([first], job).belief(), None, [told] * 3)
-    alone = belief_table(as_dataset([first], job))
-    beside = belief_table(as_dataset([replace(first, decision=replace(first.decision, family=family))], job))
-    assert [line.believed for line in beside.lines] == [line.believed for line in alone.lines]
-    costs = {line.batch_size: line.family or 0.0 for line in beside.lines}
-    own = {line.batch_size: line.believed.cost.value or 0.0 for line in alone.lines}
-    assert costs[32] == pytest.approx(own[32]), "its level is the job's"
-    assert costs[16] / own[16] > 1.3, "and its shape the siblings'"
-    chart = belief_chart(beside, HALF)
-    drawn = series(chart)[FAMILY]
-    assert drawn["lineStyle"]["type"] == "dashed"
-    assert len(values(drawn)) == 3
-    assert "Dashed" in chart.note
-    assert "from this job's runs alone" in chart.note, "the decision's sentence may name another cost"
-    assert FAMILY not in series(belief_chart(alone, HALF))
 
 
 def doubtful() -> tuple[ZeusJob, list[Trial]]:
@@ -324,8 +300,7 @@ LIMITS = [
     [
         ({}, 100.0),
         ({"mode": "observe"}, 300.0),
-        ({"power_objective": "time"}, 300.0),
-        ({"max_slowdown": 1.02}, 200.0),
+        ({"eta": 0.0}, 300.0),
         ({"power_limits_w": [200.0, 300.0]}, 200.0),
     ],
 )

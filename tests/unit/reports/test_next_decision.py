@@ -75,17 +75,6 @@ PROFILE = [
 ]
 
 
-def test_a_limit_to_the_slowdown_changes_the_size_that_every_part_names() -> None:
-    assert named(at_100_w(JOB), *PROFILE) == {64}
-    slow = at_100_w(replace(JOB, max_slowdown=1.05))
-    assert named(slow, *PROFILE) == {32}
-    one = decided(slow, *PROFILE)
-    found = saving(as_dataset(slow.log, slow.job), rng=random.Random(0), profiles=PROFILE, decided=one)
-    assert found.best is not None
-    assert found.best.limit_w == 300.0
-    assert found.per_run.value == 0.0, "the default at full power"
-
-
 def test_a_deadline_changes_the_size_that_every_part_names() -> None:
     made = World(replace(JOB, finish_by="5 min"), NEEDS)
     for b, s, j in ((32, 15.0, 2000.0), (64, 30.0, 1000.0)) * 3:
