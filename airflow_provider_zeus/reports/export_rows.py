@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, date, datetime
@@ -16,7 +15,7 @@ from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Lineage, Observation, Origin, PlannedAttempt, Trial
 from airflow_provider_zeus.model.wire import encode
-from airflow_provider_zeus.printable import cell
+from airflow_provider_zeus.printable import cell, plain_name
 
 FORMAT = 1  # of the JSON document; airflow zeus import reads it
 PLANNED_COSTS = ("bound_cost", "max_epoch_cost")  # in joules, or in seconds where time alone is weighed
@@ -132,7 +131,7 @@ def json_of(
 
 def file_name(job_id: str, day: date, kind: str) -> str:
     """``zeus-<job>-<day>.csv``, of characters that are valid on every system."""
-    return f"zeus-{re.sub(r'[^A-Za-z0-9._-]+', '_', job_id)[:100]}-{day:%Y-%m-%d}.{kind}"
+    return f"zeus-{plain_name(job_id)}-{day:%Y-%m-%d}.{kind}"
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, Any]:
