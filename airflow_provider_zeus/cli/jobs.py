@@ -23,7 +23,7 @@ from airflow_provider_zeus.cli.shell import (
 )
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.job_checks import check_new_id
-from airflow_provider_zeus.model.trial import Trial, newest_here
+from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import NEWEST, remarks
@@ -57,7 +57,7 @@ def list_jobs(args: Namespace) -> int:
 
 
 def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[str, str]:
-    last = newest_here(log) if log else None
+    last = log[-1] if log else None
     return {
         "job": job_id,
         "trials": str(len(log)),
@@ -72,7 +72,7 @@ def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[
 
 
 def _figures(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[str, Any]:
-    last = newest_here(log) if log else None
+    last = log[-1] if log else None
     cost, unit = cost_of(last) if last else (None, None)
     return {
         "job": job_id,

@@ -14,7 +14,7 @@ from airflow_provider_zeus.cli.shell import command, known, opened, print_data, 
 from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Phase, State, newest_here
+from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.operators.config import next_of
 from airflow_provider_zeus.operators.schedule import durations, trials_for_durations, window
 from airflow_provider_zeus.optimizer.policy import measured
@@ -38,7 +38,7 @@ def plan(args: Namespace) -> None:
     with opened(args) as store:
         job_id = known(store, args.job)
         trials = store.trials(job_id, last=1)
-        job = newest_here(trials).job if trials else None
+        job = trials[-1].job if trials else None
         if job is not None and not job.chooses_size:
             spent = budget_spent(lambda last: store.trials(job_id, last=last), job, in_force(), time.time())
             _measured(args, job, job_id, trials[-1].origin.dag_id, spent.get("budget_spent"))
@@ -77,7 +77,7 @@ def _measured(args: Namespace, job: ZeusJob, job_id: str, dag_id: str, spent: st
 def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any], ZeusJob]:
     """The next decision, what it depends on besides the log, and the job as that run has it."""
     trials, live = store.trials(job_id, last=1000), store.settings(job_id)
-    job, switched = next_of(newest_here(trials).job.with_settings(live))
+    job, switched = next_of(trials[-1].job.with_settings(live))
     log = as_dataset(trials, job)
     profiles = store.profile(job_id, log.where, job.job_version)
     prices = in_force()

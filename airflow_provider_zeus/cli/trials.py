@@ -20,7 +20,7 @@ from airflow_provider_zeus.cli.shell import (
     show,
 )
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.trial import UNSEEN, State, Trial, newest_here
+from airflow_provider_zeus.model.trial import UNSEEN, State, Trial
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import of_ended
@@ -60,8 +60,7 @@ def _cells(trial: Trial, *, why: bool, mapped: bool) -> dict[str, str]:
         "phase": trial.planned.phase.text,
         "state": trial.state.text
         + " (untaught)" * (seen.bypassed is not None)
-        + " (batch size not seen)" * (UNSEEN in seen.reasons)
-        + " (imported)" * (seen.imported is not None),
+        + " (batch size not seen)" * (UNSEEN in seen.reasons),
         "epochs": number_text(seen.epochs),
         "energy": or_dash(seen.energy_j, energy_text),
         "time": or_dash(seen.time_s, time_text),
@@ -108,7 +107,7 @@ def worth(args: Namespace) -> int:
     with opened(args) as store:
         job_id = known(store, args.job)
         trials = store.trials(job_id)
-    job = newest_here(trials).job
+    job = trials[-1].job
     if not job.chooses_size:
         say("This job names no metric: no run tells what it bought.")
         return 0

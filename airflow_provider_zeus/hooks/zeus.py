@@ -188,12 +188,12 @@ def _month_log(
 ) -> tuple[Dataset, Sequence[ProfileSample]] | str:
     """The newest runs of a job of a DAG with what is learned from them, and its profiles; or why there is none."""
     from airflow_provider_zeus.errors import JobSpecError
-    from airflow_provider_zeus.model.trial import newest_device, newest_here
+    from airflow_provider_zeus.model.trial import newest_device
     from airflow_provider_zeus.reports.dataset import as_dataset
 
     trials = store.runs(dag_id, job_id, last=1000)  # as many as the pages read
     try:
-        job = newest_here(trials).job.with_settings(store.settings(job_id))
+        job = trials[-1].job.with_settings(store.settings(job_id))
     except (JobSpecError, IndexError):
         return "no run of it can be read here"
     log = as_dataset(trials, job)

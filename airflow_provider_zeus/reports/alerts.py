@@ -16,7 +16,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
-from airflow_provider_zeus.model.trial import LIMIT, TELL_METRIC, Origin, ProfileSample, State, Trial, newest_here
+from airflow_provider_zeus.model.trial import LIMIT, TELL_METRIC, Origin, ProfileSample, State, Trial
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline
@@ -61,9 +61,8 @@ def events(trials: Sequence[Trial], *, profiles: Sequence[ProfileSample] = (), p
     """
     if not trials:
         return []
-    job = newest_here(trials).job
-    here = [t for t in trials if t.observation.imported is None]
-    teaching = [t for t in here if t.origin.run_type in job.learn_from]
+    job = trials[-1].job
+    teaching = [t for t in trials if t.origin.run_type in job.learn_from]
     ended = [run for run in runs_of(teaching) if all(t.state is not State.RUNNING for t in run)]
     log = as_dataset(trials, job).of_target()
     found = [_drifted(log, ended)]

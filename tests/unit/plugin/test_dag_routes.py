@@ -15,7 +15,6 @@ from urllib.parse import quote
 import pytest
 
 from airflow_provider_zeus.cli.export import rows_of_jobs
-from airflow_provider_zeus.cli.import_log import trials_of
 from airflow_provider_zeus.cli.read_export import histories_of, of_json
 from airflow_provider_zeus.cli.read_file import entries_of
 from airflow_provider_zeus.errors import SignalError
@@ -24,10 +23,8 @@ from airflow_provider_zeus.plugin.api import reading
 from airflow_provider_zeus.plugin.text import headline
 from airflow_provider_zeus.plugin.views import dag_view
 from airflow_provider_zeus.reports import budget_figures
-from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.export_rows import csv_of, exact
 from airflow_provider_zeus.reports.job_remarks import candidates, looks_like
-from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.signals.reading import signal_series
 from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
@@ -480,21 +477,3 @@ def test_a_job_with_a_history_or_other_batch_sizes_is_no_new_name() -> None:
     assert candidates([new], [replace(old, opened_at=9_000.0)]) == []  # it still runs
     assert candidates([new], [replace(old, job_id="named by hand")]) == []
     assert candidates([], [old]) == []
-
-
-def test_an_imported_run_says_so_and_counts_as_no_saving(viewer: Any, store: Store) -> None:
-    for n in range(1, 4):
-        at_full_power(store, n)
-    before = answer(viewer, "charts")["headline"]
-    lines = [("line 2", {"batch_size": "64", "epochs": "30", "energy_j": "9e6", "time_s": "9000"})]
-    newest = store.trials("d.train")[-1]
-    histories, _ = histories_of(trials_of(lines, newest, "old.csv, by ann on 2026-11-24"))
-    assert len(store.take_in(histories)) == 1
-    row = answer(viewer, "costs")["rows"][0]
-    assert (row["state_text"], row["phase"], row["source"]["text"]) == ("reached target, imported",) + ("imported",) * 2
-    detail = viewer.get(f"/zeus/api/dags/d/runs/{row['run_id']}/costs").json()
-    after = answer(viewer, "charts")
-    assert after["headline"][0] == before[0]  # what it cost
-    assert saving(as_dataset(store.trials("d.train"), JOB)).runs == 3
-    (attempt,) = detail["parts"][0]["attempts"]
-    assert "Imported from old.csv, by ann on 2026-11-24." in attempt["ended"]
