@@ -65,9 +65,7 @@ def _first_steps() -> tuple[CLICommand, ...]:
             "Check this host and name remedies",
             "doctor.doctor",
             Arg(("--json",), help="print a list of {check, status, finding, remedy}", action="store_true"),
-            Arg(("--restore",), help="restore power limits that dead trainings left behind", action="store_true"),
-            description="Check what Zeus finds on this host. Changes nothing without --restore. Exit status 1 where a "
-            "check is an error.",
+            description="Check what Zeus finds on this host. Changes nothing. Exit status 1 if a check is an error.",
         ),
         _command(
             "check",
@@ -103,25 +101,6 @@ def _of_a_job() -> tuple[CLICommand, ...]:
             Arg(("--why",), help="show why each batch size was chosen", action="store_true"),
             _OUTPUT,
         ),
-        _command(
-            "plan",
-            "Show what the next run of a job would do, when and why",
-            "plan.plan",
-            _JOB,
-            _OUTPUT,
-            description="Show the decision that the next scheduled run would make as the log stands. Asks for nothing "
-            "and changes nothing.",
-        ),
-        _command(
-            "worth",
-            "Say what the last retrainings of a job bought",
-            "trials.worth",
-            _JOB,
-            Arg(("--last",), help="retrainings (default: 20)", type=positive_int(allow_zero=False), default=20),
-            _OUTPUT,
-            description="Say how much better the newest models were than those before them, on the same new data, and "
-            "what their runs cost: where the earlier model's metric was given to run.still_good() or run.served().",
-        ),
     )
 
 
@@ -130,9 +109,8 @@ def _jobs() -> tuple[CLICommand, ...]:
     return (
         _command("list", "List jobs with their newest trial", "jobs.list_jobs", _OUTPUT),
         _command("pin", "Train with one batch size from the next run on", "jobs.pin", _JOB, batch_size),
-        _command("unpin", "Let Zeus choose the batch size again", "jobs.unpin", _JOB),
-        _command("pause", "Pause exploration from the next run on", "jobs.pause", _JOB),
-        _command("resume", "Resume exploration", "jobs.resume", _JOB),
+        _command("pause", "Try no other batch size from the next run on", "jobs.pause", _JOB),
+        _command("resume", "Let Zeus choose the batch size again: end a pin and a pause", "jobs.resume", _JOB),
         _command(
             "reset",
             "Restart what a job learns; its log is kept",
@@ -146,8 +124,7 @@ def _jobs() -> tuple[CLICommand, ...]:
             "Give the history of a job to another name",
             "jobs.rename",
             Arg(("old",), help="the name in the log", metavar="OLD"),
-            Arg(("new",), help="the new name, such as DAG_ID.TASK_ID", metavar="NEW"),
-            Arg(("--merge",), help="where NEW has trials: they follow those of OLD", action="store_true"),
+            Arg(("new",), help="a free name, such as DAG_ID.TASK_ID", metavar="NEW"),
             description="Give the trials of a job, all that they measured and its live settings to another name, for "
             "example after its DAG or task was renamed. It can be run again safely.",
         ),
@@ -158,26 +135,23 @@ def _of_files() -> tuple[CLICommand, ...]:
     return (
         _command(
             "export",
-            "Write every field of every trial as CSV or JSON",
+            "Write the trials as CSV for people, or all of the log as JSON",
             "export.export",
             Arg(("job",), help="name of a job (default: all jobs)", metavar="JOB", nargs="?"),
             Arg(
                 ("--format",),
-                help="csv or json (default: json for FILE.json, else csv)",
+                help="csv or json (default: json for FILE.json or FILE.jsonl, else csv)",
                 choices=("csv", "json"),
             ),
             Arg(("--output",), help="file to write (default: standard output)", metavar="FILE"),
         ),
         _command(
             "import",
-            "Take trials of another log, or earlier trainings, into the log",
+            "Take the JSON export of another log into the log",
             "import_log.import_",
-            Arg(("file",), help="an export (JSON or CSV), or a CSV file of earlier trainings", metavar="FILE"),
-            Arg(("--job",), help="name that the job gets; of earlier trainings: whose they are", metavar="NAME"),
-            Arg(("--dry-run",), help="only check the file and report what would be imported", action="store_true"),
-            description="Take the trials of an export, or earlier trainings (batch_size, epochs, energy_j, time_s), "
-            "into the trial log. Trials that it holds are not written again; nothing is written unless the whole file "
-            "is good.",
+            Arg(("file",), help="what 'airflow zeus export --format json' wrote", metavar="FILE"),
+            description="Take all that a JSON export holds into the trial log. Trials that it holds are not written "
+            "again; nothing is written unless the whole file is good.",
         ),
         _command(
             "report",
@@ -202,21 +176,19 @@ def _upkeep() -> tuple[CLICommand, ...]:
     upgrade = _command("upgrade", "Create or migrate the tables of the trial log", "upkeep.upgrade")
     return (
         _command(
-            "close",
-            "Close a trial whose process is gone",
-            "trials.close",
-            _JOB,
-            Arg(("trial",), help="its number, as 'airflow zeus trials' shows it", type=int, metavar="TRIAL"),
+            "repair",
+            "Clean up after processes that died: power limits, costs, trials",
+            "repair.repair",
+            Arg(
+                ("--close",),
+                help="do nothing but close this trial, even if its lease still runs; it asks first",
+                nargs=2,
+                metavar=("JOB", "TRIAL"),
+            ),
             ARG_YES,
-            description="Close an open trial before its lease expires. It stays closed; later reports of its run are "
-            "stored as its figures.",
-        ),
-        _command(
-            "reap",
-            "Close expired trials, store pending costs, restore power limits",
-            "upkeep.reap",
-            description="Restore power limits that dead trainings of this host left behind, close trials whose lease "
-            "expired, and store costs that were kept while the store was unavailable. It can be run again safely.",
+            description="Restore power limits that dead trainings of this host left behind, store costs that were kept "
+            "while the store could not be reached, and close trials whose lease expired. Each step says what it did, "
+            "and one that fails does not stop the others. Exit status 1 if one failed. It can be run again safely.",
         ),
         _command(
             "prune",
@@ -230,11 +202,4 @@ def _upkeep() -> tuple[CLICommand, ...]:
             "and those in the policy's window are not touched.",
         ),
         GroupCommand(name="db", help="The database of the trial log", subcommands=(upgrade,)),
-        _command(
-            "uninstall",
-            "List what is where, and how to remove it",
-            "upkeep.uninstall",
-            Arg(("--dry-run",), help="needed: it removes nothing itself", action="store_true"),
-            description="List what the provider has left where, and how to remove it. It removes nothing itself.",
-        ),
     )

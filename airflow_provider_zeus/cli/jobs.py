@@ -107,13 +107,6 @@ def pin(args: Namespace) -> None:
 
 
 @command
-def unpin(args: Namespace) -> None:
-    """Let Zeus choose the batch size again."""
-    job_id = _change(_known(args), pin_batch_size=None)
-    say(f"Zeus chooses the batch size of {job_id} from its next run on.")
-
-
-@command
 def pause(args: Namespace) -> None:
     """Pause exploration from the next run on. Raises JobSpecError where the job has no batch sizes to explore."""
     job_id, sizes = _with_sizes(args)
@@ -126,9 +119,9 @@ def pause(args: Namespace) -> None:
 
 @command
 def resume(args: Namespace) -> None:
-    """Resume exploration."""
-    job_id = _change(_known(args), pause_exploration=None)
-    say(f"{job_id} explores again from its next run on.")
+    """Let Zeus choose the batch size again: end a pin and a pause."""
+    job_id = _change(_known(args), pause_exploration=None, pin_batch_size=None)
+    say(f"Zeus chooses the batch size of {job_id} again, from its next run on.")
 
 
 @command
@@ -162,7 +155,7 @@ def rename(args: Namespace) -> None:
             known(store, old)
         copied = copy_settings(variables, old, new)
         try:
-            count = None if done else store.rename(old, new, merge=args.merge)
+            count = None if done else store.rename(old, new)
         except StoreError as error:
             if copied and not error.unsure:
                 variables.delete(variable_key(SETTINGS, new))

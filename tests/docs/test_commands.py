@@ -146,7 +146,7 @@ def test_documents_are_well_formed() -> None:
 def test_every_block_is_executed_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
     """The list of what nothing runs, with the reasons; a kind of block that no test knows fails here."""
     found = [block for page in PAGES for block in blocks(page)]
-    kinds = {"python", "commands", "script", "ini", "json", "yaml", "dockerfile", "shown"}
+    kinds = {"python", "commands", "script", "ini", "json", "yaml", "dockerfile", "sql", "shown"}
     assert {block.kind for block in found} <= kinds
     assert len(found) > 80
     marked = [f"{b.name}: not run: {b.reason}" for b in found if b.reason]
