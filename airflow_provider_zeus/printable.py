@@ -45,11 +45,6 @@ def cell(value: Any) -> Any:
     return _FORMULA.sub(r"\1\2'\3\4", visible(value)) if isinstance(value, str) else value
 
 
-def text_of(cell: str) -> str:
-    """The text that :func:`cell` made a cell of, in one line."""
-    return _FORMULA.sub(lambda m: f"{m[1]}{m[2]}{m[3][1:]}{m[4]}", cell)
-
-
 def plain_name(text: str) -> str:
     """A text as a name of at most 60 characters: letters, digits, ``.``, ``_`` and ``-`` stay.
 

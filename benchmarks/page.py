@@ -266,7 +266,7 @@ def main(args: argparse.Namespace) -> int:
             "charts, first": first,
             "charts": _measured(browser, f"{api}/charts", args.repeat),
             "what-if": _measured(browser, f"{api}/what-if?eta=0.9&price_per_kwh=0.3", args.repeat),
-            "export": _measured(browser, f"{api}/export?kind=csv", min(args.repeat, 3)),
+            "export": _measured(browser, f"{api}/export", min(args.repeat, 3)),
             "one run": _measured(browser, f"{api}/runs/run{args.runs // 2}/costs", args.repeat),
             "empty": _measured(browser, "/zeus/api/dags/nothing/costs", args.repeat),
             AIRFLOW: _measured(browser, "/api/v2/dags/~/dagRuns?limit=50&order_by=-run_after", args.repeat),

@@ -179,10 +179,10 @@ def _profile(place: str, entry: Mapping[str, Any]) -> JobProfile:
     if not plain or type(count) is not int or not 0 < count < 10**6:
         refuse(place, "device", str((model, count, source, version)), "no device", AGAIN)
     try:
-        samples = [decode(ProfileSample, each) for each in entry["samples"]]
+        samples = tuple(decode(ProfileSample, each) for each in entry["samples"])
     except DAMAGE as error:
         refuse(place, "samples", str(error), "cannot be read", AGAIN)
-    usable = list(finite(Report(observation=Observation(), profile=samples)).profile)
+    usable = finite(Report(observation=Observation(), profile=samples)).profile
     if usable != samples or any(s.batch_size > MOST_NUMBER or s.is_mark for s in samples):
         refuse(place, "samples", "...", f"a value that nothing measures, or over {MOST_SAMPLES}", AGAIN)
     where = (str(model), count, source)

@@ -330,13 +330,7 @@ def _take_in_profile(log: JobLog, profile: JobProfile) -> None:
 
 def _take_in_trial(log: JobLog, trial: Trial, points: Sequence[PowerPoint], before: JobLog) -> bool:
     """Write a closed trial, and whether it is new. ``before``: the log as it was before the history came."""
-    there = trials.find(log.connection, trial.key)
-    if there is not None and there.job_id != trial.job_id:
-        raise StoreError(
-            f"Trial {trial.number} of {trial.job_id!r} is in this log already, as trial {there.number} of "
-            f"{there.job_id!r}. Rename that job first: airflow zeus jobs rename {there.job_id} {trial.job_id}."
-        )
-    if there is not None:
+    if moving.holds(log.connection, trial):
         return False
     if trials.row_id(log.connection, trial.job_id, trial.number) is not None:
         raise StoreError(

@@ -1,4 +1,4 @@
-"""A job gets another name, with all its history."""
+"""History that moves: trials of another log, and a job that gets another name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.store.sql import families, schema
-from airflow_provider_zeus.store.sql.trials import count_job
+from airflow_provider_zeus.store.sql.trials import count_job, find
 
 
 def moved_task(old: str, new: str, dag_id: str, task_id: str) -> tuple[str, str]:
@@ -30,6 +30,17 @@ def moved_task(old: str, new: str, dag_id: str, task_id: str) -> tuple[str, str]
         return dag_id, name[len(dag_id) + 1 :]
     parts = name.split(".")
     return (parts[0], parts[1]) if len(parts) == 2 and all(parts) else (dag_id, task_id)
+
+
+def holds(connection: sa.Connection, trial: Trial) -> bool:
+    """Whether the log holds a trial of another log. Raises StoreError where it holds it under another job."""
+    there = find(connection, trial.key)
+    if there is not None and there.job_id != trial.job_id:
+        raise StoreError(
+            f"Trial {trial.number} of {trial.job_id!r} is in this log already, as trial {there.number} of "
+            f"{there.job_id!r}. Rename that job first: airflow zeus jobs rename {there.job_id} {trial.job_id}."
+        )
+    return there is not None
 
 
 def check_rename(old: str, new: str, *, open_trials: Sequence[Trial], own: int, others: int) -> None:

@@ -22,11 +22,11 @@ from airflow_provider_zeus.model.job_checks import OF_TASK
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.store import rules, service
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, Report
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, Report, RunTrials
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.rows import DAMAGE
 from airflow_provider_zeus.store.rules import finite, resolved
-from airflow_provider_zeus.store.sql import measurements, schema
+from airflow_provider_zeus.store.sql import measurements, moving, schema
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.store import Scope, Series, Store
 from airflow_provider_zeus.store.variables import tables
@@ -160,6 +160,11 @@ class VariableStore(Store):
     def take_in(self, parts: Iterable[HistoryPart], *, of: Scope = None) -> dict[str, tuple[int, int]]:
         """Write what the log does not hold yet of other logs' history. All of it is in memory meanwhile."""
         parts = list(parts)
+        with self._transaction(self._names()) as connection:  # the write knows the jobs of the parts alone
+            for part in parts:
+                if isinstance(part, RunTrials):
+                    for trial in part.trials:
+                        moving.holds(connection, trial)
         return super().take_in(parts, of=[part.job_id for part in parts])
 
     def close(self) -> None:

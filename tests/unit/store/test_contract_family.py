@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -118,48 +117,6 @@ def test_the_message_of_a_renamed_job_goes_with_its_old_name_and_comes_with_its_
     assert members(asks(sql, "asia", 1).trial) == 0
     runs(sql, "europe", 1, 5)
     assert members(asks(sql, "us", 1).trial) == 1
-
-
-def test_an_imported_history_is_told_with_the_next_run(sql: SqlStore, tmp_path: Any, clock: Clock) -> None:
-    from airflow_provider_zeus.store.base import History
-
-    runs(sql, "eu", 4)
-    other = SqlStore(f"sqlite:///{tmp_path / 'other.db'}", create=True, now=clock)
-    other.take_in([History(job_id="d.train.eu", trials=sql.trials("d.train.eu"))])
-    assert members(asks(other, "asia", 1).trial) == 0
-    runs(other, "eu", 1, 9)
-    assert members(asks(other, "us", 1).trial) == 1
-    other.close()
-
-
-def test_two_members_that_become_one_tell_nothing_old(sql: SqlStore) -> None:
-    runs(sql, "eu", 4)
-    runs(sql, "us", 4)
-    sql.rename("d.train.eu", "d.train.us", merge=True)
-    assert told(sql, "us") is None, "what it told was of its own runs alone"
-    assert members(asks(sql, "asia", 1).trial) == 0
-    runs(sql, "us", 1, 9)
-    asks(sql, "us", 10)
-    assert told(sql, "us") is not None
-
-
-def test_a_member_into_which_a_history_is_imported_tells_both_with_its_next_run(
-    sql: SqlStore, tmp_path: Any, clock: Clock
-) -> None:
-    from airflow_provider_zeus.store.base import History
-
-    other = SqlStore(f"sqlite:///{tmp_path / 'other.db'}", create=True, now=clock)
-    runs(other, "eu", 6)
-    runs(sql, "eu", 1, 9)
-    asks(sql, "eu", 10)
-    before = told(sql, "eu")
-    sql.take_in([History(job_id="d.train.eu", trials=other.trials("d.train.eu"))])
-    asks(sql, "eu", 11)
-    after = told(sql, "eu")
-    assert before is not None
-    assert after is not None
-    assert len(json.loads(after)["cost_sizes"]) > len(json.loads(before)["cost_sizes"])
-    other.close()
 
 
 def test_a_member_that_is_pruned_after_its_last_run_tells_nothing_more(sql: SqlStore, clock: Clock) -> None:
