@@ -3,7 +3,7 @@
 For anyone who chooses between this package and what else there is: the same workloads under zeus 0.16 as it is, a fixed
 cap of 60 %, always the default at full power, the best configuration in hindsight, and this package's two policies, all
 in one replay with one accounting (``choosers``). Then real retraining series (``benchmarks.series``) and the regimes of
-``benchmarks.regimes``, in which the default policy gains least. Seeds 0 to N - 1; prints the first table."""
+``quality.regimes``, in which the default policy gains least. Seeds 0 to N - 1; prints the first table."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from airflow_provider_zeus import __version__
 from airflow_provider_zeus.model.job_checks import POLICIES
-from benchmarks import regimes
 from benchmarks.command import SELECTION, chosen_traces, command, needs, option, positive
 from benchmarks.plots import name_of
+from benchmarks.quality import regimes
 from benchmarks.quality.choosers import FIXED_CAP, HILL_CLIMBING, HINDSIGHT, PACKAGE, cap_of
 from benchmarks.quality.slice_tables import series_of
 from benchmarks.replays import Replays, Task, run_tasks
@@ -45,7 +45,7 @@ class Measured(NamedTuple):
     held: Held
     scenarios: Sequence[Scenario]
     series: Mapping[str, Any]  # by name, of benchmarks.series
-    regimes: Mapping[str, Any]  # of benchmarks.regimes
+    regimes: Mapping[str, Any]  # of quality.regimes
     seeds: int
     regime_seeds: int
     command: str

@@ -10,7 +10,6 @@ from typing import Any, Self, get_type_hints
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model import deadline
 from airflow_provider_zeus.model import job_checks as kinds
-from airflow_provider_zeus.model.budget import Budget
 from airflow_provider_zeus.model.job_checks import JobField, Start, bad, is_deferred, is_missing
 from airflow_provider_zeus.model.target import Target
 
@@ -64,10 +63,6 @@ class ZeusJob:
     :param start_signal: what the start goes by: ``"carbon"``, ``"price"`` or the id of a *Zeus signal*, as ``follow``.
     :param max_slowdown: how many times as long as the fastest known batch size at full power a run may take; at least
         1. Default: as long as the cheapest run takes.
-    :param budget: what the runs may spend in a day, week or month (UTC): ``"50 kWh/month"``, ``"20 EUR/week"``,
-        ``"3 kg CO2e/day"``, or a list of such.
-    :param on_budget: where a budget is used up, ``"warn"`` logs it; ``"incumbent"`` also tries no other batch size
-        until the period ends; ``"skip"`` skips the runs until then, and ``"fail"`` fails them without a retry.
     :param job_id: name of the job in the log, at most 1000 bytes of UTF-8; default ``<dag_id>.<task_id>``.
     :param job_version: change it to forget the history, when model or code have changed too much.
     :param family: jobs that learn from each other which batch size to try: ``"task"``, those that ``job_id_by`` makes
@@ -117,8 +112,6 @@ class ZeusJob:
     start_within: kinds.StartWithin | None = None  # text, once the job is made
     start_signal: kinds.Signal | None = None
     max_slowdown: kinds.Slowdown | None = None
-    budget: kinds.Budgets | None = None
-    on_budget: kinds.OnBudget = "warn"
     audit: kinds.Audit = 0.02
     notify: InitVar[Callable[[Any], Any] | Sequence[Callable[[Any], Any]]] = ()
     job_id: kinds.JobId | None = None
@@ -231,11 +224,6 @@ class ZeusJob:
         """``notify`` of this object; empty for a job that was read from the log."""
         found: tuple[Callable[[Any], Any], ...] = vars(self)["notify"]
         return found
-
-    @property
-    def budgets(self) -> list[Budget]:
-        """The budgets, parsed."""
-        return [Budget.parse(text) for text in ([self.budget] if isinstance(self.budget, str) else self.budget or ())]
 
     @property
     def parsed_target(self) -> Target:

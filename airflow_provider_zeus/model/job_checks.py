@@ -16,7 +16,6 @@ from typing import Annotated, Any, Self, Union, get_args, get_origin
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model import deadline
-from airflow_provider_zeus.model.budget import Budget
 from airflow_provider_zeus.model.target import Target
 
 POLICIES = ("knowledge_gradient", "zeus")
@@ -76,7 +75,7 @@ class JobField:
             return
         try:
             refusal = self.rule(value)
-        except JobSpecError as error:  # of a target, a budget or a deadline
+        except JobSpecError as error:  # of a target or a deadline
             raise JobSpecError(f"ZeusJob.{error}") from None
         if refusal is not None:
             missing = is_missing(value)
@@ -177,12 +176,6 @@ def _starts(value: Any) -> Refusal:
     return refusal
 
 
-def _budget(value: Any) -> Refusal:
-    for text in value if isinstance(value, list | tuple) and value else [value]:
-        Budget.parse(text)
-    return None
-
-
 def _start_within(value: Any) -> Refusal:
     try:
         length = isinstance(deadline.parse(value), timedelta)
@@ -222,8 +215,6 @@ Slowdown = Annotated[
     float,
     _number("a number of at least 1", "1.2 lets a run take 1.2 times as long as the fastest known, or leave it out", 1),
 ]
-Budgets = Annotated[str | Sequence[str], _budget]
-OnBudget = Annotated[str, _one_of("warn", "incumbent", "skip", "fail")]
 Audit = Annotated[
     float, _number("a share from 0 to 1", "0.02 lets audits take 2 % of what the job spends, 0 turns them off", 0, 1)
 ]

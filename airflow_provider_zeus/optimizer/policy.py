@@ -84,8 +84,7 @@ def choose(
     :param running: the job's open trials (section 4.4, concurrent submissions).
     :param seed: seed of the decision; see :func:`decision_seed`.
     :param settings: live settings; ``pin_batch_size`` and ``pause_exploration`` are read. ``pinned_by``: what pins it,
-        where that is none of them. ``budget_spent``: a sentence that says which budget is used up, so that no other
-        batch size is tried.
+        where that is none of them.
     :param run_type: run type of the recurrence; one that is not in ``job.learn_from`` explores nothing.
     :param runs_left: recurrences after this one, where the schedule says so; ``job.expected_runs`` comes first. None:
         many. The policy "zeus" does not use it.
@@ -235,8 +234,6 @@ def _sized(decision: Decision, belief: Belief) -> Decision:
 
 def _held(job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], run_type: str | None) -> str | None:
     """Why no other batch size may be tried now; None where one may."""
-    if spent := settings.get("budget_spent"):
-        return Why.BUDGET.of(spent=spent)
     if settings.get("pause_exploration"):
         return Why.PAUSED.of()
     if run_type is not None and run_type not in job.learn_from:

@@ -22,11 +22,12 @@ from benchmarks.quality.drifts import (
     TILTS,
     Drift,
     away_from_best,
+    changed,
+    scaled,
     shifted,
     times,
     with_room,
 )
-from benchmarks.quality.scenario_sets import changed, scaled
 from benchmarks.simulation.scenario import Scenario
 
 RECURRENCES = 100

@@ -16,7 +16,7 @@ from benchmarks.drift_slices import EACH
 from benchmarks.groups import ALL, drawn, run_groups, scenarios_of
 from benchmarks.groups import report_of as groups_report
 from benchmarks.quality import sweeps
-from benchmarks.quality.scenario_sets import reaching
+from benchmarks.quality.drifts import reaching
 from benchmarks.quality.slice_tables import TABLE, read, weeks_of
 from benchmarks.quality.slice_trainings import replay as replay_weeks
 from benchmarks.quality.slice_trainings import truths_of

@@ -56,18 +56,18 @@ def test_a_function_stays_as_it_is_whatever_its_parameters_are_called(run_dag: A
         def called(batch_size: int) -> int:
             return 2 * batch_size
 
-        @task.zeus(ZeusJob(mode="measure", budget="1 kWh/day"))
-        def with_budget() -> None:
+        @task.zeus(ZeusJob(mode="measure", eta=0.5))
+        def with_job() -> None:
             return None
 
         bare(3)
         called(3)
-        with_budget()
+        with_job()
     dag_run = run_dag(dag)
     assert dag_run.state == "success"
     assert value(dag_run, "bare") == [3, "mine", True]
     assert value(dag_run, "called") == 6
-    for name in ("bare", "called", "with_budget"):
+    for name in ("bare", "called", "with_job"):
         assert ended(f"measured_plain.{name}") == [("done", None)]
     cost, decision = value(dag_run, "bare", "zeus_cost"), value(dag_run, "bare", "zeus_decision")
     assert (cost["batch_size"], decision["batch_size"], decision["phase"]) == (None, None, "measured")

@@ -18,14 +18,12 @@ from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import File, answered, file
 from airflow_provider_zeus.plugin.text import run_notes, words
 from airflow_provider_zeus.plugin.views import costs, dag_what_if, pages
-from airflow_provider_zeus.plugin.views.alerts_view import budget_answers
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
 from airflow_provider_zeus.plugin.views.dag_view import NO_JOB, JobLog, JobRuns
 from airflow_provider_zeus.plugin.views.factors import Factors, configured
 from airflow_provider_zeus.plugin.views.measured_view import MeasuredLog
 from airflow_provider_zeus.plugin.views.models import short
 from airflow_provider_zeus.reports import export_rows, job_remarks
-from airflow_provider_zeus.reports.budget_figures import budget_spent, trials_of_periods
 from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.store.sql.store import Store
 
@@ -56,9 +54,8 @@ def dag_costs(user: GetUserDep, dag_id: str, job_id: str | None = None, limit: L
     if not trials:
         return answer | {"left_out": left_out, "note": left_out or "There is no older run."}
     newest = store.trials(job_id, last=job_remarks.NEWEST)  # of all DAGs: runs of another one may be another job's
-    live, now_s = store.settings(job_id), time.time()
+    live = store.settings(job_id)
     job = job_today(trials, live)
-    spent = trials_of_periods(lambda last: store.trials(job_id, last=last), job, now_s) if job.budget else []
     runs = JobRuns(
         trials=trials,
         live=live,
@@ -69,7 +66,6 @@ def dag_costs(user: GetUserDep, dag_id: str, job_id: str | None = None, limit: L
             *(short(remark.text) for remark in job_remarks.remarks(newest, reader=dag_id)),
             *_renamed(user, store, newest),
         ],
-        budgets=budget_answers(spent, job, configured(), now_s, reader=dag_id) if job.budget else [],
     )
     table = {"more": runs.more, "skipped": skip, "totals": costs.totals_of(runs.rows)}
     page = "dag" if job.chooses_size else "measured"
@@ -191,8 +187,7 @@ def _of_newest(
 
     if version is None:
         return made()
-    today = f"{datetime.now(UTC):%Y-%m-%d}"  # periods of budgets begin at midnight (UTC)
-    key = store.identity, dag_id, job_id, version, json.dumps(live, sort_keys=True), today, factors, asked
+    key = store.identity, dag_id, job_id, version, json.dumps(live, sort_keys=True), factors, asked
     return cache.get(key, made)
 
 
@@ -211,5 +206,4 @@ def analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> Job
         return job
     job, switched = next_of(job)
     dataset, profiles = reading.learned(store, dag_id, job, trials)
-    spent = budget_spent(lambda last: store.trials(job_id, last=last), job, configured(), time.time())
-    return JobAnalysis.of(trials, dataset, profiles, {**live, **spent, **switched})
+    return JobAnalysis.of(trials, dataset, profiles, {**live, **switched})

@@ -51,7 +51,6 @@ class JobRuns:
     limit: int
     alerts: Alerts
     remarks: Sequence[str]
-    budgets: Sequence[Answer]
 
     @cached_property
     def job(self) -> ZeusJob:

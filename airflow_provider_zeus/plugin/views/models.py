@@ -134,8 +134,7 @@ class Tile(BaseModel):
 class Answer(BaseModel):
     """One question that the first line of a tab answers."""
 
-    question: str  # Cost | Saved | Next run | Budget
-    share: float | None = None  # of a budget, drawn as a bar
+    question: str  # Cost | Saved | Next run
     about: Short = ""  # of what
     figures: list[Tile] = []
     note: Short = ""
@@ -226,9 +225,9 @@ class Controls(BaseModel):
     changed: Short  # who changed them last in the UI, and when; empty: not changed in the UI
     problem: str  # why no live setting is used; empty: they are, or there is none
     may_edit: bool
-    pause_text: str  # what pausing, or resuming, does
+    pause_text: str  # what pausing does
     pin_text: str  # what pinning does
-    unpin_text: str
+    resume_text: str  # what letting Zeus choose again does
     audit_text: str  # what measuring the default in the next run does and costs; empty: it is asked for, or pinned
 
 

@@ -51,7 +51,6 @@ PAGES: Mapping[str, Sequence[Block]] = {
         Block("remarks", "What changed about the job", "list", lambda of: of.remarks),
         Block("alerts", "Alerts", "alerts", lambda of: of.alerts),
         Block("cost", "", "chart", lambda of: of.cost, slow=True),
-        Block("budgets", "Budgets", "answers", lambda of: of.budgets),
         Block("paid", "", "text", lambda of: paid_off(of.known.saving, all_of=not of.more), True, PAID),
         Block("levers", "What saved it", "table", lambda of: of.levers, slow=True, fold=PAID),
         Block("saved", "", "chart", lambda of: saved_chart(of.known.saving, of.rows, of.known.weights), True, PAID),
@@ -86,7 +85,6 @@ PAGES: Mapping[str, Sequence[Block]] = {
         Block("cost", "", "chart", lambda of: cost_chart(of.rows, of.weights), slow=True),
         # where nothing measures energy the state says what comes first
         Block("rung", "", "text", lambda of: "" if of.state else next_rung(of.job), slow=True),
-        Block("budgets", "Budgets", "answers", lambda of: of.budgets),
         Block("rows", "", "runs", lambda of: of.rows, fold=EACH),
         Block("gaps", "", "list", lambda of: of.gaps, slow=True, fold=MISSING),
         Block("store", "Trial log", "text", fold=MISSING),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.quality.choosers import PAUSE, HillClimbing, always_default, climb, run_cost
-from benchmarks.quality.scenario_sets import changed, with_default
+from benchmarks.quality.drifts import changed, with_default
 from benchmarks.replays import spent_by
 from benchmarks.simulation.scenario import Scenario
 from tests.unit.benchmarks.simulation.tiny import tiny

@@ -72,7 +72,7 @@ def test_another_log_holds_believes_and_decides_the_same(
 ) -> None:
     """Trials, decisions, power over time, profiles and how far the log has got: two exports are equal."""
     draw = random.Random(seed)
-    job = replace(JOB, policy=draw.choice(["zeus", "knowledge_gradient"]), eta=0.25)
+    job = replace(JOB, policy=draw.choice(["zeus", "knowledge_gradient"]), log_to=["mlflow"], eta=0.25)
     stores = {"a": STORES[source](home / "a.db"), "b": STORES[target](home / "b.db")}
     monkeypatch.setattr("airflow_provider_zeus.store.open.open_store", lambda conn_id, **_: stores[conn_id])
     log = stores["a"]

@@ -19,7 +19,6 @@ from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.plugin.api import reading
 from airflow_provider_zeus.plugin.text import headline
 from airflow_provider_zeus.plugin.views import dag_view
-from airflow_provider_zeus.reports import budget_figures
 from airflow_provider_zeus.reports.export_rows import csv_of
 from airflow_provider_zeus.reports.job_remarks import candidates, looks_like
 from airflow_provider_zeus.signals.prices import Prices
@@ -356,47 +355,11 @@ def test_a_new_target_is_said(viewer: Any, store: Store) -> None:
     assert "accuracy >= 0.9" in said
 
 
-def test_budgets_are_those_of_the_newest_job(viewer: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran(store, 1)
-    assert answer(viewer, "costs")["budgets"] == []
-    asked = store.ask(request(2, job=replace(JOB, budget="1 MWh/day"), origin=replace(request(2).origin, dag_id="d")))
-    store.tell(asked.trial.key, State.CONVERGED, report(32, energy_j=3.6e6))
-    (budget,) = answer(viewer, "costs")["budgets"]
-    assert budget["question"] == "Budget"
-    assert budget["about"].startswith("1 MWh/day, until ")
-
-
-def _with_budget(store: Store, n: int, dag_id: str, run_id: str) -> None:
-    origin = replace(request(n).origin, dag_id=dag_id, run_id=run_id)
-    asked = store.ask(request(n, ti_id=run_id, job=replace(JOB, budget="1 kWh/month"), job_id="d.train", origin=origin))
-    store.tell(asked.trial.key, State.CONVERGED, report(32, energy_j=3.4e6))
-
-
-def test_a_budget_names_no_run_of_another_dag(viewer: Any, store: Store) -> None:
-    _with_budget(store, 1, SECRET, "their run")
-    _with_budget(store, 2, "d", "our run")
-    (budget,) = answer(viewer, "costs")["budgets"]
-    assert "their run" not in str(budget)
-    assert (" by a run of another DAG." in budget["note"], " by run our run." in budget["note"]) == (True, True)
-
-
-def test_a_budget_is_of_all_its_period_where_that_has_more_runs_than_the_page_shows(
-    viewer: Any, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(budget_figures, "READ", (2, 100))
-    monkeypatch.setattr(reading, "MOST_RUNS", 2)
-    for n in range(1, 6):
-        _with_budget(store, n, "d", f"r{n}")
-    (budget,) = answer(viewer, "costs")["budgets"]
-    assert budget["share"] == pytest.approx(5 * 3.4 / 3.6)
-
-
 # --- a job under a new name
 
 
 def present(monkeypatch: pytest.MonkeyPatch, *dag_ids: str) -> None:
     """The DAGs that Airflow has."""
-    from airflow_provider_zeus.plugin.api import reading
 
     monkeypatch.setattr(reading, "present_dags", lambda asked: {d for d in asked if d in dag_ids})
 

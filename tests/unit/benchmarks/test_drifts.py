@@ -1,8 +1,7 @@
-"""Scenarios off the measured pairs, jobs whose data change, intervals of ratios, and the report of all three."""
+"""Jobs whose data change, their replays, and intervals of ratios."""
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -10,28 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import scenarios as benchmark
-from benchmarks.quality.drifts import BACK, BAD, GOOD, LOST, SHIFT, Drift, at_cost, drifts, taken_from
-from benchmarks.quality.scenario_sets import (
-    PARTS,
+from benchmarks.quality.drifts import (
+    BACK,
+    BAD,
+    GOOD,
+    LOST,
     REACHES,
-    coarser,
-    finer,
-    harder,
-    on_gpu,
-    part_of,
+    SHIFT,
+    Drift,
+    at_cost,
+    drifts,
+    play,
     reaching,
-    retargeted,
-    static_scenarios,
-    with_default,
+    run_all,
+    taken_from,
 )
-from benchmarks.replays import FLOOR, OURS, PAPERS, Replays, below_after
+from benchmarks.replays import FLOOR, PAPERS, Replays, below_after
 from benchmarks.report import geomean_of, mean_of, ratio_of
-from benchmarks.simulation.driver import replay
 from benchmarks.simulation.scenario import Scenario
 from benchmarks.simulation.traces import Pair, PowerMeasurement
 from tests.strategies import REPRODUCIBLE
-from tests.unit.benchmarks.simulation.tiny import scenarios, tiny, write
+from tests.unit.benchmarks.simulation.tiny import scenarios, tiny
 
 
 def pair_of(workload: str, epochs: dict[int, tuple[float, ...]], gpu: str = "v100", most: int = 40) -> Pair:
@@ -45,91 +43,15 @@ WHOLE = Scenario(ONE)
 
 
 def kind_of(name: str) -> str:
-    """``bert_qa/a40 default 56`` is of the kind ``default``."""
-    kind = name.partition(" ")[2]
-    return "default" if kind.startswith("default ") else kind or "as measured"
-
-
-# ---------------------------------------------------------------------- construction
-def test_every_scenario_can_be_played_and_has_a_name_of_its_own() -> None:
-    pairs = [ONE, TWO, pair_of("one", dict(ONE.epochs), gpu="p100")]
-    found = static_scenarios(pairs)
-    kinds = {kind_of(name) for name in found}
-    targets = {"easier target", "harder target"}
-    assert kinds == {"as measured", "eta 0", "eta 1", "default", "2 sizes", "4 sizes", "15 sizes", *targets} | {
-        "wide GPU",
-        "narrow GPU",
-    }
-    assert "one/p100" in found
-    assert "one/v100" not in found, "the main pairs as measured are the reproduction's"
-    assert {len(s.pair.batch_sizes) for s in found.values()} >= {2, 4, 15}
-    assert len({json.dumps([s.eta, repr(s.pair)]) for s in found.values()}) == len(found), "no two are the same"
-    for name, scenario in found.items():
-        pair = scenario.pair
-        assert pair.default_batch_size in pair.batch_sizes, name
-        assert reaching(pair, pair.default_batch_size) >= REACHES, name
-        assert list(pair.epochs) == list(pair.points) == sorted(pair.points), name
-        assert all(p.time_s > 0 and p.power_w > 0 for points in pair.points.values() for p in points), name
-        assert all(e >= 1 and (math.isinf(e) or e == int(e)) for runs in pair.epochs.values() for e in runs), name
-        assert math.isfinite(scenario.best_cost), name
-        log = replay(scenario, scenario.job(), 3)
-        assert log.runs_without_model == 0, name
-
-
-def test_parts_are_stable_and_about_even() -> None:
-    known = {
-        "bert_qa/a40 eta 0": "development",
-        "bert_qa/a40 eta 1": "development",
-        "neumf/v100 2 sizes": "development",
-        "resnet50/v100 harder target": "held-out",
-    }
-    assert {name: part_of(name) for name in known} == known, "what was held out stays so"
-    held_out = sum(part_of(f"scenario {i}") == PARTS[1] for i in range(1000))
-    assert held_out == pytest.approx(500, abs=50)
-
-
-def test_a_harder_target_takes_longer_the_larger_the_batch_and_fails_at_the_largest() -> None:
-    found = harder(WHOLE).pair
-    assert all(min(found.epochs[b]) >= min(ONE.epochs[b]) for b in ONE.batch_sizes)
-    assert min(found.epochs[128]) / min(ONE.epochs[128]) > min(found.epochs[16]) / min(ONE.epochs[16])
-    assert found.epochs[256] == (math.inf,)
-    assert found.max_epochs == math.ceil(40 * 1.3 * 4**0.08)
-    moved = harder(with_default(Scenario(TWO), 512)).pair
-    assert moved.default_batch_size == 64, "a batch size that never reaches the target is nobody's default"
-    easier = retargeted(WHOLE, 0.5, 0.0).pair
-    assert easier.epochs[16] == (2, 2, 3), "rounded to whole epochs"
-
-
-def test_coarser_lists_keep_the_default() -> None:
-    assert coarser(WHOLE, 2).pair.batch_sizes == (64, 128)
-    assert coarser(WHOLE, 4).pair.batch_sizes == (16, 64, 128, 256)
-    assert coarser(WHOLE, 1).pair.batch_sizes == (64,)
-
-
-def test_finer_lists_lie_between_what_was_measured() -> None:
-    found = finer(WHOLE, 15).pair
-    assert len(found.batch_sizes) == 15
-    assert {b: found.epochs[b] for b in ONE.batch_sizes} == ONE.epochs
-    low, new, high = (found.points[b][0] for b in (64, 91, 128))
-    assert low.limit_w == new.limit_w == high.limit_w
-    assert high.time_s < new.time_s < low.time_s
-    assert new.time_s == pytest.approx(1e4 / 91**0.5 / 100), "a power law is met exactly"
-    assert found.epochs[91] == (6, 7, 7)
-    assert math.inf in found.epochs[181], "fails where a neighbour does"
-    assert finer(coarser(WHOLE, 2), 99).pair.batch_sizes == tuple(range(64, 129))[:99], "no more than there is room for"
-
-
-def test_another_gpu_fills_with_larger_batches() -> None:
-    found = on_gpu(WHOLE, -0.5).pair
-    assert found.points[16] == ONE.points[16]
-    assert found.points[64][0].time_s == pytest.approx(ONE.points[64][0].time_s / 2)
-    assert found.epochs == ONE.epochs
+    """``bert_qa/a40 level x2`` is of the kind ``level x2``."""
+    return name.partition(" ")[2]
 
 
 @given(scenarios())
 @REPRODUCIBLE
-def test_any_pair_makes_scenarios(scenario: Scenario) -> None:
-    for found in [*static_scenarios([scenario.pair]).values(), *(d.before for d in drifts([scenario.pair]).values())]:
+def test_any_pair_makes_drifts(scenario: Scenario) -> None:
+    for drift in drifts([scenario.pair]).values():
+        found = drift.before
         assert found.pair.default_batch_size in found.pair.points
         assert found.pair.points.keys() == found.pair.epochs.keys()
         found.job()
@@ -261,43 +183,8 @@ def test_an_arithmetic_mean_of_ratios_by_hand() -> None:
     assert mean_of([one, one]).to_json() == pytest.approx(one.to_json())
 
 
-# ---------------------------------------------------------------------- the report
-@pytest.mark.nightly
-def test_the_report_of_two_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path)
-    out = tmp_path / "out"
-    arguments = ["--traces", str(tmp_path), "--seeds", "2", "--out", str(out), "--jobs", "1"]
-    assert benchmark.main(arguments) == 0
-    report = json.loads((out / "report.json").read_text())
-    assert {kind_of(name) for name in report["cases"]} >= {"eta 0", "harder target", "tilt, small lost", "steady"}
-    for entry in report["cases"].values():
-        value, low, high = entry[OURS]["regret_vs_paper"]
-        assert 0 < low <= value <= high
-        assert entry[OURS]["attempts"] <= 2
-        assert entry[OURS]["runs_without_model"] == 0
-    text = (out / "report.md").read_text()
-    assert all(len({row.count("|") for row in rows}) == 1 for rows in _tables(text)), "tables are whole"
-    assert f"| {OURS} |" in capsys.readouterr().out
-
-
-def _tables(text: str) -> list[list[str]]:
-    blocks = [block.splitlines() for block in text.split("\n\n")]
-    return [block for block in blocks if block and block[0].startswith("|")]
-
-
-@pytest.mark.slow
-def test_a_part_alone(tmp_path: Path) -> None:
-    write(tmp_path)
-    out = tmp_path / "out"
-    arguments = ["--traces", str(tmp_path), "--seeds", "1", "--out", str(out), "--jobs", "1"]
-    assert benchmark.main([*arguments, "--part", "held-out", "--only", "static"]) == 0
-    cases = json.loads((out / "report.json").read_text())["cases"]
-    assert {part_of(name) for name in cases} == {"held-out"}
-    assert not {kind_of(name) for name in cases} & {*LOST, "steady"}
-
-
 def test_replays_come_in_the_order_of_the_seeds(tmp_path: Path) -> None:
     drift = Drift(tiny(tmp_path), 30)
-    found = benchmark.run_all({"a": drift}, [PAPERS], range(7), 1)["a"][PAPERS]
+    found = run_all({"a": drift}, [PAPERS], range(7), 1)["a"][PAPERS]
     assert len(found.expected_regret) == 7
-    assert benchmark.play((drift, PAPERS, (6,))).expected_regret[0] == found.expected_regret[6]
+    assert play((drift, PAPERS, (6,))).expected_regret[0] == found.expected_regret[6]

@@ -1,11 +1,9 @@
-"""Where the policy loses: ``python -m benchmarks.regimes --traces DIR [--report OUT.json]``.
+"""Where the policy loses: every regime of ``regime_set`` on measured pairs.
 
-    python -m benchmarks.regimes --traces DIR --every 4 --seeds 4       # a quarter of the pairs, in under a minute
-
-Prints one table: every regime of ``regime_set`` on every measured pair. Figures are the total cost of the default
-policy's runs, against always training the default batch size and against the paper's policy: arithmetic mean over the
-pairs and the worst pair, with 95 % intervals over the seeds. Bold: surely dearer. The costs are expected costs, so
-those of the default hang on no seed. A run below target is not charged for being done again, but counted.
+Figures are the total cost of the default policy's runs, against always training the default batch size and against the
+paper's policy: arithmetic mean over the pairs and the worst pair, with 95 % intervals over the seeds. Bold: surely
+dearer. The costs are expected costs, so those of the default hang on no seed. A run below target is not charged for
+being done again, but counted.
 
 What else is said of a regime: recurrences below target from a shift of the data on, and how many of them after the
 target was reached again; changes of the data that were seen where there were none, per 100 recurrences; the share of
@@ -14,7 +12,6 @@ jobs in which a silent improvement is found, after how many recurrences, and wha
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import statistics
@@ -25,12 +22,12 @@ from typing import Any
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import learn
-from benchmarks.command import chosen_traces, command, on_all_cores, took
+from benchmarks.command import on_all_cores
 from benchmarks.quality.choosers import always_default, run_cost
 from benchmarks.quality.drifts import SHIFT, Drift
 from benchmarks.quality.regime_set import ALARMS, BELOW, BY_NAME, FOUND, REGIMES, Misread, Regime, right
 from benchmarks.replays import OURS, PAPERS, Replays, below_after, spent_by
-from benchmarks.report import bold, mean_and_worst, mean_of, ratio_of, table, write_json
+from benchmarks.report import bold, mean_and_worst, mean_of, ratio_of, table
 from benchmarks.simulation.driver import replay
 from benchmarks.simulation.environment import Log
 from benchmarks.simulation.scenario import Scenario
@@ -210,14 +207,3 @@ def _special(of: Mapping[str, Any]) -> str:
         when = "never" if f["median_recurrence"] is None else f"median {f['median_recurrence']:g} recurrences"
         return f"found in {f['share']:.0%} of jobs, {when}; looking cost {f['runs']:.1f} runs"
     return ""
-
-
-@command("--traces --every --seeds --report --jobs", seeds=20)
-def main(args: argparse.Namespace) -> None:
-    """Run what the command line says; 2 where it cannot be run."""
-    pairs = chosen_traces(args).pairs()[:: args.every]
-    report = report_of(run_all([Scenario(pair) for pair in pairs], range(args.seeds), args.jobs))
-    report = {"source": "simulated", "seeds": args.seeds, **report}
-    print("\n".join(markdown(report)))
-    print(f"{len(pairs)} pairs, {args.seeds} seeds, common random numbers; {took(args)}")
-    write_json(args.report, report)
