@@ -263,9 +263,6 @@ def _of_job(job: ZeusJob) -> Iterator[Finding]:
     """What the job needs of this host: Connections of its signals, a device, a power limit."""
     for signal in dict.fromkeys(filter(None, (job.follow, job.start_signal))):
         yield checks_host.signal(signal)
-    if job.ran_with is not None:
-        what = f"runs from before it named batch sizes count for {job.ran_with}, where torch showed their steps"
-        yield ok("ran_with", what)
     if job.mode == "off":
         yield ok("power limit", "mode='off' measures nothing")
         return

@@ -20,7 +20,7 @@ from airflow_provider_zeus.operators.alerts import RunAlerts
 from airflow_provider_zeus.operators.asking import ask, default_trial
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig, enabled, pinned_by
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE
-from airflow_provider_zeus.operators.mixins import DECISION, family_of, job_id_of, push
+from airflow_provider_zeus.operators.mixins import DECISION, job_id_of, push
 from airflow_provider_zeus.operators.result_reporter import RUN_S, ResultReporter
 from airflow_provider_zeus.operators.schedule import finish_by_s, runs_left
 from airflow_provider_zeus.patience import outlived
@@ -198,7 +198,6 @@ def ask_request(
         device=device,
         lease_s=lease_s,
         pinned_by=pinned_by(enabled()),
-        family=family_of(job, ti, task_id=task_id, part=part),
         finish_by_s=finish_by_s(job, context),
         runs_left=None if job.expected_runs else runs_left(context),
     )
@@ -248,7 +247,7 @@ def say_asked(asked: AskAnswer, *, shared: bool) -> None:
 
 def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
     """Value of XCom ``zeus_decision``: what runs and why, as plain JSON."""
-    value = {
+    return {
         "job_id": trial.job_id,
         "trial": trial.number or None,
         "batch_size": trial.batch_size,
@@ -258,8 +257,6 @@ def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
         "store": store.identity.partition(":")[0] if store else None,  # its kind alone: viewers may read XComs
         **encode(trial.decision),
     }
-    value.pop("family", None)  # two kB of numbers
-    return value
 
 
 def plan_of(

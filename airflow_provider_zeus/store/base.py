@@ -35,7 +35,6 @@ class AskRequest:
     lease_s: float = 90.0
     pinned_by: str | None = None  # what makes the run take the default batch size; None: nothing does
     finish_by_s: float | None = None  # when the run has to end [s since the epoch]; None: no deadline
-    family: str | None = None  # whose members learn from each other; None: the job is in none
     runs_left: int | None = None  # runs after this one until the schedule ends; None: not known, or no end
 
 

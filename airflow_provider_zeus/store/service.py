@@ -12,13 +12,12 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
-from airflow_provider_zeus.model.family import Family
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import DeviceInfo, Lineage, Origin, PowerPoint, Previous, State, Trial, TrialKey
-from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, heard_by, told_by
+from airflow_provider_zeus.model.trial import Lineage, Origin, PowerPoint, Previous, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.policy import choose, decision_seed
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, JobHead, JobProfile, Report, Unreadable
-from airflow_provider_zeus.store.sql import checkpoints, families, measurements, moving, trials
+from airflow_provider_zeus.store.sql import checkpoints, measurements, moving, trials
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -80,7 +79,7 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
         trial = _redeliver(log, again, request.lease_s)
     else:
         number = log.newest + 1
-        seed = decision_seed(request.job_id, number, job.seed)
+        seed = decision_seed(request.job_id, number)
         lineage = _lineage(log, request.origin, job, left)
         decision = choose(
             job,
@@ -95,7 +94,6 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
             finish_by_s=request.finish_by_s,
             now_s=log.now,
             lineage=lineage,
-            family=_told(log, request, belief, device),
         )
         attempt = trials.next_attempt(log.connection, request.ti_id)
         decision = replace(decision, settings=known)
@@ -118,17 +116,6 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
         redelivered=again is not None,
         shared_with=sorted(others),
     )
-
-
-def _told(log: JobLog, request: AskRequest, belief: Belief, device: DeviceInfo | None) -> Family | None:
-    """What the job's relatives tell it, with the sizes that they try now; tells them what it knows itself."""
-    if request.family is None or not request.job.chooses_size:
-        families.share(log.connection, log.job_id, None)
-        return None
-    families.share(log.connection, log.job_id, request.family, told_by(belief, device))
-    others = families.others(log.connection, log.job_id, request.family)
-    tries = families.tries(log.connection, log.job_id, request.family, log.now) if others else ()
-    return heard_by(belief, device, others, tries)
 
 
 def _left_a_model(log: JobLog, origin: Origin, job: ZeusJob) -> list[Trial]:

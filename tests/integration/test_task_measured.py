@@ -336,7 +336,6 @@ def test_without_a_store_the_task_runs_and_its_cost_is_kept(
     [
         ({"mode": "off"}, "batch_sizes"),
         ({"finish_by": "06:00"}, "finish_by"),
-        ({"max_slowdown": 1.2}, "max_slowdown"),
         ({"require_target": True}, "require_target"),
         ({"target": "accuracy >= 0.9"}, "batch_sizes, default_batch_size, max_epochs"),
         ({"batch_sizes": [16], "default_batch_size": 16}, "target, max_epochs"),
@@ -400,9 +399,7 @@ SCRIPTS = {
     "unchanged": "",
     "measured": OTHER,
 }
-BY_LIMIT = ZeusJob(
-    device="simulated:v100/shufflenet", eta=1.0, power_limits_w=[250.0, 175.0, 100.0], profile_s=0.5, profile_steps=4
-)
+BY_LIMIT = ZeusJob(device="simulated:v100/shufflenet", eta=1.0, power_limits_w=[250.0, 175.0, 100.0], profile_s=0.5)
 
 
 @pytest.mark.slow

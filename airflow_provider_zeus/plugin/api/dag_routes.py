@@ -17,25 +17,21 @@ from airflow_provider_zeus.plugin.api import action_routes, auth, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import File, answered, file
 from airflow_provider_zeus.plugin.text import run_notes, words
-from airflow_provider_zeus.plugin.views import costs, dag_what_if, pages
+from airflow_provider_zeus.plugin.views import costs, pages
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
 from airflow_provider_zeus.plugin.views.dag_view import NO_JOB, JobLog, JobRuns
 from airflow_provider_zeus.plugin.views.factors import Factors, configured
 from airflow_provider_zeus.plugin.views.measured_view import MeasuredLog
 from airflow_provider_zeus.plugin.views.models import short
 from airflow_provider_zeus.reports import export_rows, job_remarks
-from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
 
 Limit = Annotated[int, Query(ge=1, le=reading.MOST_RUNS)]
 Skip = Annotated[int, Query(ge=0, le=1_000_000)]  # so many newest runs are left out
-Price = Annotated[float | None, Query(ge=0, le=dag_what_if.MOST_PRICE, allow_inf_nan=False)]
-
 
 _charts: LruCache[Any] = LruCache(16)
-_what_ifs: LruCache[Any] = LruCache(64)
 
 
 @router.get("/costs")
@@ -86,31 +82,7 @@ def dag_charts(user: GetUserDep, dag_id: str, job_id: str | None = None) -> Any:
         hours = reading.kept_signals(store, analysis.log.job, time.time())
         return {"note": None} | pages.content("dag", JobLog(trials, analysis, factors, hours, more), slow=True)
 
-    return _of_newest(_charts, dag_id, job_id, make)
-
-
-@router.get("/what-if")
-@answered
-def dag_what_if_(
-    user: GetUserDep,
-    dag_id: str,
-    job_id: str | None = None,
-    eta: Annotated[float | None, Query(ge=0, le=1, allow_inf_nan=False)] = None,
-    price_per_kwh: Price = None,
-    price_per_gpu_hour: Price = None,
-    g_co2e_per_kwh: Annotated[float | None, Query(ge=0, le=dag_what_if.MOST_CARBON, allow_inf_nan=False)] = None,
-) -> Any:
-    """Choice and cost that the log predicts for other weights and prices. Trains and writes nothing."""
-    wish = dag_what_if.Wish(
-        eta=eta, price_per_kwh=price_per_kwh, price_per_gpu_hour=price_per_gpu_hour, g_co2e_per_kwh=g_co2e_per_kwh
-    )
-
-    def make(store: Store, trials: list[Trial], analysis: JobAnalysis | ZeusJob, factors: Factors) -> Any:
-        if isinstance(analysis, ZeusJob):
-            return {"note": next_rung(analysis)}
-        return dag_what_if.answered(analysis, wish, factors)
-
-    return _of_newest(_what_ifs, dag_id, job_id, make, wish)
+    return _of_newest(dag_id, job_id, make)
 
 
 @router.get("/export")
@@ -163,16 +135,11 @@ def _renamed(user: BaseUser, store: Store, newest: list[Trial]) -> list[str]:
 
 
 def _of_newest(
-    cache: LruCache[Any],
     dag_id: str,
     job_id: str | None,
     make: Callable[[Store, list[Trial], JobAnalysis | ZeusJob, Factors], Any],
-    *asked: object,
 ) -> Any:
-    """An answer about the newest runs, kept until the log, the settings, the prices or the day change.
-
-    :param asked: what else the answer depends on.
-    """
+    """An answer about the newest runs, kept until the log, the settings or the prices change."""
     store, _, job_id, note = _job(dag_id, job_id)
     if store is None or job_id is None:
         return {"note": note}
@@ -187,8 +154,8 @@ def _of_newest(
 
     if version is None:
         return made()
-    key = store.identity, dag_id, job_id, version, json.dumps(live, sort_keys=True), factors, asked
-    return cache.get(key, made)
+    key = store.identity, dag_id, job_id, version, json.dumps(live, sort_keys=True), factors
+    return _charts.get(key, made)
 
 
 def measured_log(

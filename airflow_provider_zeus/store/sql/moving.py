@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.store.sql import families, schema
+from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.trials import count_job, find
 
 
@@ -90,5 +90,4 @@ def rename(connection: sa.Connection, old: str, new: str, *, seq: int, newest: i
         connection.execute(sa.update(moves).where(moves.c.job_id == old).values(job_id=new))
     count_job(connection, new, seq=seq, newest=newest)
     connection.execute(sa.delete(schema.checkpoint).where(schema.checkpoint.c.job_id.in_([old, new])))
-    families.share(connection, new, None)  # the next request tells its family what it has learnt
     connection.execute(sa.delete(schema.job).where(schema.job.c.job_id == old))

@@ -604,7 +604,7 @@ with DAG("nightly", schedule="@daily", start_date=datetime(2026, 1, 1), params={
 """,
     "slices, deadline": right(
         job='target="accuracy >= 0.9", data_slice="{{ data_interval_end | ds }}", finish_by=timedelta(hours=3), '
-        'max_slowdown=1.2, learn_from=["scheduled", "backfill"]'
+        'learn_from=["scheduled", "backfill"]'
     ),
     "a signal with its Connection": right(
         job='target="accuracy >= 0.9", mode="optimize", device="simulated:v100/neumf", follow="carbon", '
