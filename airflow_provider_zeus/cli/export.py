@@ -1,11 +1,10 @@
-"""What is taken out of the trial log: ``airflow zeus export`` and ``report``, and ``read_log()``."""
+"""What is taken out of the trial log: ``airflow zeus export``, and ``read_log()``."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from airflow_provider_zeus.cli.export_lines import FORMAT, line_of, line_of_part
-from airflow_provider_zeus.cli.shell import command, known, of_all_jobs, opened, print_data, say, show
+from airflow_provider_zeus.cli.shell import command, known, of_all_jobs, opened, say
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.reports.export_rows import COLUMNS, csv_of, row
 from airflow_provider_zeus.signals.prices import in_force
@@ -23,9 +22,6 @@ from airflow_provider_zeus.units import counted
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.model.trial import Trial
-    from airflow_provider_zeus.reports.month_spent import DagAbout
-    from airflow_provider_zeus.reports.months import PeriodSum
-    from airflow_provider_zeus.signals.prices import Prices
     from airflow_provider_zeus.store.sql.store import Store
 
 
@@ -114,43 +110,3 @@ def read_log(job_id: str | None = None, *, zeus_conn_id: str = DEFAULT_CONN_ID) 
         jobs = sorted(store.jobs()) if job_id is None else [job_id]
         rows = [row(trial, prices) for trials in _runs(store, jobs) for trial in trials]
     return {name: [each[name] for each in rows] for name in COLUMNS}
-
-
-@command
-def report(args: Namespace) -> None:
-    """Write the report of a month; or show what owners or tags spent."""
-    from airflow_provider_zeus.hooks.zeus import write_month
-    from airflow_provider_zeus.reports.months import month_of
-
-    month = args.month or month_of(time.time())
-    with opened(args) as store:
-        if args.by:
-            _show_groups(month, args.by, args.output, *_spent(store, month))
-        else:
-            for file in write_month(store, month, Path(args.out)):
-                say(str(file))
-
-
-def _spent(store: Store, month: str) -> tuple[list[PeriodSum], Prices, dict[str, DagAbout]]:
-    """What was spent in a month, the prices, and tags and owners of its DAGs."""
-    from airflow_provider_zeus.hooks.zeus import about_dags, bounds_of
-
-    sums = store.sums(bounds_of(month, 1))
-    return sums, in_force(), about_dags({s.dag_id for s in sums})
-
-
-def _show_groups(
-    month: str, by: str, output: str, sums: list[PeriodSum], prices: Prices, about: dict[str, DagAbout]
-) -> None:
-    from airflow_provider_zeus.reports.month_spent import SPENT, by_group, group_record, group_rows
-
-    groups = [g for g in by_group(sums, about) if g.by == by]
-    if print_data([{"month": month, **group_record(group, prices)} for group in groups], output):
-        return
-    names = [name.lower() for name in (by, "jobs", *SPENT)]
-    rows = [
-        {names[0]: name, "source": kind, **dict(zip(names[1:], cells, strict=True))}
-        for kind in dict.fromkeys(group.kind for group in groups)
-        for name, *cells in group_rows(groups, by, kind, prices)
-    ]
-    show(rows, empty="No run of a DAG that Airflow knows began in this month.", plain=output == "plain")

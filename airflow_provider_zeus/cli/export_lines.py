@@ -8,11 +8,13 @@ a remedy.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NoReturn
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.event import Event
 from airflow_provider_zeus.model.job import job_fields
 from airflow_provider_zeus.model.job_checks import fits_index
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, MOST_TEXT, truncated
@@ -159,7 +161,21 @@ def _head(place: str, value: Any, *, after: str) -> JobHead:
         count = getattr(head, name)
         if not 0 <= count <= MOST_NUMBER:
             refuse(place, name, count, f"not from 0 to {MOST_NUMBER}", AGAIN)
+    for held in head.events.values():
+        for event in held.events:
+            _check_event(place, event)
     return head
+
+
+def _check_event(place: str, event: Event) -> None:
+    for text in (event.kind, event.run_id, event.sentence, event.remedy):
+        if truncated(text) != text:
+            refuse(place, "events", text, f"longer than {MOST_TEXT} characters, or no text that can be stored", AGAIN)
+    for name, value in event.figures.items():
+        is_figure = isinstance(value, int | float) and math.isfinite(value)
+        is_text = isinstance(value, str) and truncated(value) == value
+        if not is_figure and not is_text:
+            refuse(place, f"events, {name[:100]}", value, "no figure", AGAIN)
 
 
 def _check_job_id(place: str, job_id: str) -> None:

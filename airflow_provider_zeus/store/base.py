@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from airflow_provider_zeus.model.event import Held
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import (
     DeviceInfo,
@@ -47,6 +48,7 @@ class AskAnswer:
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     # gpu uuid -> (limit found, limit last set) [W] of the newest trial there, while it has not restored the limit
     redelivered: bool = False  # the same open trial was returned before
+    closed: bool = False  # trials whose lease had expired, or that this one supersedes, were closed
     previous: Previous | None = None  # None: no run of this job has left a model
     shared_with: Sequence[int] = ()  # other map indexes of the task that have trials of the job in this run
 
@@ -71,6 +73,7 @@ class JobHead:
     job_id: str
     told_seq: int  # number of closings so far
     last_number: int  # of the newest trial
+    events: Mapping[str, Held] = field(default_factory=dict)  # that hold, by DAG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

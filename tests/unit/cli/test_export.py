@@ -56,7 +56,7 @@ def test_the_json_is_whole(zeus: Zeus, store: Store) -> None:
     trial = recur(store, 1, profile=1, points=2)  # type: ignore[arg-type]
     first, job, profile, run, end = lines(zeus("export", "--format", "json").out)
     assert (first, end) == ({"format": 1}, {"end": {"trials": 1}})
-    assert job == {"job": {"job_id": "d.train", "told_seq": 1, "last_number": 1}}
+    assert job == {"job": {"job_id": "d.train", "told_seq": 1, "last_number": 1, "events": {}}}
     assert profile["profile"]["samples"]
     (data,) = run["run"]["trials"]
     assert data.keys() == to_row(trial).keys() | {"points"}

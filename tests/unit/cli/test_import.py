@@ -27,6 +27,7 @@ from airflow_provider_zeus.cli.export_lines import (
     parts_of,
 )
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.event import Event, Held, Looked
 from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.optimizer.policy import learn, prior
 from airflow_provider_zeus.store.base import RunTrials
@@ -84,6 +85,10 @@ def test_another_log_holds_believes_and_decides_the_same(
         if state is State.GIVEN_UP and len(trial.decision.in_order) > 1:
             second = log.begin(TrialKey(trial.key.ti_id, 2), trial.key)
             log.tell(second.key, State.CONVERGED, report(second.batch_size, profile=1, points=3))
+    held = {
+        "d": Held(number=3, events=(Event(kind="lost", since=3, sentence="s", remedy="r", figures={"lost_j": 1.5}),))
+    }
+    log.look("d.train", lambda *_: Looked(held=held, begun=()), last=1)
     path = str(home / "log.jsonl")
     assert zeus("export", "--conn-id", "a", "--output", path).status == 0
     done = zeus("import", path, "--conn-id", "b")
@@ -92,6 +97,7 @@ def test_another_log_holds_believes_and_decides_the_same(
     if target == "variables":  # keep what the newest two runs returned
         first, second_export = (re.sub(r'"returned": [^,]*,', "", text) for text in (first, second_export))
     assert second_export == first
+    assert stores["b"].events("d.train") == held
     before, after = log.trials("d.train"), stores["b"].trials("d.train")
     beliefs = [reduce(learn, trials, prior(job)).to_json() for trials in (before, after)]
     assert beliefs[0] == beliefs[1]
@@ -194,6 +200,11 @@ def of_head(**values: object) -> Callable[[Lines], None]:
     return change
 
 
+def event(**values: object) -> dict[str, Any]:
+    plain = {"kind": "lost", "sentence": "It lost.", "remedy": "Look.", "run_id": "r", "since": 1}
+    return {"d": {"number": 1, "events": [plain | values]}}
+
+
 def test_what_is_not_changed_is_read(told: Lines) -> None:
     assert read(text_of(told)) == Skipped()
 
@@ -233,6 +244,9 @@ HOSTILE: dict[str, tuple[Callable[[Lines], None], str]] = {
     "a huge count": (of_head(told_seq=2**62), "told_seq"),
     "a count below 0": (of_head(last_number=-1), "last_number"),
     "a text for a count": (of_head(last_number="x"), "last_number"),
+    "an event of a long text": (of_head(events=event(sentence="x" * 5000)), "events"),
+    "a figure that is none": (of_head(events=event(figures={"saved_j": [1]})), "no figure"),
+    "events of another form": (of_head(events=[1]), "line 2, job"),
     "a job twice": (lambda lines: lines.insert(2, lines[1]), "each is once"),
     "a run without its job": (lambda lines: lines.pop(1), "its job has no line before it"),
     "another format": (lambda lines: lines[0].update(format=2), "this version reads format 1 alone"),
