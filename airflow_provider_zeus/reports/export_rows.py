@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.printable import cell
+from airflow_provider_zeus.printable import cell, plain_name
 from airflow_provider_zeus.signals.prices import Prices
 
 COLUMNS = (
@@ -104,4 +103,4 @@ def csv_of(pieces: Iterable[Sequence[Trial]], prices: Prices) -> Iterator[str]:
 
 def file_name(job_id: str, day: date) -> str:
     """``zeus-<job>-<day>.csv``, of characters that are valid on every system."""
-    return f"zeus-{re.sub(r'[^A-Za-z0-9._-]+', '_', job_id)[:100]}-{day:%Y-%m-%d}.csv"
+    return f"zeus-{plain_name(job_id)}-{day:%Y-%m-%d}.csv"
