@@ -60,15 +60,6 @@ def cell(value: Any) -> Any:
     return "".join(text)
 
 
-def text_of(cell: str) -> str:
-    """The text that :func:`cell` made a cell of, in one line."""
-    text = list(cell)
-    for formula in _formulas(cell):
-        if formula.quotes_at < formula.sign_at:
-            text[formula.quotes_at] = ""
-    return "".join(text)
-
-
 def _formulas(text: str) -> Iterator[_Formula]:
     """Where a spreadsheet would see a formula: at the beginning of a cell, also behind blanks, quotes and apostrophes.
 
