@@ -1,7 +1,7 @@
 """How long the cost page waits for its data: ``python -m benchmarks.page``.
 
 The real app inside Airflow's own, with a login, over an SQLite log of ``--runs`` runs that the real policy decided;
-the DAG's answers (table, charts, what-if, export) and one run's answer, in milliseconds, as a multiple of an empty
+the DAG's answers (table, charts, export) and one run's answer, in milliseconds, as a multiple of an empty
 answer (a DAG without a job) and of Airflow's own list of as many runs as its page shows (50), by the same app in the
 same run. Budget for each answer of the DAG's tab: a median of 300 ms with 1,000 runs, 600 ms with 10,000 (which come
 in pages). "cpu": processor time, which a busy machine does not stretch. "first": charts in a process that has not
@@ -10,9 +10,6 @@ folded this log before.
 Then, where a Chromium is found, the DAG's tab in it inside Airflow's own page, as a real api-server sends it: from the
 charts' data to all of them drawn (budget: 1 s), and from the click to all drawn, as a multiple of Airflow's own
 tab of the same runs. Cold: nothing is in the browser's cache.
-
-``--hostile`` measures something else instead: forty viewers who export without a pause; see
-:mod:`benchmarks.cost.page_hostile`.
 """
 
 from __future__ import annotations
@@ -33,7 +30,6 @@ from airflow_provider_zeus.model.trial import Observation, Origin, State, Trial,
 from airflow_provider_zeus.store.base import AskRequest, Report
 from airflow_provider_zeus.store.sql.store import Store
 from benchmarks.command import command, option
-from benchmarks.cost import page_hostile
 from benchmarks.cost.airflow_dag import known_to_airflow
 from benchmarks.cost.store_log import DEVICE, seen
 
@@ -238,8 +234,6 @@ def _loaded(browser: Any, login: Any, address: str, selector: str, least: int) -
     option("--runs", type=int, default=1000),
     option("--repeat", type=int, default=30),
     option("--loads", type=int, default=5, help="of each page in the browser"),
-    option("--hostile", action="store_true", help="measure what viewers who only export cost the others"),
-    option("--seconds", type=float, default=30.0, help="of each load, with --hostile"),
 )
 def main(args: argparse.Namespace) -> int:
     """Print the figures; 1 when the median is above the budget."""
@@ -255,9 +249,6 @@ def main(args: argparse.Namespace) -> int:
         browser = _browser()
         trials = _fill(args.runs)
         _runs(args.runs)
-        if args.hostile:
-            print(f"runs, trials logged {args.runs:,}, {trials:,}")
-            return 0 if page_hostile.measured(Path(folder), DAG, args.seconds) else 1
         api, limit = f"/zeus/api/dags/{DAG}", min(args.runs, 1000)
         first = _measured(browser, f"{api}/charts", 0)
         told = {
@@ -265,8 +256,7 @@ def main(args: argparse.Namespace) -> int:
             "table, first 200": _measured(browser, f"{api}/costs", args.repeat),
             "charts, first": first,
             "charts": _measured(browser, f"{api}/charts", args.repeat),
-            "what-if": _measured(browser, f"{api}/what-if?eta=0.9&price_per_kwh=0.3", args.repeat),
-            "export": _measured(browser, f"{api}/export?kind=csv", min(args.repeat, 3)),
+            "export": _measured(browser, f"{api}/export", min(args.repeat, 3)),
             "one run": _measured(browser, f"{api}/runs/run{args.runs // 2}/costs", args.repeat),
             "empty": _measured(browser, "/zeus/api/dags/nothing/costs", args.repeat),
             AIRFLOW: _measured(browser, "/api/v2/dags/~/dagRuns?limit=50&order_by=-run_after", args.repeat),
@@ -280,5 +270,5 @@ def main(args: argparse.Namespace) -> int:
             print(f"{name:<18} {ms:10.1f} {worst:9.1f} {cpu:7.1f} {size / 1024:7.0f} {ratios}")
         quick = drawn(Path(folder), DAG, args.loads)
     budget = BUDGET_LONG_MS if args.runs > LONG else BUDGET_MS
-    print(f"budget for table, charts and what-if: {budget:g} ms")
-    return 0 if all(told[name][0] <= budget for name in ("table", "charts", "what-if")) and quick else 1
+    print(f"budget for table and charts: {budget:g} ms")
+    return 0 if all(told[name][0] <= budget for name in ("table", "charts")) and quick else 1

@@ -14,7 +14,7 @@ from airflow_provider_zeus.airflow_compat import (
     positive_int,
 )
 
-_JOB = Arg(("job",), help="name of a job in the log, as 'airflow zeus jobs list' shows it", metavar="JOB")
+_JOB = Arg(("job",), help="name of a job in the trial log, as 'airflow zeus jobs list' shows it", metavar="JOB")
 _OUTPUT = Arg(
     ("-o", "--output"),
     help="table, json, yaml or plain (default: table)",
@@ -38,7 +38,11 @@ def _command(
 def get_zeus_cli_commands() -> list[CLICommand]:
     """The commands, which Airflow finds by the key ``cli`` of the provider info."""
     commands = (*_first_steps(), *_of_a_job(), *_of_files(), *_upkeep())
-    return [GroupCommand(name="zeus", help="Energy-aware retraining: jobs, trials, health", subcommands=commands)]
+    return [
+        GroupCommand(
+            name="zeus", help="Energy-aware retraining: jobs, their trials, checks and repair", subcommands=commands
+        )
+    ]
 
 
 def _first_steps() -> tuple[CLICommand, ...]:
@@ -46,9 +50,9 @@ def _first_steps() -> tuple[CLICommand, ...]:
     return (
         _command(
             "demo",
-            "Run an example ten times in the Airflow that runs here, without torch or a GPU",
+            "Run an example ten times in the Airflow of this host; it needs neither torch nor a GPU",
             "demo.demo",
-            Arg(("--runs",), help="how many (default: 10)", type=number, default=10, metavar="N"),
+            Arg(("--runs",), help="how many runs (default: 10)", type=number, default=10, metavar="N"),
             Arg(
                 ("--wait",),
                 help="seconds to wait for Airflow and its DAG (default: 300)",
@@ -62,10 +66,11 @@ def _first_steps() -> tuple[CLICommand, ...]:
         ),
         _command(
             "doctor",
-            "Check this host and name remedies",
+            "Check this host and the trial log, and name remedies",
             "doctor.doctor",
             Arg(("--json",), help="print a list of {check, status, finding, remedy}", action="store_true"),
-            description="Check what Zeus finds on this host. Changes nothing. Exit status 1 if a check is an error.",
+            description="Check what Zeus finds on this host, and the trial log. It changes nothing. Exit "
+            "status 1 if a check is an error.",
         ),
         _command(
             "check",
@@ -90,7 +95,7 @@ def _first_steps() -> tuple[CLICommand, ...]:
 
 def _of_a_job() -> tuple[CLICommand, ...]:
     return (
-        GroupCommand(name="jobs", help="Jobs in the log and their live settings", subcommands=_jobs()),
+        GroupCommand(name="jobs", help="List jobs, and change what their next runs do", subcommands=_jobs()),
         _command(
             "trials",
             "Show the trials of a job and what each cost",
@@ -107,25 +112,24 @@ def _of_a_job() -> tuple[CLICommand, ...]:
 def _jobs() -> tuple[CLICommand, ...]:
     batch_size = Arg(("batch_size",), help="one of the job's batch_sizes", type=int, metavar="BATCH_SIZE")
     return (
-        _command("list", "List jobs with their newest trial", "jobs.list_jobs", _OUTPUT),
+        _command("list", "List the jobs of the trial log with their newest trial", "jobs.list_jobs", _OUTPUT),
         _command("pin", "Train with one batch size from the next run on", "jobs.pin", _JOB, batch_size),
-        _command("pause", "Try no other batch size from the next run on", "jobs.pause", _JOB),
+        _command("pause", "Explore no other batch size from the next run on", "jobs.pause", _JOB),
         _command("resume", "Let Zeus choose the batch size again: end a pin and a pause", "jobs.resume", _JOB),
         _command(
             "reset",
-            "Restart what a job learns; its log is kept",
+            "Forget what a job has learned; its trials stay in the log",
             "jobs.reset",
             _JOB,
             ARG_YES,
-            description="Restart what a job learns: its trials stay in the log and teach nothing any longer.",
+            description="Forget what a job has learned: its trials stay in the trial log, but teach nothing more.",
         ),
         _command(
             "rename",
             "Give the history of a job to another name",
             "jobs.rename",
             Arg(("old",), help="the name in the log", metavar="OLD"),
-            Arg(("new",), help="the new name, such as DAG_ID.TASK_ID", metavar="NEW"),
-            Arg(("--merge",), help="where NEW has trials: they follow those of OLD", action="store_true"),
+            Arg(("new",), help="a free name, such as DAG_ID.TASK_ID", metavar="NEW"),
             description="Give the trials of a job, all that they measured and its live settings to another name, for "
             "example after its DAG or task was renamed. It can be run again safely.",
         ),
@@ -136,42 +140,44 @@ def _of_files() -> tuple[CLICommand, ...]:
     return (
         _command(
             "export",
-            "Write every field of every trial as CSV or JSON",
+            "Write the trials as CSV for people, or all of the log as JSON",
             "export.export",
             Arg(("job",), help="name of a job (default: all jobs)", metavar="JOB", nargs="?"),
             Arg(
                 ("--format",),
-                help="csv or json (default: json for FILE.json, else csv)",
+                help="csv or json (default: json for FILE.json or FILE.jsonl, else csv)",
                 choices=("csv", "json"),
             ),
             Arg(("--output",), help="file to write (default: standard output)", metavar="FILE"),
         ),
         _command(
             "import",
-            "Take trials of another log, or earlier trainings, into the log",
+            "Take the JSON export of another log into the log",
             "import_log.import_",
-            Arg(("file",), help="an export (JSON or CSV), or a CSV file of earlier trainings", metavar="FILE"),
-            Arg(("--job",), help="name that the job gets; of earlier trainings: whose they are", metavar="NAME"),
-            Arg(("--dry-run",), help="only check the file and report what would be imported", action="store_true"),
-            description="Take the trials of an export, or earlier trainings (batch_size, epochs, energy_j, time_s), "
-            "into the trial log. Trials that it holds are not written again; nothing is written unless the whole file "
-            "is good.",
+            Arg(("file",), help="what 'airflow zeus export --format json' wrote", metavar="FILE"),
+            description="Take all that a JSON export holds into the trial log. Trials that it holds are not written "
+            "again; nothing is written unless the whole file is good.",
         ),
         _command(
             "report",
-            "Write what all jobs spent and saved in a month",
-            "export.report",
+            "Print what all jobs spent and saved in a month",
+            "report.report",
             Arg(("--month",), help="calendar month in UTC, as 2026-11 (default: the present one)", metavar="MONTH"),
             Arg(
-                ("--out",),
-                help="folder for zeus-MONTH.html and the CSV files (default: .)",
-                default=".",
-                metavar="DIR",
+                ("--by",),
+                help="a line for each job, owner or tag (default: job)",
+                choices=("job", "owner", "tag"),
+                default="job",
             ),
-            Arg(("--by",), help="show what each owner or tag spent, and write nothing", choices=("owner", "tag")),
-            _OUTPUT,
-            description="Write an HTML page, fit for a mail, and CSV files: what each job, owner and tag spent in a "
-            "month, by kind of source, and what each job saved, beside the month before.",
+            Arg(
+                ("-o", "--output"),
+                help="table, csv or json (default: table)",
+                choices=("table", "csv", "json"),
+                default="table",
+                metavar="FORM",
+            ),
+            description="Print what each job, owner or tag spent in a month, by kind of source, and what each job "
+            "saved.",
         ),
     )
 
@@ -191,16 +197,16 @@ def _upkeep() -> tuple[CLICommand, ...]:
             ),
             ARG_YES,
             description="Restore power limits that dead trainings of this host left behind, store costs that were kept "
-            "while the store could not be reached, and close trials whose lease expired. Each step says what it did, "
-            "and one that fails does not stop the others. Exit status 1 if one failed. It can be run again safely.",
+            "while the trial log could not be reached, and close trials whose lease expired. Each step says what it "
+            "did, and one that fails does not stop the others. Exit status 1 if one failed. To run it again is safe.",
         ),
         _command(
             "prune",
-            "Delete power points and decisions of old trials; their costs stay",
+            "Delete power over time and decisions of old trials; their costs stay",
             "upkeep.prune",
-            Arg(("--older-than",), help="age of the trials: 12h, 90d, 2w", required=True, metavar="AGE"),
+            Arg(("--older-than",), help="how long ago the trials ended: 12h, 90d, 2w", required=True, metavar="AGE"),
             Arg(("--job",), help="only this job (default: all jobs)", metavar="NAME"),
-            Arg(("--keep-trials",), help="delete power points only", action="store_true"),
+            Arg(("--keep-trials",), help="delete only power over time", action="store_true"),
             Arg(("--dry-run",), help="only report what would be deleted", action="store_true"),
             description="Delete power over time and decisions of old trials. Costs, savings and sums stay. Open trials "
             "and those in the policy's window are not touched.",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from argparse import Namespace
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.cli.shell import command, known, opened, say
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, store_url
@@ -47,13 +47,13 @@ _SAY_EVERY = 2000  # trials between two lines of progress
 
 @command
 def prune(args: Namespace) -> None:
-    """Delete power points and decisions of old trials; with ``--dry-run`` only report them."""
+    """Delete power over time and decisions of old trials; with ``--dry-run`` only report them."""
     age_s, url = seconds_of(args.older_than), store_url(args.conn_id)
     with opened(args) as store:
         jobs = store.jobs() if args.job is None else [known(store, args.job)]
         if url is None:
             say(
-                "Nothing to prune: Airflow Variables keep the newest 500 trials of a job and the power points of its "
+                "Nothing to prune: Airflow Variables keep the newest 500 trials of a job and power over time of its "
                 "newest 20 anyway."
             )
             return
@@ -80,7 +80,7 @@ def prune(args: Namespace) -> None:
 
 def seconds_of(text: str) -> float:
     """Seconds of an age such as 12h, 90d or 2w. Raises JobSpecError."""
-    found = re.fullmatch(r"([0-9]{1,6})([hdw])", text.strip())
+    found = patterns.fullmatch(r"([0-9]{1,6})([hdw])", text.strip())
     if found is None or int(found[1]) == 0:
         raise JobSpecError.of("--older-than", text, "not an age", "Write hours, days or weeks: 12h, 90d, 2w")
     return int(found[1]) * {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}[found[2]]
@@ -96,7 +96,7 @@ def size_text(size: int) -> str:
 
 def _summary(pruned: Pruned) -> str:
     """What is deleted of one job."""
-    parts = [f"power points of {pruned.points} trials ({size_text(pruned.point_bytes)})"]
+    parts = [f"power over time of {pruned.points} trials ({size_text(pruned.point_bytes)})"]
     if pruned.decisions:
         parts.append(f"decisions of {pruned.decisions} ({size_text(pruned.decision_bytes)})")
     if pruned.checkpoints:

@@ -5,37 +5,34 @@ import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import BaseUser, GetUserDep
+from airflow_provider_zeus.model.event import Held
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial, newest_device
 from airflow_provider_zeus.operators.config import next_of
-from airflow_provider_zeus.plugin.api import action_routes, auth, reading
+from airflow_provider_zeus.plugin.api import auth, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import File, answered, file
 from airflow_provider_zeus.plugin.text import run_notes, words
-from airflow_provider_zeus.plugin.views import costs, dag_what_if, pages
+from airflow_provider_zeus.plugin.views import costs, pages
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
 from airflow_provider_zeus.plugin.views.dag_view import NO_JOB, JobLog, JobRuns
 from airflow_provider_zeus.plugin.views.factors import Factors, configured
 from airflow_provider_zeus.plugin.views.measured_view import MeasuredLog
-from airflow_provider_zeus.plugin.views.models import short
+from airflow_provider_zeus.plugin.views.models import AlertRow, short
 from airflow_provider_zeus.reports import export_rows, job_remarks
-from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
 
 Limit = Annotated[int, Query(ge=1, le=reading.MOST_RUNS)]
 Skip = Annotated[int, Query(ge=0, le=1_000_000)]  # so many newest runs are left out
-Price = Annotated[float | None, Query(ge=0, le=dag_what_if.MOST_PRICE, allow_inf_nan=False)]
-
 
 _charts: LruCache[Any] = LruCache(16)
-_what_ifs: LruCache[Any] = LruCache(64)
 
 
 @router.get("/costs")
@@ -56,12 +53,13 @@ def dag_costs(user: GetUserDep, dag_id: str, job_id: str | None = None, limit: L
     newest = store.trials(job_id, last=job_remarks.NEWEST)  # of all DAGs: runs of another one may be another job's
     live = store.settings(job_id)
     job = job_today(trials, live)
+    held = store.events(job_id).get(dag_id, Held())
     runs = JobRuns(
         trials=trials,
         live=live,
         pending=reading.pending(trials),
         limit=limit,
-        alerts=action_routes.alerts_in(user, dag_id, job_id, store.dags(job_id)),
+        alerts=[AlertRow(sentence=event.sentence, remedy=event.remedy) for event in held.events],
         remarks=[
             *(short(remark.text) for remark in job_remarks.remarks(newest, reader=dag_id)),
             *_renamed(user, store, newest),
@@ -86,31 +84,7 @@ def dag_charts(user: GetUserDep, dag_id: str, job_id: str | None = None) -> Any:
         hours = reading.kept_signals(store, analysis.log.job, time.time())
         return {"note": None} | pages.content("dag", JobLog(trials, analysis, factors, hours, more), slow=True)
 
-    return _of_newest(_charts, dag_id, job_id, make)
-
-
-@router.get("/what-if")
-@answered
-def dag_what_if_(
-    user: GetUserDep,
-    dag_id: str,
-    job_id: str | None = None,
-    eta: Annotated[float | None, Query(ge=0, le=1, allow_inf_nan=False)] = None,
-    price_per_kwh: Price = None,
-    price_per_gpu_hour: Price = None,
-    g_co2e_per_kwh: Annotated[float | None, Query(ge=0, le=dag_what_if.MOST_CARBON, allow_inf_nan=False)] = None,
-) -> Any:
-    """Choice and cost that the log predicts for other weights and prices. Trains and writes nothing."""
-    wish = dag_what_if.Wish(
-        eta=eta, price_per_kwh=price_per_kwh, price_per_gpu_hour=price_per_gpu_hour, g_co2e_per_kwh=g_co2e_per_kwh
-    )
-
-    def make(store: Store, trials: list[Trial], analysis: JobAnalysis | ZeusJob, factors: Factors) -> Any:
-        if isinstance(analysis, ZeusJob):
-            return {"note": next_rung(analysis)}
-        return dag_what_if.answered(analysis, wish, factors)
-
-    return _of_newest(_what_ifs, dag_id, job_id, make, wish)
+    return _of_newest(dag_id, job_id, make)
 
 
 @router.get("/export")
@@ -118,28 +92,19 @@ async def dag_export_(
     request: Request,
     user: GetUserDep,
     dag_id: str,
-    kind: Literal["csv", "json"],
     job_id: str | None = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
     skip: Skip = 0,
 ) -> Response:
-    """The trials of the newest runs as a CSV or JSON file, in the form of ``airflow zeus export``.
-
-    The JSON has no power over time, no profiles, and not what a run returned; ``airflow zeus import`` reads it.
-    """
+    """The trials of the newest runs as a CSV file, in the form of ``airflow zeus export``."""
 
     def make() -> File:
         store, _, job, note = _job(dag_id, job_id)
         if store is None or job is None:
             raise HTTPException(404, note)
-        rows = export_rows.rows_of(store.pieces(dag_id, job, last=limit, skip=skip))
-        name = export_rows.file_name(job, datetime.now(UTC).date(), kind)
-        if kind == "csv":
-            return File(name, "text/csv; charset=utf-8", export_rows.csv_of(rows))
-        more = bool(store.runs(dag_id, job, last=1, skip=skip + limit))
-        head = {"job_id": job, "store": auth.store_name(user, store), "more": more}
-        entries = ([{**row, **export_rows.exact(trial)} for row, trial in piece] for piece in rows)
-        return File(name, "application/json", export_rows.json_of(entries, head=head))
+        pieces = store.pieces(dag_id, job, last=limit, skip=skip)
+        name = export_rows.file_name(job, datetime.now(UTC).date())
+        return File(name, "text/csv; charset=utf-8", export_rows.csv_of(pieces, configured()))
 
     return await file(request, user, make)
 
@@ -172,16 +137,11 @@ def _renamed(user: BaseUser, store: Store, newest: list[Trial]) -> list[str]:
 
 
 def _of_newest(
-    cache: LruCache[Any],
     dag_id: str,
     job_id: str | None,
     make: Callable[[Store, list[Trial], JobAnalysis | ZeusJob, Factors], Any],
-    *asked: object,
 ) -> Any:
-    """An answer about the newest runs, kept until the log, the settings, the prices or the day change.
-
-    :param asked: what else the answer depends on.
-    """
+    """An answer about the newest runs, kept until the log, the settings or the prices change."""
     store, _, job_id, note = _job(dag_id, job_id)
     if store is None or job_id is None:
         return {"note": note}
@@ -196,8 +156,8 @@ def _of_newest(
 
     if version is None:
         return made()
-    key = store.identity, dag_id, job_id, version, json.dumps(live, sort_keys=True), factors, asked
-    return cache.get(key, made)
+    key = store.identity, dag_id, job_id, version, json.dumps(live, sort_keys=True), factors
+    return _charts.get(key, made)
 
 
 def measured_log(

@@ -37,7 +37,7 @@ class Block:
 
 
 PAID, SIZES = "Has it paid off, and what saved it?", "What does each batch size cost, and why does the next one run?"
-OTHERWISE, EACH = "What would other weights or prices choose?", "What did each run do?"
+OTHERWISE, EACH = "What would other weights choose, and what would another hour cost?", "What did each run do?"
 MISSING = "What do these figures leave out, and where are they from?"
 
 PAGES: Mapping[str, Sequence[Block]] = {
@@ -58,7 +58,6 @@ PAGES: Mapping[str, Sequence[Block]] = {
         Block("service", "", "chart", lambda of: of.service, slow=True, fold=PAID),
         Block("why", "", "text", lambda of: f"The next run: {of.known.next_run.attempts[0].why}", True, SIZES),
         Block("belief", "", "chart", lambda of: of.belief, slow=True, fold=SIZES),
-        Block("what_if", "", "whatIf", fold=OTHERWISE),
         Block(
             "shift",
             "",
