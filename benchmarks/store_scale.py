@@ -35,7 +35,7 @@ class Scale:
     large: tuple[int, int]
 
     def shrunk(self, by: int) -> Scale:
-        """The same with fewer trials: a rehearsal."""
+        """The same with fewer trials, to try it out."""
         sizes = (
             (jobs // by, trials) if jobs >= by else (jobs, trials // by) for jobs, trials in (self.small, self.large)
         )
@@ -107,7 +107,7 @@ def _shown(one: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-@command("--backends --out", option("--shrink", type=int, default=1, help="divide the trials by this: a rehearsal"))
+@command("--backends --out", option("--shrink", type=int, default=1, help="divide the trials by this, to try it out"))
 def main(args: argparse.Namespace) -> int:
     """Print the figures; 1 when a target is missed."""
     results = []
