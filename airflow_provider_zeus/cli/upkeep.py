@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from argparse import Namespace
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.cli.shell import command, known, opened, say
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, store_url
@@ -80,7 +80,7 @@ def prune(args: Namespace) -> None:
 
 def seconds_of(text: str) -> float:
     """Seconds of an age such as 12h, 90d or 2w. Raises JobSpecError."""
-    found = re.fullmatch(r"([0-9]{1,6})([hdw])", text.strip())
+    found = patterns.fullmatch(r"([0-9]{1,6})([hdw])", text.strip())
     if found is None or int(found[1]) == 0:
         raise JobSpecError.of("--older-than", text, "not an age", "Write hours, days or weeks: 12h, 90d, 2w")
     return int(found[1]) * {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}[found[2]]

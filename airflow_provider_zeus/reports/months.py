@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.trial import IMPORTED, Observation, ProfileSample, State, newest_device
+from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, newest_device
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.reports.baseline import Baseline, own_rng
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, recurrences, total
@@ -34,15 +34,18 @@ def kind_of(source: str | None) -> str:
     """The kind of an energy source: figures of different kinds are never added."""
     if source is None:
         return TIME_ALONE
-    return {"estimate": ESTIMATED, "rapl_share": ESTIMATED, "simulated": SIMULATED, IMPORTED: "imported"}.get(
-        source, MEASURED
-    )
+    return {"estimate": ESTIMATED, "rapl_share": ESTIMATED, "simulated": SIMULATED}.get(source, MEASURED)
 
 
 def month_of(time_s: float) -> str:
     """The month of a time [s since the epoch], as "2026-11"."""
     day = datetime.fromtimestamp(time_s, UTC)
     return f"{day.year:04d}-{day.month:02d}"
+
+
+def month_title(month: str) -> str:
+    """ "November 2026" of "2026-11"."""
+    return f"{date.fromisoformat(f'{month}-01'):%B %Y}"
 
 
 def month_bounds(last: str, count: int) -> list[float]:

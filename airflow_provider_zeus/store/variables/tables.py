@@ -79,7 +79,8 @@ def load(connection: sa.Connection, job_id: str, document: LogDocument) -> Rows:
 
     Damaged samples and points are left out. Raises what the database raises.
     """
-    job = {"job_id": job_id, "told_seq": document.seq, "last_number": document.newest}
+    events = document.events if isinstance(document.events, str) else None
+    job = {"job_id": job_id, "told_seq": document.seq, "last_number": document.newest, "events": events}
     connection.execute(sa.insert(_J), job)
     keys = {(row.ti_id, row.attempt) for row in connection.execute(sa.select(_T.c.ti_id, _T.c.attempt))}
     found: Rows = {}
@@ -123,7 +124,7 @@ def _damaged(data: Any, row_id: int, taken: set[Any]) -> dict[str, Any]:
     row = _values(data if isinstance(data, dict) else {})
     row |= {name: "?" for name in _NEEDED if row[name] is None} | {"planned": "?"}
     if not _counts(row["number"]) or row["number"] in taken:
-        row["number"] = -0.5 - row_id * 2**32  # below all numbers, and no trial's, also where a rename adds to it
+        row["number"] = -0.5 - row_id  # below all numbers, and no trial's
     if not _counts(row["attempt"]) or not isinstance(row["ti_id"], str) or (row["ti_id"], row["attempt"]) in taken:
         row["ti_id"] = f"? {row_id}"
     return row
@@ -171,7 +172,8 @@ def dump(connection: sa.Connection, job_id: str, rows: Rows, forgotten: int) -> 
     :param rows: what :func:`load` returned, of all jobs that were loaded.
     :param forgotten: trials that are no longer in the log.
     """
-    seq, newest = connection.execute(sa.select(_J.c.told_seq, _J.c.last_number).where(_J.c.job_id == job_id)).one()
+    counted = sa.select(_J.c.told_seq, _J.c.last_number, _J.c.events).where(_J.c.job_id == job_id)
+    seq, newest, events = connection.execute(counted).one()
     more = _forget(connection, job_id, newest)
     if more and not forgotten:
         log.warning(
@@ -194,6 +196,7 @@ def dump(connection: sa.Connection, job_id: str, rows: Rows, forgotten: int) -> 
         trials=trials,
         samples=[[*where, encode(kept), version] for where, version, kept in profiles if kept],
         points=[[number, _few(points)] for number, points in connection.execute(curves)],
+        events=events,
         checkpoint=tuple(checkpoint or ()),
     )
 
@@ -241,8 +244,8 @@ def _trials(connection: sa.Connection, job_id: str, rows: Rows) -> tuple[list[An
             continue
         data, spec = rows[row_id]
         if isinstance(data, dict):
-            renamed = {"number": int, "dag_id": str, "task_id": str}  # what a rename changes in a trial
-            moved = {n: row[n] for n, kind in renamed.items() if type(data.get(n)) is type(row.get(n)) is kind}
+            renamed = ("dag_id", "task_id")  # what a rename changes in a trial
+            moved = {n: row[n] for n in renamed if isinstance(data.get(n), str) and isinstance(row.get(n), str)}
             data = {**data, **moved} if spec is None else {**data, **moved, "spec": position(spec, specs)}
         trials.append(data)
     return trials, specs
