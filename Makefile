@@ -16,7 +16,7 @@ LOWEST_VENV ?= .venv-lowest
 QUICK := "not slow and not nightly"
 # What make test-lowest runs: what touches Airflow, a database, torch, a framework's loop, NVML's Python or FastAPI; of the
 # store its contract, its SQL and its servers.
-# Left out, for they ask of no version: the optimizer (its numpy runs in the store's decisions), simulation, power
+# Left out, for they ask of no version: the optimizer (its numpy runs in the store's decisions), power
 # without NVML, the demos, the browser, benchmarks, what is hostile (our own code refuses it), what is learnt ahead of a
 # lock (its SQL is that of the checkpoints). Nightly: a real scheduler, api-server and executor, in which trainings die,
 # are cleared and are stopped.

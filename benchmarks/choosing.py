@@ -3,7 +3,7 @@
 For anyone who chooses between this package and what else there is: the same workloads under zeus 0.16 as it is, a fixed
 cap of 60 %, always the default at full power, the best configuration in hindsight, and this package's two policies, all
 in one replay with one accounting (``choosers``). Then real retraining series (``benchmarks.series``) and the regimes of
-``benchmarks.regimes``, in which the default policy gains least. Seeds 0 to N - 1; prints the first table."""
+``quality.regimes``, in which the default policy gains least. Seeds 0 to N - 1; prints the first table."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 from airflow_provider_zeus import __version__
 from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Pair
-from benchmarks import regimes
 from benchmarks.command import SELECTION, chosen_traces, command, needs, option, positive
 from benchmarks.plots import name_of
+from benchmarks.quality import regimes
 from benchmarks.quality.choosers import FIXED_CAP, HILL_CLIMBING, HINDSIGHT, PACKAGE, cap_of
 from benchmarks.quality.slice_tables import series_of
 from benchmarks.replays import Replays, Task, run_tasks
 from benchmarks.report import Ratio, bold, fill_in, mean_of, percent, ratio_of, table
 from benchmarks.series import measure
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Pair
 
 OURS, DEFAULT = POLICIES[0], "default"
 NAMES = {
@@ -45,7 +45,7 @@ class Measured(NamedTuple):
     held: Held
     scenarios: Sequence[Scenario]
     series: Mapping[str, Any]  # by name, of benchmarks.series
-    regimes: Mapping[str, Any]  # of benchmarks.regimes
+    regimes: Mapping[str, Any]  # of quality.regimes
     seeds: int
     regime_seeds: int
     command: str

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from airflow_provider_zeus.errors import JobSpecError, ZeusError
-from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks.simulation.traces import Traces
 
 
 def positive(text: str) -> int:

@@ -26,12 +26,12 @@ from typing import Any
 from airflow_provider_zeus.model.deadline import InTime
 from airflow_provider_zeus.model.trial import Decision, Phase, PlannedAttempt, ProfileSample
 from airflow_provider_zeus.optimizer.policy import choose
-from airflow_provider_zeus.simulation.driver import SLICE, replay
-from airflow_provider_zeus.simulation.environment import NOTHING, Environment, Log, Run
-from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
-from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
 from benchmarks.command import SELECTION, chosen_traces, command, on_all_cores, option, took
 from benchmarks.report import table_of, write_report
+from benchmarks.simulation.driver import SLICE, replay
+from benchmarks.simulation.environment import NOTHING, Environment, Log, Run
+from benchmarks.simulation.scenario import Epoch, Scenario
+from benchmarks.simulation.traces import Pair, PowerMeasurement
 
 FASTEST, OURS, FREE, PAPER = "always fastest", "finish_by", "no deadline", "the paper's policy"
 SLOWDOWN, ETA = "max_slowdown", 1.0

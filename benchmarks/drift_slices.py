@@ -26,12 +26,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.simulation.environment import Run
 from benchmarks.command import command, needs, on_all_cores
 from benchmarks.plots import POLICY, panels, save
 from benchmarks.quality.slice_tables import TABLE, Series, Week, defaults_of, read, read_series, tables_in, weeks_of
 from benchmarks.quality.slice_trainings import always, best_limit, replay, truths_of
 from benchmarks.report import mean_ci, table, write_report
+from benchmarks.simulation.environment import Run
 from benchmarks.weather import example_job
 
 EACH = 2  # runs for each batch size: the window of policy ``zeus``, and as long it prunes

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import in_reach
 from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
-from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.command import chosen_traces, command
 from benchmarks.report import table
+from benchmarks.simulation.scenario import Scenario
 
 ETAS = (0.0, 0.5, 1.0)
 

@@ -21,8 +21,6 @@ from airflow_provider_zeus.model.family import Told
 from airflow_provider_zeus.model.trial import Decision, Phase, Trial
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, heard_by, learn, prior, told_by
-from airflow_provider_zeus.simulation.driver import Writer
-from airflow_provider_zeus.simulation.environment import Log
 from airflow_provider_zeus.store.sql.families import MOST_MEMBERS
 from benchmarks.command import command, on_all_cores, option, positive
 from benchmarks.quality.choosers import DEFAULT
@@ -30,6 +28,8 @@ from benchmarks.quality.slice_tables import KINDS, Series, defaults_of, read_ser
 from benchmarks.quality.slice_trainings import Trainings, replay
 from benchmarks.report import table, write_json
 from benchmarks.series import play
+from benchmarks.simulation.driver import Writer
+from benchmarks.simulation.environment import Log
 
 EVERY_ORDER = 4  # tables
 

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.simulation.traces import rows_of
 from benchmarks.command import command
+from benchmarks.simulation.traces import rows_of
 
 SHAPE = Path(__file__).with_name("data") / "groups.toml"
 OFTEN = 5  # jobs of a group that repeats, in ``share_in_groups_of_5``

@@ -21,8 +21,6 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import chosen_traces, command, needs, on_all_cores, option, positive, took
 from benchmarks.group_shape import OFTEN, SHAPE, Group, Shape, draw_groups, read_groups, read_shape, share_beside
 from benchmarks.quality import cluster as cluster_queue
@@ -30,6 +28,8 @@ from benchmarks.quality import groups_page
 from benchmarks.quality.cluster import Cluster, gpus_for, run_cluster
 from benchmarks.quality.overlap import Default, GridSearch, Ledger, Player, Zeus, play
 from benchmarks.report import over_draws, table_of, write_report
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Traces
 
 FIGURE_9 = ("zeus", "grid_search", "default")
 NAMES = tuple(dict.fromkeys([*FIGURE_9, *POLICIES]))

@@ -32,13 +32,13 @@ from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import learn
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.savings import saving
-from airflow_provider_zeus.simulation import driver
-from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.command import chosen_traces, command, on_all_cores, option, took
 from benchmarks.quality import slice_trainings as weather_replay
 from benchmarks.quality.made_series import MADE, made
 from benchmarks.quality.slice_tables import KINDS, Series, defaults_of, series_of
 from benchmarks.report import table, write_json
+from benchmarks.simulation import driver
+from benchmarks.simulation.scenario import Scenario
 
 LENGTHS = (5, 10, 20, 40)
 NO_SIGN = 0.01  # relative difference of spent and truth below which neither sign is wrong

@@ -34,7 +34,7 @@ from airflow_provider_zeus.store.base import AskRequest, Report
 from airflow_provider_zeus.store.sql.store import Store
 from benchmarks.command import command, option
 from benchmarks.cost import page_hostile
-from benchmarks.cost.entered import known_to_airflow
+from benchmarks.cost.airflow_dag import known_to_airflow
 from benchmarks.cost.store_log import DEVICE, seen
 
 BUDGET_MS, BUDGET_LONG_MS = 300.0, 600.0

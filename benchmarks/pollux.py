@@ -17,8 +17,6 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import SELECTION, chosen_traces, command, needs, option, took
 from benchmarks.plots import POLICY, name_of, panels, save
 from benchmarks.quality import pollux_page
@@ -26,6 +24,8 @@ from benchmarks.quality.goodput import POLLUX, noise_scales, pair_on, sizes_by_p
 from benchmarks.quality.pollux_page import LAST, PAPERS, PAPERS_RATIOS, SEVERAL, short
 from benchmarks.replays import Replays, Task, run_tasks
 from benchmarks.report import Ratio, geomean_of, ratio_of, write_report
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Traces
 
 ETAS = (0.0, 1.0)
 ETA = 0.5

@@ -14,15 +14,15 @@ from typing import Any
 
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import PlannedAttempt
-from airflow_provider_zeus.simulation.driver import default, grid_search, replay
-from airflow_provider_zeus.simulation.environment import Environment, Log, Run
-from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
-from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import on_all_cores
 from benchmarks.parts.literal import Parts, literal
 from benchmarks.quality.choosers import CHOOSERS
 from benchmarks.quality.goodput import POLLUX, pair_on, pollux
 from benchmarks.report import Ratio, mean_ci, ratio_of
+from benchmarks.simulation.driver import default, grid_search, replay
+from benchmarks.simulation.environment import Environment, Log, Run
+from benchmarks.simulation.scenario import Epoch, Scenario
+from benchmarks.simulation.traces import Traces
 
 OURS, PAPERS = POLICIES
 FLOOR = 0.3  # C*: the least that either regret counts as in a ratio

@@ -12,12 +12,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
+from types import SimpleNamespace
 from typing import Any
 
 from airflow_provider_zeus.model.job import ZeusJob
@@ -43,6 +46,9 @@ from benchmarks.command import command
 STEPS = 20_000
 ROUNDS = 7
 TASKS = 15
+TRIALS = 500  # in the log before
+DAG_ID = "run_handle"
+JOB_ID = "run_handle.train"
 MOST_US = 5.0
 BATCH_SIZE = 64
 
@@ -56,10 +62,10 @@ def tasks(folder: Path) -> dict[str, float]:
     from airflow.sdk import DAG
 
     from airflow_provider_zeus.operators.train import ZeusTrainOperator
-    from benchmarks import exporters
-    from benchmarks.cost.store_log import JOB
+    from benchmarks.cost.store_log import JOB, fill
 
-    exporters.prepare(folder, os.environ)
+    fill(f"sqlite:///{folder}/zeus.db", [JOB_ID], TRIALS)
+    subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], check=True, capture_output=True)
 
     def train(run: ZeusRun) -> None:
         for _ in run.epochs():
@@ -67,12 +73,12 @@ def tasks(folder: Path) -> dict[str, float]:
             run.report(accuracy=0.95)
 
     took_ms: dict[str, list[float]] = {"train": [], "measured": [], "ask and tell": []}
-    with DAG("exporters"):
+    with DAG(DAG_ID):
         asks = ZeusTrainOperator(task_id="train", job={**JOB.to_dict(), "device": "none"}, python_callable=train)
         measured = ZeusTrainOperator(task_id="measured", python_callable=_nothing)
     for n in range(TASKS + 1):
         for task in (asks, measured):
-            context = exporters.context(task)
+            context = _context(task)
             begun_s = process_time()
             task.execute(context)
             if n:  # the first one imports
@@ -86,13 +92,30 @@ def tasks(folder: Path) -> dict[str, float]:
     return {name: round(value, 2) for name, value in found.items()}
 
 
+def _context(operator: Any) -> Any:
+    """What a task is given; its XComs go nowhere."""
+    from airflow.sdk.execution_time.context import OutletEventAccessors
+
+    name = f"{os.getpid()}-{perf_counter()}"
+    ti = SimpleNamespace(
+        id=name,
+        dag_id=DAG_ID,
+        task_id=operator.task_id,
+        run_id=name,
+        try_number=1,
+        map_index=-1,
+        xcom_push=lambda **_: None,
+    )
+    run = SimpleNamespace(run_type="scheduled")
+    return {"ti": ti, "dag_run": run, "task": operator, "dag": operator.dag, "outlet_events": OutletEventAccessors()}
+
+
 def _ask_and_tell(n: int) -> None:
     """What a run of a job with batch sizes asks of its log, and tells it: the same log as the task's."""
     from airflow_provider_zeus.store.open import open_store
     from benchmarks.cost.store_log import JOB
-    from benchmarks.exporters import JOB_ID
 
-    origin = Origin(dag_id="exporters", run_id=f"alone{n}", task_id="train", try_number=1, run_type="scheduled")
+    origin = Origin(dag_id=DAG_ID, run_id=f"alone{n}", task_id="train", try_number=1, run_type="scheduled")
     request = AskRequest(job=JOB, job_id=JOB_ID, ti_id=f"alone{n}", origin=origin, device=None, lease_s=90.0)
     store = open_store()
     asked = store.ask(request)

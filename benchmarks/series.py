@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.simulation.environment import Log
 from benchmarks.command import command, on_all_cores, option, positive
 from benchmarks.quality.choosers import BASELINES, DEFAULT, HILL_CLIMBING, PACKAGE, package
 from benchmarks.quality.slice_tables import Series, defaults_of, read_series, weather
 from benchmarks.quality.slice_trainings import Trainings, replay
 from benchmarks.report import percent, ratio_of, table, write_json
+from benchmarks.simulation.environment import Log
 
 NAMES = (*POLICIES, PACKAGE, HILL_CLIMBING, DEFAULT)
 SIMPLE = {PACKAGE: package, **BASELINES}  # they know no slices

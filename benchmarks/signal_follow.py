@@ -21,11 +21,11 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Rate, Weights
 from airflow_provider_zeus.signals.forecast import Followed, weighed
 from airflow_provider_zeus.signals.series import Series
-from airflow_provider_zeus.simulation.traces import Pair
 from airflow_provider_zeus.units import J_PER_KWH, S_PER_H
 from benchmarks.command import chosen_traces, command, on_all_cores, option, took
 from benchmarks.report import table, table_of, write_report
 from benchmarks.signals import part, read_signal
+from benchmarks.simulation.traces import Pair
 
 RULES = ("known", "planned", "best limit")
 BEGIN_H, ETAS = (0, 6, 12, 18), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)

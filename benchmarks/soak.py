@@ -29,7 +29,7 @@ from typing import Any
 import psutil
 
 from benchmarks.command import command, option
-from benchmarks.cost.entered import known_to_airflow
+from benchmarks.cost.airflow_dag import known_to_airflow
 from benchmarks.report import table_of
 
 JOBS = ("one", "two", "three")

@@ -7,8 +7,8 @@ all cases (``case_set``), group by group; of each, a lower one is better. Regret
 the repaired paper's policy's and hill climbing's are replayed beside ours with common random numbers. ``--held`` names
 traces of further GPUs, on which nothing may be tuned; ``--mlperf`` MLPerf's convergence points. Rows of a folder that
 is not named are left out. ``--only`` takes some groups alone, ``--every N`` every N-th drift and the regimes of every
-N-th pair. ``benchmarks.constants`` takes rules and constants away from the same cases. Everything is simulated; the
-last line says which seeds were drawn, ``--first-seed`` where they begin.
+N-th pair. ``--without`` takes rules and constants away from the same cases (``rules_off``). Everything is simulated;
+the last line says which seeds were drawn, ``--first-seed`` where they begin.
 """
 
 from __future__ import annotations
@@ -19,12 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from airflow_provider_zeus.simulation.driver import replay
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks import regimes, scenarios
 from benchmarks.command import chosen_traces, command, on_all_cores, option, positive, took
-from benchmarks.constants import DECIDING
+from benchmarks.quality import drifts, regimes, rules_off
 from benchmarks.quality.case_set import AFTER, AUDIT, Cases, shifting, told, two_sizes_alone
 from benchmarks.quality.choosers import HILL_CLIMBING
 from benchmarks.quality.drifts import LOST, SHIFT
@@ -43,6 +39,9 @@ from benchmarks.replays import (
 )
 from benchmarks.report import Ratio, geomean_of, ratio_of, table, write_json
 from benchmarks.series import measure
+from benchmarks.simulation.driver import replay
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Traces
 
 LOCKED = 20  # newest recurrences, all below target, by which a job counts as locked
 
@@ -134,7 +133,7 @@ def _ratios(name: str, found: Mapping[str, Ratio]) -> Figures:
 
 def of_drifts(cases: Cases, jobs: int | None = None) -> Figures:
     """Regret from the shift on as a multiple of the repaired paper's policy's."""
-    found = scenarios.run_all(shifting(cases), (OURS, PAPERS), cases.drawn(cases.seeds), jobs)
+    found = drifts.run_all(shifting(cases), (OURS, PAPERS), cases.drawn(cases.seeds), jobs)
     return _ratios("drifts", {name: ratio_between(of, since=SHIFT) for name, of in found.items()})
 
 
@@ -154,7 +153,7 @@ def of_regimes(cases: Cases, jobs: int | None = None) -> Figures:
     figures["false alarms"] = Figure(report["nothing changes"]["false_alarms"]["mean"])
     locked = sum(_locked(of[OURS].replays) for name in lost for of in played[name].values())
     if (alone := two_sizes_alone(cases)) is not None:
-        (of,) = scenarios.run_all({"": alone}, [OURS], cases.drawn(5 * cases.seeds), jobs).values()
+        (of,) = drifts.run_all({"": alone}, [OURS], cases.drawn(5 * cases.seeds), jobs).values()
         figures["two sizes alone: below"] = Figure(below_after(of[OURS], SHIFT)["below"][0], f"of {AFTER}")
         locked += _locked(of[OURS])
     return {**figures, "locked": Figure(float(locked))}
@@ -213,14 +212,12 @@ ASKED = (
     ),
     Asked("default audit: regret, x that without", "audit", 1.05, "1.03", ".3f"),
     Asked("false alarms per 100 recurrences where nothing changes", "false alarms", 0.5, form=".2f"),
-    Asked("constants that decide", "constants", 18.0, "12", "g"),
 )
 
 
 def figures_of(cases: Cases, jobs: int | None = None, groups: Sequence[str] = tuple(GROUPS)) -> Figures:
     """The figures of these groups."""
-    found = {name: figure for group in groups for name, figure in GROUPS[group](cases, jobs).items()}
-    return {**found, "constants": Figure(float(len(DECIDING)))}
+    return {name: figure for group in groups for name, figure in GROUPS[group](cases, jobs).items()}
 
 
 def markdown(found: Mapping[str, Figure]) -> list[str]:
@@ -242,6 +239,7 @@ def markdown(found: Mapping[str, Figure]) -> list[str]:
     option("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS), metavar="GROUP"),
     option("--series-seeds", type=positive, default=40, metavar="N"),
     option("--first-seed", type=int, default=0, metavar="N"),
+    option("--without", action="store_true", help="instead: what each rule and constant is worth on these cases"),
     seeds=4,
 )
 def main(args: argparse.Namespace) -> None:
@@ -250,6 +248,10 @@ def main(args: argparse.Namespace) -> None:
     cases = cases._replace(
         seeds=args.seeds, series_seeds=args.series_seeds, every=args.every, first_seed=args.first_seed
     )
+    if args.without:
+        print("\n".join(rules_off.worth(cases, args.jobs)))
+        print(f"change of the total cost [%]; {args.seeds} seeds; {took(args)}")
+        return
     found = figures_of(cases, args.jobs, args.only)
     print("\n".join(markdown(found)))
     print(

@@ -20,12 +20,12 @@ from statistics import geometric_mean
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import SELECTION, chosen_traces, command, needs, on_all_cores
 from benchmarks.parts.literal import literal
 from benchmarks.replays import chunks
 from benchmarks.report import mean_ci, plus_minus, table, write_report
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Traces
 
 PAIR_WITHIN, GEOMEAN_WITHIN = 0.15, 0.03
 

@@ -1,4 +1,4 @@
-"""Doctor's checks of this host: its device, limit records, ways to set power limits; and ``--restore``."""
+"""Doctor's checks of this host: its device, limit records and ways to set power limits."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def state(state_dir: Path) -> Finding:
     records, invalid = orphans(state_dir)
     if records:
         finding = f"{state_dir} has limit records of dead trainings: {', '.join(records)}"
-        return warning("state_dir", finding, "run 'airflow zeus doctor --restore' on this host")
+        return warning("state_dir", finding, "run 'airflow zeus repair' on this host")
     if invalid:
         finding = f"{state_dir} has files that are named like limit records but are not: {', '.join(invalid)}"
         return warning("state_dir", finding, "remove them: they are ignored")
@@ -186,19 +186,6 @@ def signal(name: str) -> Finding:
         return ok(f"Connection {conn_id}", "[zeus] tariff takes its place")
     remedy = f"define {conn_id} with type Zeus signal, or correct the name in the job (docs/signals.md)"
     return error(f"Connection {conn_id}", f"there is none, so the signal {name!r} is not followed", remedy)
-
-
-def restore(state_dir: Path) -> Finding:
-    """Restore the power limits that dead trainings left behind: the only change that ``--restore`` makes."""
-    from airflow_provider_zeus.power.limits.record import restore_orphans
-
-    restored = restore_orphans(state_dir)
-    left = [name for names in orphans(state_dir) for name in names]
-    finding = f"{restored} limit record{'' if restored == 1 else 's'} of dead trainings restored"
-    if not left:
-        return ok("restore", finding)
-    finding += f", {len(left)} left: {', '.join(left)}"
-    return warning("restore", finding, "see the log above; run it as the owner of the record")
 
 
 def _problem(power_socket: str, uuids: list[str], ask: Ask | None) -> str:

@@ -37,7 +37,7 @@ def _command(
 
 def get_zeus_cli_commands() -> list[CLICommand]:
     """The commands, which Airflow finds by the key ``cli`` of the provider info."""
-    commands = (*_first_steps(), *_of_a_job(), *_of_files(), _simulate(), *_upkeep())
+    commands = (*_first_steps(), *_of_a_job(), *_of_files(), *_upkeep())
     return [GroupCommand(name="zeus", help="Energy-aware retraining: jobs, trials, health", subcommands=commands)]
 
 
@@ -65,9 +65,7 @@ def _first_steps() -> tuple[CLICommand, ...]:
             "Check this host and name remedies",
             "doctor.doctor",
             Arg(("--json",), help="print a list of {check, status, finding, remedy}", action="store_true"),
-            Arg(("--restore",), help="restore power limits that dead trainings left behind", action="store_true"),
-            description="Check what Zeus finds on this host. Changes nothing without --restore. Exit status 1 where a "
-            "check is an error.",
+            description="Check what Zeus finds on this host. Changes nothing. Exit status 1 if a check is an error.",
         ),
         _command(
             "check",
@@ -103,25 +101,6 @@ def _of_a_job() -> tuple[CLICommand, ...]:
             Arg(("--why",), help="show why each batch size was chosen", action="store_true"),
             _OUTPUT,
         ),
-        _command(
-            "plan",
-            "Show what the next run of a job would do, when and why",
-            "plan.plan",
-            _JOB,
-            _OUTPUT,
-            description="Show the decision that the next scheduled run would make as the log stands. Asks for nothing "
-            "and changes nothing.",
-        ),
-        _command(
-            "worth",
-            "Say what the last retrainings of a job bought",
-            "trials.worth",
-            _JOB,
-            Arg(("--last",), help="retrainings (default: 20)", type=positive_int(allow_zero=False), default=20),
-            _OUTPUT,
-            description="Say how much better the newest models were than those before them, on the same new data, and "
-            "what their runs cost: where the earlier model's metric was given to run.still_good() or run.served().",
-        ),
     )
 
 
@@ -130,9 +109,8 @@ def _jobs() -> tuple[CLICommand, ...]:
     return (
         _command("list", "List jobs with their newest trial", "jobs.list_jobs", _OUTPUT),
         _command("pin", "Train with one batch size from the next run on", "jobs.pin", _JOB, batch_size),
-        _command("unpin", "Let Zeus choose the batch size again", "jobs.unpin", _JOB),
-        _command("pause", "Pause exploration from the next run on", "jobs.pause", _JOB),
-        _command("resume", "Resume exploration", "jobs.resume", _JOB),
+        _command("pause", "Try no other batch size from the next run on", "jobs.pause", _JOB),
+        _command("resume", "Let Zeus choose the batch size again: end a pin and a pause", "jobs.resume", _JOB),
         _command(
             "reset",
             "Restart what a job learns; its log is kept",
@@ -163,8 +141,8 @@ def _of_files() -> tuple[CLICommand, ...]:
             Arg(("job",), help="name of a job (default: all jobs)", metavar="JOB", nargs="?"),
             Arg(
                 ("--format",),
-                help="csv or json (default: json for FILE.json, else csv), or cyclonedx: what JOB's kept model drew",
-                choices=("csv", "json", "cyclonedx"),
+                help="csv or json (default: json for FILE.json, else csv)",
+                choices=("csv", "json"),
             ),
             Arg(("--output",), help="file to write (default: standard output)", metavar="FILE"),
         ),
@@ -190,48 +168,11 @@ def _of_files() -> tuple[CLICommand, ...]:
                 default=".",
                 metavar="DIR",
             ),
-            Arg(
-                ("--format",),
-                help="html (the default), or focus: a CSV file with a row a run",
-                choices=("html", "focus"),
-            ),
             Arg(("--by",), help="show what each owner or tag spent, and write nothing", choices=("owner", "tag")),
             _OUTPUT,
             description="Write an HTML page, fit for a mail, and CSV files: what each job, owner and tag spent in a "
-            "month, by kind of source, and what each job saved, beside the month before. --format focus writes the "
-            "runs as charges of FinOps FOCUS 1.4.",
+            "month, by kind of source, and what each job saved, beside the month before.",
         ),
-    )
-
-
-def _simulate() -> ActionCommand:
-    number = positive_int(allow_zero=False)
-    return _command(
-        "simulate",
-        "Replay measured trainings through a policy, without training anything",
-        "simulate.simulate",
-        Arg(("--traces",), help="folder of summary_train.csv and power traces", required=True, metavar="DIR"),
-        Arg(("--workload",), help="only this workload (default: all in the folder)", metavar="W"),
-        Arg(("--gpu",), help="only this GPU (default: all in the folder)", metavar="G"),
-        Arg(
-            ("--policy",),
-            help="policies, default and grid_search (default: all policies)",
-            nargs="+",
-            metavar="P",
-        ),
-        Arg(
-            ("--default-batch-size",),
-            help="yours (default: the paper's, or the largest that always reaches its target)",
-            type=number,
-            metavar="B",
-        ),
-        Arg(("--eta",), help="weight of energy against time, 0 to 1 (default: 0.5)", type=float, default=0.5),
-        Arg(("--recurrences",), help="runs of each job (default: the paper's number)", type=number, metavar="N"),
-        Arg(("--seeds",), help="replays of each job (default: 5)", type=number, default=5, metavar="N"),
-        Arg(("--verbose",), help="also a line per recurrence", action="store_true"),
-        _OUTPUT,
-        description="Replay measured trainings through policies and report their costs. Reads no trial log.",
-        of_log=False,
     )
 
 
@@ -239,21 +180,19 @@ def _upkeep() -> tuple[CLICommand, ...]:
     upgrade = _command("upgrade", "Create or migrate the tables of the trial log", "upkeep.upgrade")
     return (
         _command(
-            "close",
-            "Close a trial whose process is gone",
-            "trials.close",
-            _JOB,
-            Arg(("trial",), help="its number, as 'airflow zeus trials' shows it", type=int, metavar="TRIAL"),
+            "repair",
+            "Clean up after processes that died: power limits, costs, trials",
+            "repair.repair",
+            Arg(
+                ("--close",),
+                help="do nothing but close this trial, even if its lease still runs; it asks first",
+                nargs=2,
+                metavar=("JOB", "TRIAL"),
+            ),
             ARG_YES,
-            description="Close an open trial before its lease expires. It stays closed; later reports of its run are "
-            "stored as its figures.",
-        ),
-        _command(
-            "reap",
-            "Close expired trials, store pending costs, restore power limits",
-            "upkeep.reap",
-            description="Restore power limits that dead trainings of this host left behind, close trials whose lease "
-            "expired, and store costs that were kept while the store was unavailable. It can be run again safely.",
+            description="Restore power limits that dead trainings of this host left behind, store costs that were kept "
+            "while the store could not be reached, and close trials whose lease expired. Each step says what it did, "
+            "and one that fails does not stop the others. Exit status 1 if one failed. It can be run again safely.",
         ),
         _command(
             "prune",
@@ -267,11 +206,4 @@ def _upkeep() -> tuple[CLICommand, ...]:
             "and those in the policy's window are not touched.",
         ),
         GroupCommand(name="db", help="The database of the trial log", subcommands=(upgrade,)),
-        _command(
-            "uninstall",
-            "List what is where, and how to remove it",
-            "upkeep.uninstall",
-            Arg(("--dry-run",), help="needed: it removes nothing itself", action="store_true"),
-            description="List what the provider has left where, and how to remove it. It removes nothing itself.",
-        ),
     )

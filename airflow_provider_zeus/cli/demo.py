@@ -59,7 +59,7 @@ def demo(args: Namespace) -> int:
     if failed:
         raise DemoError(f"{', '.join(failed)} failed: see the task's log at {ui_url()}/dags/{DAG_ID}.")
     say("The trainings were real; time and energy are those of a simulated V100, not measured.")
-    say(f"More: airflow zeus trials {JOB_ID} --why; airflow zeus plan {JOB_ID}")
+    say(f"More: airflow zeus trials {JOB_ID} --why")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""``airflow zeus doctor``: checks this host and the log and names remedies. Only ``--restore`` changes anything."""
+"""``airflow zeus doctor``: checks this host and the log and names remedies. It changes nothing."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 @command
 def doctor(args: Namespace) -> int:
     """Run all checks. Exit status 1 where one is an error."""
-    findings = list(examine(args.conn_id, restore=args.restore))
+    findings = list(examine(args.conn_id))
     return show(findings, as_json=args.json)
 
 
-def examine(conn_id: str, *, restore: bool = False) -> Iterator[Finding]:
+def examine(conn_id: str) -> Iterator[Finding]:
     """Run the checks one by one and yield their findings."""
     yield _safely("versions", versions)
     try:
@@ -52,8 +52,6 @@ def examine(conn_id: str, *, restore: bool = False) -> Iterator[Finding]:
         if devices[0].clocks() is not None:
             yield _safely("cap", lambda: checks_host.cap(devices[0]))
         yield _safely("permission", lambda: checks_host.permission(devices[0], socket))
-    if restore:
-        yield _safely("restore", lambda: checks_host.restore(state_dir))
     yield _safely("state_dir", lambda: checks_host.state(state_dir))
     of_log = [
         _safely("store", lambda: store(conn_id)),
@@ -183,4 +181,4 @@ def pending(state_dir: Path) -> Finding:
         return ok("pending costs", "none")
     shown = ", ".join(waiting[:3]) + (f" and {len(waiting) - 3} more" if len(waiting) > 3 else "")
     finding = f"{len(waiting)} wait to be stored in the log: {shown}"
-    return warning("pending costs", finding, "run 'airflow zeus reap', or run the job again")
+    return warning("pending costs", finding, "run 'airflow zeus repair', or run the job again")

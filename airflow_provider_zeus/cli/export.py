@@ -8,20 +8,18 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from airflow_provider_zeus.cli.shell import command, known, of_all_jobs, opened, print_data, say, show
-from airflow_provider_zeus.errors import JobSpecError, StoreError
+from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.reports.export_rows import COLUMNS, Row, csv_of, exact, flat, json_of, rows_of
 from airflow_provider_zeus.store.base import trial_label
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, open_store
 from airflow_provider_zeus.store.rows import points_to_lists
-from airflow_provider_zeus.units import counted
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.reports.month_spent import DagAbout
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
 @command
 def export(args: Namespace) -> int:
     """Write the trials of one job or of all; the status is 1 where one is left out, as its log is damaged."""
-    if args.format == "cyclonedx":
-        return _write_passport(args)
     form = args.format or ("json" if (args.output or "").lower().endswith(".json") else "csv")
     with opened(args) as store:
         if args.job is None:  # read them all before the file is opened
@@ -61,23 +57,6 @@ def export(args: Namespace) -> int:
     if left_out:
         say(f"Left out, since they cannot be read: {', '.join(left_out)}. See 'airflow zeus doctor'.", file=sys.stderr)
     return status
-
-
-def _write_passport(args: Namespace) -> int:
-    """Write what the newest model that a job kept has drawn; the status is 1 where it kept none."""
-    from airflow_provider_zeus.reports.passport import passport
-    from airflow_provider_zeus.signals.prices import in_force
-
-    if args.job is None:
-        raise JobSpecError.of("JOB", None, "is missing", "a passport is that of one job's model: name the job")
-    with opened(args) as store:
-        trials = store.trials(known(store, args.job))
-    if (found := passport(trials, in_force())) is None:
-        say(f"No run of {args.job} has kept a model yet.", file=sys.stderr)
-        return 1
-    with _target(args.output) as file:
-        file.write(json.dumps(found, indent=2, allow_nan=False) + "\n")
-    return 0
 
 
 @contextmanager
@@ -121,7 +100,7 @@ def read_log(job_id: str | None = None, *, zeus_conn_id: str = DEFAULT_CONN_ID) 
 
 @command
 def report(args: Namespace) -> None:
-    """Write the report of a month, or its runs as FOCUS has them; or show what owners or tags spent."""
+    """Write the report of a month; or show what owners or tags spent."""
     from airflow_provider_zeus.hooks.zeus import write_month
     from airflow_provider_zeus.reports.months import month_of
 
@@ -129,8 +108,6 @@ def report(args: Namespace) -> None:
     with opened(args) as store:
         if args.by:
             _show_groups(month, args.by, args.output, *_spent(store, month))
-        elif args.format == "focus":
-            _write_focus(store, month, Path(args.out), *_spent(store, month))
         else:
             for file in write_month(store, month, Path(args.out)):
                 say(str(file))
@@ -160,22 +137,3 @@ def _show_groups(
         for name, *cells in group_rows(groups, by, kind, prices)
     ]
     show(rows, empty="No run of a DAG that Airflow knows began in this month.", plain=output == "plain")
-
-
-def _write_focus(
-    store: Store, month: str, folder: Path, sums: list[PeriodSum], prices: Prices, about: dict[str, DagAbout]
-) -> None:
-    from airflow_provider_zeus.hooks.zeus import bounds_of, write_private
-    from airflow_provider_zeus.reports.focus import Charge, as_csv, charges_of
-
-    (begin_s, end_s), left_out = bounds_of(month, 1), Counter[str]()
-
-    def charges() -> Iterator[Charge]:
-        for job_id in sorted({s.job_id for s in sums}):
-            found, others = charges_of(store.trials(job_id), (begin_s, end_s), about, prices)
-            left_out.update(others)
-            yield from found
-
-    say(str(write_private(folder / f"zeus-{month}-focus.csv", as_csv(charges()))))
-    for why, count in left_out.most_common():
-        say(f"{counted(count, 'run')} left out, since its cost is not known: {why}.", file=sys.stderr)

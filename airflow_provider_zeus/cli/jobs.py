@@ -27,7 +27,13 @@ from airflow_provider_zeus.model.trial import Trial, newest_here
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import NEWEST, remarks
-from airflow_provider_zeus.store.live_settings import SETTINGS, copy_settings, variable_key, write_settings
+from airflow_provider_zeus.store.live_settings import (
+    SETTINGS,
+    ZEUS_CHOOSES,
+    copy_settings,
+    variable_key,
+    write_settings,
+)
 from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from airflow_provider_zeus.units import energy_text, time_text
@@ -107,13 +113,6 @@ def pin(args: Namespace) -> None:
 
 
 @command
-def unpin(args: Namespace) -> None:
-    """Let Zeus choose the batch size again."""
-    job_id = _change(_known(args), pin_batch_size=None)
-    say(f"Zeus chooses the batch size of {job_id} from its next run on.")
-
-
-@command
 def pause(args: Namespace) -> None:
     """Pause exploration from the next run on. Raises JobSpecError where the job has no batch sizes to explore."""
     job_id, sizes = _with_sizes(args)
@@ -126,9 +125,9 @@ def pause(args: Namespace) -> None:
 
 @command
 def resume(args: Namespace) -> None:
-    """Resume exploration."""
-    job_id = _change(_known(args), pause_exploration=None)
-    say(f"{job_id} explores again from its next run on.")
+    """Let Zeus choose the batch size again: end a pin and a pause."""
+    job_id = _change(_known(args), **ZEUS_CHOOSES)
+    say(f"Zeus chooses the batch size of {job_id} again, from its next run on.")
 
 
 @command

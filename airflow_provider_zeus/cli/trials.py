@@ -1,30 +1,24 @@
-"""``airflow zeus trials`` shows the trials of a job, ``worth`` what its retrainings bought; ``close`` closes one."""
+"""``airflow zeus trials``: shows the trials of a job."""
 
 from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from dataclasses import asdict
 from typing import Any
 
 from airflow_provider_zeus.cli.shell import (
     command,
-    confirmed,
     known,
     number_text,
     opened,
     or_dash,
-    os_user,
     print_data,
     say,
     show,
 )
-from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.trial import UNSEEN, State, Trial, newest_here
-from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.model.trial import UNSEEN, State, Trial
 from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import of_ended
-from airflow_provider_zeus.reports.worth import worth as bought
 from airflow_provider_zeus.units import energy_text, time_text
 
 
@@ -100,45 +94,3 @@ def _figures(trial: Trial) -> dict[str, Any]:
         "missing": dict(seen.reasons),
         "why": trial.planned.why,
     }
-
-
-@command
-def worth(args: Namespace) -> int:
-    """Say what the last retrainings of a job bought. Raises JobSpecError: no such job."""
-    with opened(args) as store:
-        job_id = known(store, args.job)
-        trials = store.trials(job_id)
-    job = newest_here(trials).job
-    if not job.chooses_size:
-        say("This job names no metric: no run tells what it bought.")
-        return 0
-    log = as_dataset(trials, job)
-    found = bought(log, log.belief().changes, args.last)
-    if print_data({"job": job_id, **({"missing": found} if isinstance(found, str) else asdict(found))}, args.output):
-        return 0
-    say(f"Not known: {found}." if isinstance(found, str) else found.said())
-    return 0
-
-
-@command
-def close(args: Namespace) -> int:
-    """Close an open trial. Raises JobSpecError: no such job or trial, or the trial has ended."""
-    with opened(args) as store:
-        job_id, number = known(store, args.job), args.trial
-        found = {t.number: t for t in store.trials(job_id)}
-        trial = found.get(number)
-        if trial is None:
-            remedy = f"Its newest one is {max(found, default=0)}; see 'airflow zeus trials {job_id}'"
-            raise JobSpecError.of("TRIAL", number, f"{job_id} has no such trial that can be read", remedy)
-        if trial.state is not State.RUNNING and trial.closed_at is not None:
-            problem = f"it is closed already ({trial.state.text}{f', {trial.reason}' if trial.reason else ''})"
-            raise JobSpecError.of("TRIAL", number, problem, "Only an open trial can be closed")
-        what = (
-            f"trial {trial.number} of {trial.job_id} (run {trial.origin.run_id or '-'}, batch size {trial.batch_size})"
-        )
-        if not args.yes and not confirmed(f"Close {what} permanently? [y/N] "):
-            say("Nothing was changed.")
-            return 1
-        closed = store.close_trial(trial.job_id, trial.number, by=os_user())
-    say(f"Closed {what}: {closed.reason}.")
-    return 0

@@ -29,7 +29,6 @@ from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports import alerts
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
 from airflow_provider_zeus.reports.alerts import KINDS, NEWEST, STORE, Event
-from airflow_provider_zeus.reports.budget_figures import trials_of_periods
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.store.alerts import change_book, claimed, keep_taken
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -221,19 +220,15 @@ class RunAlerts:
         own, away = self.trial, alerts.store_away(self.trial.job)
 
         def read(store: Store) -> tuple[list[Trial], list[ProfileSample]]:
-            """The newest trials of the job, with budgets those of their periods, and the profile of their device."""
-            if own.job.budget:
-                trials = trials_of_periods(lambda last: store.trials(own.job_id, last=last), own.job, time.time())
-            else:
-                trials = store.trials(own.job_id, last=NEWEST)
+            """The newest trials of the job, and the profile of their device."""
+            trials = store.trials(own.job_id, last=NEWEST)
             return trials, store.profile(own.job_id, newest_device(trials), own.job.job_version)
 
         try:
             trials, profiles = bounded(lambda: self._in_log(read), READ_S)
         except (StoreError, TimeoutError):
             return [away], (STORE,)
-        prices = in_force()
-        found = alerts.events(trials, profiles=profiles, prices=prices, now_s=time.time())
+        found = alerts.events(trials, profiles=profiles, prices=in_force())
         return (found if self.stored else [*found, away]), KINDS
 
     def _keep_and_send(self, events: Sequence[Event], kinds: Collection[str]) -> None:

@@ -2,7 +2,7 @@
 
 An event has figures with their units, says which trial showed it first, and names a remedy. It belongs to the DAG of
 that trial, and is read from the runs of this DAG where several share the job. Runs whose type does not teach
-(``learn_from``), such as backfills, are no events; what they spend counts for the budgets.
+(``learn_from``), such as backfills, are no events.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
 
-from airflow_provider_zeus.model.budget import STOPS
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.model.job import ZeusJob
@@ -21,17 +20,16 @@ from airflow_provider_zeus.model.trial import LIMIT, TELL_METRIC, Origin, Profil
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline
-from airflow_provider_zeus.reports.budget_figures import budget_figures
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset, recurrences, runs_of
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import costs_as, money_text, share_text, time_text
 
-FAILING, DRIFTED, LOST, BUDGET, LIMITS = "failing", "drifted", "lost", "budget", "limit not set"
+FAILING, DRIFTED, LOST, LIMITS = "failing", "drifted", "lost", "limit not set"
 STORE, DEADLINE, NO_DATA, NO_METRIC = "store away", "deadline at risk", "no data", "no metric reported"
-KINDS = (FAILING, DRIFTED, LOST, BUDGET, LIMITS, STORE, DEADLINE, NO_DATA, NO_METRIC)
+KINDS = (FAILING, DRIFTED, LOST, LIMITS, STORE, DEADLINE, NO_DATA, NO_METRIC)
 
-NEWEST = 300  # trials that the events are read from; those of the budgets are all of their periods
+NEWEST = 300  # trials that the events are read from
 LOST_RUNS = 10  # newest runs whose sum is compared with the default
 
 Run = Sequence[Trial]  # the trials of one scheduled run, by number
@@ -39,7 +37,7 @@ Run = Sequence[Trial]  # the trials of one scheduled run, by number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One condition that holds. ``name`` is the same while it lasts: the kind, for a budget with share and period.
+    """One condition that holds. ``name`` is the same while it lasts.
 
     With another origin it is another event.
     """
@@ -55,29 +53,26 @@ class Event:
 
 
 @own_arithmetic()
-def events(
-    trials: Sequence[Trial], *, profiles: Sequence[ProfileSample] = (), prices: Prices, now_s: float
-) -> list[Event]:
+def events(trials: Sequence[Trial], *, profiles: Sequence[ProfileSample] = (), prices: Prices) -> list[Event]:
     """The events that hold now, but those of the store, which only the run itself knows.
 
-    :param trials: the newest of one job, by number; where it has budgets, all of their periods.
+    :param trials: the newest of one job, by number.
     :param profiles: samples of its device.
-    :param now_s: seconds since the epoch.
     """
     if not trials:
         return []
     job = newest_here(trials).job
-    here = [t for t in trials[-NEWEST:] if t.observation.imported is None]
+    here = [t for t in trials if t.observation.imported is None]
     teaching = [t for t in here if t.origin.run_type in job.learn_from]
     ended = [run for run in runs_of(teaching) if all(t.state is not State.RUNNING for t in run)]
-    log = as_dataset(trials[-NEWEST:], job).of_target()
+    log = as_dataset(trials, job).of_target()
     found = [_drifted(log, ended)]
     for dag_id in dict.fromkeys(t.origin.dag_id for t in teaching):
         own = [run for run in ended if run[0].origin.dag_id == dag_id]
         found += [*_ends(own), _limit(own)]
         found.append(_lost(log, dag_id, profiles, prices))
         found.append(_deadline([t for t in teaching if t.origin.dag_id == dag_id]))
-    return [event for event in found if event is not None] + _budgets(trials, job, prices, now_s)
+    return [event for event in found if event is not None]
 
 
 def store_away(job: ZeusJob) -> Event:
@@ -231,38 +226,6 @@ def _loss(first: Trial, saved: Estimate, unit: str, amount: Callable[[float], st
     remedy = "Pause exploration or pin the default on the tab Zeus cost; see there what was tried, and why."
     figures: dict[str, float | str] = {"runs": LOST_RUNS, "lost": lost, "low": least, "high": most, "unit": unit}
     return _event(LOST, first, text, remedy, figures, moves=True)
-
-
-def _budgets(trials: Sequence[Trial], job: ZeusJob, prices: Prices, now_s: float) -> list[Event]:
-    """An event for each budget of which 80 % or more are spent; another one at 100 %."""
-    found = []
-    for budget in job.budgets:
-        allowance = prices.allowance(budget, now_s)
-        known = allowance if isinstance(allowance, str) else budget_figures(trials, allowance, now_s)
-        if isinstance(known, str) or not known.passed:
-            continue
-        passed, spent = known.passed[-1], known.use.spent
-        begin, end = (datetime.fromtimestamp(s, UTC) for s in (known.use.allowance.begin_s, known.use.allowance.end_s))
-        share = spent / budget.amount
-        text = (
-            f"{budget.amount_text(spent)} of the budget {budget.rate_text} are spent ({share_text(share, '%')}), "
-            f"since trial {passed.trial.number} more than {passed.share:.0%}; "
-            f"a new period begins on {end:%Y-%m-%d} (UTC)."
-        )
-        stops = STOPS.get(job.on_budget) if passed.share >= 1 else None
-        remedy = f"{stops} until then." if stops else "No run is refused for it: raise or split it."
-        found.append(
-            Event(
-                kind=BUDGET,
-                name=f"{BUDGET} {budget.text} {passed.share:.0%} {begin:%Y-%m-%d}",
-                since=passed.trial.number,
-                origin=passed.trial.origin,
-                sentence=text,
-                remedy=f"{remedy} See docs/budget.md.",
-                figures={"spent": spent, "amount": budget.amount, "unit": budget.unit, "share": share},
-            )
-        )
-    return found
 
 
 def _newest(ended: Sequence[Run], holds: Callable[[Run], bool]) -> list[Run]:

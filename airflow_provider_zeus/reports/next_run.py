@@ -130,13 +130,6 @@ class Upcoming:
     energy_j: Estimate
     time_s: Estimate
     cost: Estimate  # by the job's weights [J; s where time alone counts]
-    room_s: float | None  # from the newest run's begin to its deadline: the next one is decided with as much
-
-    @property
-    def time_95_s(self) -> float | None:
-        """Time that 95 % of such runs take at most, at full power; None for a job without a deadline."""
-        known = self.attempts[-1].in_time
-        return known.time_95_s if known else None
 
 
 def upcoming(
@@ -150,7 +143,7 @@ def upcoming(
     planned = decided.attempts
     kept = planned[0] if planned[0].phase is Phase.AUDIT else incumbent_or_last(planned)
     b = kept.batch_size
-    expected = partial(Upcoming, attempts=planned, batch_size=b, room_s=decided.room_s)
+    expected = partial(Upcoming, attempts=planned, batch_size=b)
     weights = Weights.of(log.job, log.device)
     found = fixed(kept, log, base, weights, LimitProfiles.of(profiles, log.job))
     if base.epochs is None or found is None:

@@ -73,7 +73,6 @@ def _identity(record: Record) -> str:
 
 
 def _row(job_id: str, record: Record) -> str:
-    name = record.name.rstrip("-0123456789")  # of a budget without its period
     row = ((record.since or 0) + record.tries) % 16  # of each kind of event of a job
-    digest = hashlib.sha256(f"{job_id} {record.dag_id} {name} {row}".encode(errors="replace")).hexdigest()
+    digest = hashlib.sha256(f"{job_id} {record.dag_id} {record.name} {row}".encode(errors="replace")).hexdigest()
     return f"alert {digest[:40]}"

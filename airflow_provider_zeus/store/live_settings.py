@@ -37,6 +37,8 @@ _CHANGES: dict[str, tuple[Any, str, str]] = {  # setting -> its type, how a new 
     "audit_after": (kinds.NoneOrMore, "default to be measured in the next run", "audit withdrawn"),
 }
 
+ZEUS_CHOOSES = {"pause_exploration": None, "pin_batch_size": None}  # the changes that end a pause and a pin
+
 
 def variable_key(prefix: str, name: str) -> str:
     """Key of a Variable about ``name``: the name itself where Airflow accepts it everywhere, else its hash.

@@ -125,7 +125,7 @@ def remember(
             small = replace(pending, report=replace(report, profile=(), points=()))
             raise StoreError(
                 f"{error} Nor can it be kept in {path} ({full.strerror}). To enter it by hand: make room or set [zeus] "
-                f"state_dir, save the following line as {path}, and run 'airflow zeus reap': {small.to_json()}"
+                f"state_dir, save the following line as {path}, and run 'airflow zeus repair': {small.to_json()}"
             ) from error
         return f"file {path}"
     return f"Variable {name}"

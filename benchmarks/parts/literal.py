@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple, Self
 
 from airflow_provider_zeus.optimizer.policy import decision_seed
-from airflow_provider_zeus.simulation.environment import Environment, Log, Run
-from airflow_provider_zeus.simulation.scenario import Scenario
+from benchmarks.simulation.environment import Environment, Log, Run
+from benchmarks.simulation.scenario import Scenario
 
 TRIES = 20  # of one recurrence, then upstream gives up
 SPREAD = 0.14  # where none was seen (section 3.2)

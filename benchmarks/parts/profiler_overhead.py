@@ -11,22 +11,75 @@ import logging
 import math
 import random
 import tempfile
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
-from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.power.simulated.models import CHIPS, LOADS, Chip, Load
 from airflow_provider_zeus.training.run import ZeusRun
-from benchmarks.parts import limit_replay
-from benchmarks.parts.profiler_replay import WINDOW_S, Curve
 from benchmarks.report import interval
+from benchmarks.run_handle import plan_of
+from benchmarks.simulation.scenario import Scenario
 
+ETA = 0.5
+WINDOW_S = 5.0  # profile_s of a job, by default
 STEP_S = 0.1  # at the highest limit
 BATCH_SIZE = 1000  # by definition
 VALIDATION = 0.1  # of an epoch's samples, after it
+REPLAYED = "replayed"
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One training with one batch size on one GPU: an epoch's time [s] and energy [J] by limit [W], ascending."""
+
+    max_power_w: float
+    limits_w: Floats
+    time_s: Floats
+    energy_j: Floats
+
+    def cost(self, eta: float) -> Floats:
+        """Cost of an epoch [J] at each limit (Eq. 2)."""
+        return np.asarray(eta * self.energy_j + (1 - eta) * self.max_power_w * self.time_s)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A load of the simulated GPU: seconds a sample and mean power [W] by limit [W], straight lines between them."""
+
+    limits_w: tuple[float, ...]
+    sample_s: tuple[float, ...]
+    power_w: tuple[float, ...]
+
+    def step(self, chip: Chip, samples: float, limit_w: float) -> tuple[float, float]:
+        """Time [s] and mean power [W] of one optimizer step, as a load of the simulated GPU tells them."""
+        at = min(max(bisect_left(self.limits_w, limit_w), 1), len(self.limits_w) - 1)
+        low_w, high_w = self.limits_w[at - 1], self.limits_w[at]
+        share = min(max((limit_w - low_w) / (high_w - low_w), 0.0), 1.0)
+        sample_s, power_w = (y[at - 1] + share * (y[at] - y[at - 1]) for y in (self.sample_s, self.power_w))
+        return samples * sample_s, power_w
+
+    @contextmanager
+    def opened(self, folder: Path, kind: type[SimulatedGpu]) -> Iterator[SimulatedGpu]:
+        """A fresh GPU that replays it, at its highest limit."""
+        low_w, high_w = self.limits_w[0], self.limits_w[-1]
+        CHIPS[REPLAYED] = Chip(
+            model=REPLAYED, min_limit_w=low_w, max_limit_w=high_w, idle_w=0.0, floor_w=0.0, clock_exponent=1.0
+        )
+        LOADS[REPLAYED, REPLAYED] = cast(Load, self)  # all that a GPU asks it for is step()
+        try:
+            yield kind(REPLAYED, load=REPLAYED, state_file=folder / "replayed.gpu")
+        finally:
+            del LOADS[REPLAYED, REPLAYED], CHIPS[REPLAYED]
 
 
 class Noisy(SimulatedGpu):
@@ -67,12 +120,12 @@ def overhead(curve: Curve, epoch_s: float, epochs: int, seed: int = 0) -> Overhe
     sample_s = curve.time_s / curve.time_s[-1] * STEP_S / BATCH_SIZE
     power_w = curve.energy_j / curve.time_s
     rows = (tuple(map(float, row)) for row in (curve.limits_w, sample_s, power_w))
-    replayed = limit_replay.Curve(curve.name, "profiled", BATCH_SIZE, *rows)
+    replayed = Replayed(*rows)
     steps, checked = round(epoch_s / STEP_S), round(VALIDATION * epoch_s / STEP_S)
     made, done_s = 0, 0.0
     noisy = type("Seeded", (Noisy,), {"SEED": seed})
     with tempfile.TemporaryDirectory() as folder, replayed.opened(Path(folder), noisy) as gpu:
-        plan = limit_replay.plan(BATCH_SIZE, epochs, Path(folder), max_power_w=curve.max_power_w)
+        plan = plan_of([BATCH_SIZE], epochs, folder, heartbeat_s=3600.0, eta=ETA, max_power_w=curve.max_power_w)
         run = ZeusRun.from_plan(plan, device=gpu)
         for _ in run.epochs():
             for _ in range(steps):
@@ -90,7 +143,7 @@ def overhead(curve: Curve, epoch_s: float, epochs: int, seed: int = 0) -> Overhe
             break
         limit_w, spent_s, spent_j = gpu.limit_w(), gpu.now_s(), gpu.energy_j()
         run.close()
-    weights = Weights(limit_replay.ETA, curve.max_power_w)
+    weights = Weights(ETA, curve.max_power_w)
     at, best = (int(np.abs(curve.limits_w - limit_w).argmin()), int(curve.cost(weights.eta).argmin()))
     samples, left = epochs * (steps + checked) * BATCH_SIZE, (epochs * (steps + checked) - made) * BATCH_SIZE
     time_s, energy_j = spent_s + left * sample_s[at], spent_j + left * sample_s[at] * power_w[at]
@@ -144,7 +197,7 @@ def our_way(scenario: Scenario, seeds: int = SEEDS) -> Extra:
     b = pair.default_batch_size
     points = pair.points[b]
     columns = [np.array(column) for column in zip(*((p.limit_w, p.time_s, p.energy_j) for p in points), strict=True)]
-    curve = Curve(f"{pair.name}/{b}", pair.max_power_w, *columns)
+    curve = Curve(pair.max_power_w, *columns)
     epochs = max(1, round(scenario.success_epochs(b)))
     logging.getLogger("airflow_provider_zeus").setLevel(logging.WARNING)  # a line per training
     found = [overhead(curve, points[-1].time_s, epochs, seed) for seed in range(seeds)]

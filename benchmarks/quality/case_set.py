@@ -24,13 +24,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Pair, Traces
-from benchmarks.quality.drifts import SHIFT, SILENT, Drift, drifts, with_room
+from benchmarks.quality.drifts import SHIFT, SILENT, Drift, changed, drifts, with_room
 from benchmarks.quality.regime_set import BY_NAME, right
-from benchmarks.quality.scenario_sets import changed
 from benchmarks.quality.slice_tables import Series, defaults_of, read_series, series_of, tables_in
 from benchmarks.replays import OURS
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Pair, Traces
 
 MLPERF_EPOCHS = 200
 AUDIT = 0.02  # of a job by default

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from airflow_provider_zeus.simulation.environment import Environment, Log, Run
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import PowerMeasurement
+from benchmarks.simulation.environment import Environment, Log, Run
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import PowerMeasurement
 
 PACKAGE, FIXED_CAP, HINDSIGHT = "zeus_0_16", "fixed_cap", "hindsight"
 HILL_CLIMBING, DEFAULT = "hill_climbing", "default"

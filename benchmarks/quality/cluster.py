@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.units import J_PER_KWH, S_PER_H
 from benchmarks.group_shape import Group, Submission
 from benchmarks.plots import POLICY, name_of, panels, save
 from benchmarks.quality.overlap import Going, Player
+from benchmarks.simulation.scenario import Scenario
 
 SIZES = {"1 to 4": 5, "5 to 19": 20, "20 to 99": 100, "100 and more": math.inf}  # jobs of a group: below which number
 PlayerOf = Callable[[str, Scenario, int], Player]  # (policy, scenario, seed)

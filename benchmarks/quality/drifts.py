@@ -25,11 +25,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Pair
-from benchmarks.quality.scenario_sets import REACHES, changed, reaching, scaled, whole_epochs, with_default
+from benchmarks.command import on_all_cores
+from benchmarks.replays import Replays, chunks
+from benchmarks.simulation.driver import replay
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Pair
 
 RAISED, LOWERED = "target raised", "target lowered"
 SMALL_ONLY, LARGE_ONLY = "tilt, large lost", "tilt, small lost"
@@ -43,6 +46,7 @@ TILTS = {"towards small": TILT, "towards large": -TILT}  # exponent of b / defau
 KINDS = (*(f"{LEVEL}{level:g}" for level in LEVELS), *TILTS, SWITCHED, *LOST, SILENT)
 BAD, GOOD = 2.0, 0.6  # cost of the silent batch size before and after, cheapest other = 1
 ROOM = 1.5
+REACHES = 0.8  # share of its runs that a default reaches the target in
 
 
 @dataclass(frozen=True)
@@ -195,3 +199,54 @@ def at_cost(scenario: Scenario, b: int, cost: float) -> Scenario:
     factor = cost * others / scenario.expected_cost(b)
     runs = tuple(whole_epochs(e * factor) for e in scenario.pair.epochs[b])
     return changed(scenario, epochs={**scenario.pair.epochs, b: runs})
+
+
+# ---------------------------------------------------------------------- a scenario with one change
+def changed(scenario: Scenario, **fields: Any) -> Scenario:
+    """The scenario with other fields of its pair."""
+    return replace(scenario, pair=replace(scenario.pair, **fields))
+
+
+def with_default(scenario: Scenario, batch_size: int) -> Scenario:
+    """Another default batch size."""
+    return changed(scenario, default_batch_size=batch_size)
+
+
+def reaching(pair: Pair, batch_size: int) -> float:
+    """Share of the runs of a batch size that reach the target."""
+    runs = pair.epochs[batch_size]
+    return sum(e <= pair.max_epochs for e in runs) / len(runs)
+
+
+def whole_epochs(epochs: float) -> float:
+    """Rounded, at least one; a run that never reaches its target stays so."""
+    return max(1.0, math.floor(epochs + 0.5)) if math.isfinite(epochs) else math.inf
+
+
+def scaled(pair: Pair, factor: Callable[[int], float]) -> dict[int, tuple[float, ...]]:
+    """The epochs of each batch size times its factor. A target is looked at after each epoch, so they stay whole."""
+    return {b: tuple(whole_epochs(e * factor(b)) for e in runs) for b, runs in pair.epochs.items()}
+
+
+# ---------------------------------------------------------------------- replays
+def play(part: tuple[Drift, str, Sequence[int]]) -> Replays:
+    """Replays of one job under one policy, all its seeds."""
+    drift, policy, seeds = part
+    scenario = drift.before
+    found = Replays()
+    for seed in seeds:
+        job = scenario.job(policy=policy)
+        found.add(scenario, replay(scenario, job, drift.recurrences, seed, drift.shifts))
+    return found
+
+
+def run_all(
+    cases: Mapping[str, Drift], policies: Sequence[str], seeds: Sequence[int], jobs: int | None = None
+) -> dict[str, dict[str, Replays]]:
+    """Every case under every policy."""
+    of = [(name, policy, some) for policy in policies for name in cases for some in chunks(tuple(seeds))]
+    parts = [(cases[name], policy, some) for name, policy, some in of]
+    found: dict[str, dict[str, Replays]] = {name: {p: Replays() for p in policies} for name in cases}
+    for (name, policy, _), replays in zip(of, on_all_cores(play, parts, jobs), strict=True):
+        found[name][policy].join(replays)
+    return found

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.simulation.environment import NOTHING, Environment, Log, Run
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement, Traces
+from benchmarks.simulation.environment import NOTHING, Environment, Log, Run
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Pair, PowerMeasurement, Traces
 
 NOISE_SCALES = Path(__file__).resolve().parents[1] / "data" / "noise_scales.toml"
 _EPS = 1e-9

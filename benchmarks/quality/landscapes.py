@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.simulation.environment import Log
-from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.plots import CYCLE, POLICY, name_of, panels, save
 from benchmarks.replays import run_policy
+from benchmarks.simulation.environment import Log
+from benchmarks.simulation.scenario import Scenario
 
 WHITE = 10.0  # times the cheapest configuration: what is dearer is as white
 

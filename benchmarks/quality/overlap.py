@@ -16,10 +16,10 @@ from typing import NamedTuple, Protocol
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Decision, Phase, Trial
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
-from airflow_provider_zeus.simulation.driver import Config, Writer, grid
-from airflow_provider_zeus.simulation.environment import Environment, Run
-from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.group_shape import Submission
+from benchmarks.simulation.driver import Config, Writer, grid
+from benchmarks.simulation.environment import Environment, Run
+from benchmarks.simulation.scenario import Scenario
 
 
 class Going(NamedTuple):

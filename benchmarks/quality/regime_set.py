@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from airflow_provider_zeus.model.trial import State, Trial
-from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.quality.drifts import (
     END,
     END_SILENT,
@@ -23,11 +22,13 @@ from benchmarks.quality.drifts import (
     TILTS,
     Drift,
     away_from_best,
+    changed,
+    scaled,
     shifted,
     times,
     with_room,
 )
-from benchmarks.quality.scenario_sets import changed, scaled
+from benchmarks.simulation.scenario import Scenario
 
 RECURRENCES = 100
 FEW = 10

@@ -11,21 +11,21 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.simulation.driver import grid_search
-from airflow_provider_zeus.simulation.environment import Run
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import chosen_traces
 from benchmarks.drift_slices import EACH
 from benchmarks.groups import ALL, drawn, run_groups, scenarios_of
 from benchmarks.groups import report_of as groups_report
 from benchmarks.quality import sweeps
-from benchmarks.quality.scenario_sets import reaching
+from benchmarks.quality.drifts import reaching
 from benchmarks.quality.slice_tables import TABLE, read, weeks_of
 from benchmarks.quality.slice_trainings import replay as replay_weeks
 from benchmarks.quality.slice_trainings import truths_of
 from benchmarks.replays import UPSTREAM, Replays, Task, run_tasks
 from benchmarks.report import mean_ci, ratio_of
+from benchmarks.simulation.driver import grid_search
+from benchmarks.simulation.environment import Run
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Traces
 from benchmarks.weather import example_job
 
 SHOWN = (*POLICIES, UPSTREAM, "grid_search")

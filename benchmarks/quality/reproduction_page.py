@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 
 from airflow_provider_zeus import __version__
-from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.drift_slices import EACH
 from benchmarks.parts import profiler_overhead
 from benchmarks.plots import name_of
@@ -19,6 +18,7 @@ from benchmarks.quality.sweeps import ALL, SEEDS
 from benchmarks.quality.tradeoff import KINDS, potentials
 from benchmarks.replays import UPSTREAM
 from benchmarks.report import fill_in, table
+from benchmarks.simulation.scenario import Scenario
 from benchmarks.weather import example_job
 
 

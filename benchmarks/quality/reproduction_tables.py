@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
-from airflow_provider_zeus.simulation.traces import WORKLOADS
 from benchmarks.parts import profiler_overhead
 from benchmarks.plots import name_of
 from benchmarks.quality import reproduction_figures as figures
 from benchmarks.quality import tradeoff
 from benchmarks.quality.claims import POLICIES
+from benchmarks.quality.drifts import reaching
 from benchmarks.quality.reproduction_figures import Results
-from benchmarks.quality.scenario_sets import reaching
 from benchmarks.quality.sweeps import BETAS, ETAS, against_default
 from benchmarks.quality.tradeoff import potentials
 from benchmarks.report import Ratio, geomean_of, plus_minus, table
+from benchmarks.simulation.traces import WORKLOADS
 
 OURS = "knowledge_gradient"
 WITH_GRID = {**POLICIES, "grid_search": "grid search"}

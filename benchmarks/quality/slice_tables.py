@@ -20,9 +20,9 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.power.simulated.models import CHIPS, LOADS
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement, rows_of
 from benchmarks.quality.choosers import run_cost
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Pair, PowerMeasurement, rows_of
 
 TABLE = Path(__file__).resolve().parents[1] / "data" / "weather_epochs.csv"
 GPU, LOAD = "v100", "shufflenet"  # of the example's ``device``

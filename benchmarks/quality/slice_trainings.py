@@ -1,4 +1,4 @@
-"""Trainings of dated slices, for the replay of :mod:`airflow_provider_zeus.simulation`.
+"""Trainings of dated slices, for the replay of :mod:`benchmarks.simulation`.
 
 Unlike those of the paper's traces, slices differ in size, runs are so short beside profiling that it is walked second
 by second, and luck is a slice's own: a slice and batch size draw the same seed whoever trains them.
@@ -15,14 +15,14 @@ from typing import Any
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample
-from airflow_provider_zeus.simulation import driver
-from airflow_provider_zeus.simulation.environment import CHECK_S, Environment, Log, Run
-from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
-from airflow_provider_zeus.simulation.traces import PowerMeasurement
 from airflow_provider_zeus.training.profiling.measurement_windows import SETTLE_S
 from airflow_provider_zeus.training.profiling.search import LimitMeasurement, Search
 from benchmarks.quality.slice_tables import Points, Week, pair_of
 from benchmarks.quality.slice_tables import points as simulated
+from benchmarks.simulation import driver
+from benchmarks.simulation.environment import CHECK_S, Environment, Log, Run
+from benchmarks.simulation.scenario import Epoch, Scenario
+from benchmarks.simulation.traces import PowerMeasurement
 
 _EPS = 1e-9
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.simulation.traces import Pair
 from benchmarks.replays import ABLATIONS, OURS, OURS_WITHOUT, UPSTREAM, Replays, Task
 from benchmarks.report import Ratio, geomean_of, ratio_of
+from benchmarks.simulation.traces import Pair
 
 ETAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 BETAS = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0)

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import PowerMeasurement
 from benchmarks.plots import CYCLE, GREY, POLICY, name_of, panels, save
 from benchmarks.quality.sweeps import ETAS
 from benchmarks.report import half_width
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import PowerMeasurement
 
 BOUNDS_W = (90.0, 210.0)  # of Figure 2
 

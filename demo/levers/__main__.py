@@ -6,21 +6,21 @@ import json
 import os
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_zeus.cli.plan import plan
-from airflow_provider_zeus.store.open import DEFAULT_CONN_ID
 from demo.api import part
 from demo.feed import OVER
 from demo.guards import run_alone
 from demo.processes import end_leftovers
 from demo.servers import Servers, free_port
 from demo.settings import DAGS, STATE, TAB, DemoError, Options, airflow_env
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.plugin.views.dag_view import JobLog
 
 DAG_ID, TASK = "zeus_levers", "train"
 JOB_ID = f"{DAG_ID}.{TASK}"
@@ -61,8 +61,8 @@ def _demo() -> int:
             if number == FALLS:
                 write_carbon(HIGH, then=LOW)
             print(f"  {number}/{len(WEEKS)}  {week}  {' '.join(_run(servers, week))}", flush=True)
-        print(f"\nWhat saved it:\n{_levers()}\n\nWhat comes next (airflow zeus plan {JOB_ID}):", flush=True)
-        plan(Namespace(job=JOB_ID, conn_id=DEFAULT_CONN_ID, output="table"))
+        log = _job_log()
+        print(f"\nWhat saved it:\n{_levers(log)}\n\nWhat comes next:\n{_next_run(log)}", flush=True)
         print(f"\nSee {servers.url}/dags/{DAG_ID}/{TAB} ({time.monotonic() - begun_s:.0f} s)", flush=True)
         if options.stay:
             servers.stay()
@@ -140,8 +140,8 @@ def _said(run_id: str) -> Iterator[str]:
     yield deadline(trials)
 
 
-def _levers() -> str:
-    """The table *What saved it* of the DAG's tab."""
+def _job_log() -> JobLog:
+    """What the DAG's tab is made of."""
     from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
     from airflow_provider_zeus.plugin.views.dag_view import JobLog
     from airflow_provider_zeus.plugin.views.factors import configured
@@ -155,10 +155,23 @@ def _levers() -> str:
         profiles = [] if log.where is None else store.profile(JOB_ID, log.where, log.job.job_version)
     finally:
         store.close()
-    table = JobLog(trials, JobAnalysis.of(trials, log, profiles), configured(), {}, more=False).levers
+    return JobLog(trials, JobAnalysis.of(trials, log, profiles), configured(), {}, more=False)
+
+
+def _levers(log: JobLog) -> str:
+    """The table *What saved it* of the DAG's tab."""
+    table = log.levers
     if table is None:
         return "  nothing yet"
     return "\n".join("  " + line for line in _aligned([table.columns, *table.rows]))
+
+
+def _next_run(log: JobLog) -> str:
+    """What the DAG's tab says of the next run."""
+    from airflow_provider_zeus.plugin.text.headline import comes_next
+
+    upcoming = log.known.next_run
+    return f"  {comes_next(upcoming)}.\n  {upcoming.attempts[0].why}"
 
 
 def _aligned(rows: list[list[Any]]) -> list[str]:

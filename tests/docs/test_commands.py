@@ -32,7 +32,6 @@ SYSTEMD = {"Unit", "Service", "Install"}  # sections of a unit file
 ONLY_PARSED = {
     "airflow standalone": "starts servers; tests/system/test_from_nothing.py",
     "airflow zeus demo": "waits for those servers; tests/system/test_from_nothing.py",
-    "airflow zeus simulate --traces traces": "takes a minute; tests/unit/cli/test_simulate.py",
     "airflow zeus report --month 2026-11 --out /srv/reports": "writes outside of the tests' folder; run without --out",
     "airflow zeus jobs rename": "a trial of the job runs here; tests/unit/cli/test_jobs.py",
     "airflow connections add zeus_default": "would change the trial log of this Airflow; the other one is added",
@@ -147,7 +146,7 @@ def test_documents_are_well_formed() -> None:
 def test_every_block_is_executed_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
     """The list of what nothing runs, with the reasons; a kind of block that no test knows fails here."""
     found = [block for page in PAGES for block in blocks(page)]
-    kinds = {"python", "commands", "script", "ini", "json", "yaml", "dockerfile", "shown"}
+    kinds = {"python", "commands", "script", "ini", "json", "yaml", "dockerfile", "sql", "shown"}
     assert {block.kind for block in found} <= kinds
     assert len(found) > 80
     marked = [f"{b.name}: not run: {b.reason}" for b in found if b.reason]

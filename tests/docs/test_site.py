@@ -19,7 +19,6 @@ from tests.docs.conftest import Built
 
 ELSEWHERE = {  # addresses outside of the site; nothing here can reach them, so a person has looked
     "https://airflow.apache.org/docs/apache-airflow-providers-openlineage/stable/",
-    "https://focus.finops.org",
     "https://github.com/airflow-provider-zeus/airflow-provider-zeus",  # the project itself, as pyproject.toml has it
     "https://github.com/ml-energy/zeus",
     "https://opentelemetry.io/docs/specs/semconv/hardware/common/",

@@ -23,7 +23,7 @@ from airflow_provider_zeus.operators import alerts, asking
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.reports.alert_book import AlertBook
-from airflow_provider_zeus.reports.alerts import BUDGET, FAILING, LIMITS, NO_METRIC, STORE
+from airflow_provider_zeus.reports.alerts import FAILING, LIMITS, NO_METRIC, STORE
 from airflow_provider_zeus.store.alerts import change_book, read_book
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.integration.jobs import job, log_of, loop, zeus_dag
@@ -91,6 +91,17 @@ def hook() -> Iterator[Hook]:
     found.server.server_close()
 
 
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Fields of a job whose runs end well and raise one event: no power limit can be set."""
+
+    def refuse(self: SimulatedGpu, limit_w: float) -> None:
+        raise DeviceError("this process may not set it")
+
+    monkeypatch.setattr(SimulatedGpu, "set_limit_w", refuse)
+    return {"device": "simulated:v100/bert_sa", "power_limits_w": [150, 250]}
+
+
 def fails(batch_size: int) -> int:
     raise RuntimeError("disk full <b>")
 
@@ -139,21 +150,20 @@ def test_a_failing_job_is_mailed_once_until_it_ends(
 
 
 @pytest.mark.slow
-def test_a_jobs_own_notifiers_hear_of_it_over_http(run_dag: Any, hook: Hook) -> None:
+def test_a_jobs_own_notifiers_hear_of_it_over_http(run_dag: Any, hook: Hook, refused: dict[str, Any]) -> None:
     own = [WebhookNotifier(hook.url), SmtpNotifier(**MAIL)]
-    dag = zeus_dag("zeus_alert_http", job(budget="1 J/month", notify=own))
+    dag = zeus_dag("zeus_alert_http", job(**refused, notify=own))
     assert run_dag(dag).state == "success"
     (body,) = hook.bodies
     event = body["event"]
     assert (event["kind"], event["job"], event["dag"], event["trial"]) == (
-        BUDGET,
+        LIMITS,
         "zeus_alert_http.train",
         dag.dag_id,
         1,
     )
     assert body["text"] == event["sentence"]
-    assert "of the budget 0.000278 Wh/month are spent" in body["text"]
-    assert event["figures"]["spent"] > event["figures"]["amount"] == 1.0
+    assert event["figures"] == {"runs": 1, "limit_w": 250.0}
     assert "notify" not in log_of("zeus_alert_http.train")[0].spec
     (record,) = kept("zeus_alert_http.train").records
     assert record.sent_to == ("WebhookNotifier",)
@@ -163,9 +173,9 @@ def test_a_jobs_own_notifiers_hear_of_it_over_http(run_dag: Any, hook: Hook) -> 
 
 
 @pytest.mark.slow
-def test_what_raises_is_shown_and_tried_by_the_next_run(run_dag: Any, hook: Hook) -> None:
+def test_what_raises_is_shown_and_tried_by_the_next_run(run_dag: Any, hook: Hook, refused: dict[str, Any]) -> None:
     hook.status = 500
-    dag = zeus_dag("zeus_alert_again", job(budget="1 J/month", notify=WebhookNotifier(hook.url)))
+    dag = zeus_dag("zeus_alert_again", job(**refused, notify=WebhookNotifier(hook.url)))
     assert run_dag(dag).state == "success"
     (record,) = kept("zeus_alert_again.train").records
     assert (record.sent_to, record.not_sent) == ((), "WebhookNotifier: HTTPError")
@@ -177,7 +187,7 @@ def test_what_raises_is_shown_and_tried_by_the_next_run(run_dag: Any, hook: Hook
 
 @pytest.mark.slow
 def test_a_notifier_that_hangs_adds_nothing_to_the_tasks_time(
-    run_dag: Any, hook: Hook, monkeypatch: pytest.MonkeyPatch
+    run_dag: Any, hook: Hook, refused: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alerts, "SEND_S", 1.0)
     hook.answers.clear()
@@ -188,7 +198,7 @@ def test_a_notifier_that_hangs_adds_nothing_to_the_tasks_time(
             ended.append(context["ti"].end_date is not None)
             super().notify(context)
 
-    dag = zeus_dag("zeus_alert_hangs", job(budget="1 J/month", notify=[Hangs(hook.url), WebhookNotifier(hook.url)]))
+    dag = zeus_dag("zeus_alert_hangs", job(**refused, notify=[Hangs(hook.url), WebhookNotifier(hook.url)]))
     run = run_dag(dag)
     assert run.state == "success"
     assert ended == [True], "Airflow has the task's state before anything is sent"
@@ -251,13 +261,13 @@ def test_a_silenced_kind_is_kept_and_not_sent(run_dag: Any, hook: Hook) -> None:
 
 
 @pytest.mark.slow
-def test_mapped_tasks_of_a_job_send_an_event_once(run_dag: Any, hook: Hook) -> None:
+def test_mapped_tasks_of_a_job_send_an_event_once(run_dag: Any, hook: Hook, refused: dict[str, Any]) -> None:
     from airflow.serialization.serialized_objects import DagSerialization
 
     def mapped() -> DAG:
         with DAG("zeus_alert_mapped", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
 
-            @task.zeus(job(budget="1 J/month", notify=[WebhookNotifier(hook.url)]))
+            @task.zeus(job(**refused, notify=[WebhookNotifier(hook.url)]))
             def train(run=None, city=None):
                 loop(run, 4)
 
@@ -267,7 +277,7 @@ def test_mapped_tasks_of_a_job_send_an_event_once(run_dag: Any, hook: Hook) -> N
     one, other = (json.dumps(DagSerialization.serialize_dag(mapped()), sort_keys=True) for _ in range(2))
     assert one == other, "no new version of the DAG at each parse"
     assert run_dag(mapped()).state == "success"
-    assert [body["event"]["kind"] for body in hook.bodies] == [BUDGET]
+    assert [body["event"]["kind"] for body in hook.bodies] == [LIMITS]
 
 
 def test_a_training_elsewhere_is_told_by_its_teardown(run_dag: Any, hook: Hook) -> None:
@@ -280,15 +290,8 @@ def test_a_training_elsewhere_is_told_by_its_teardown(run_dag: Any, hook: Hook) 
     assert "no result" in hook.bodies[0]["text"]
 
 
-def test_a_limit_that_cannot_be_set_is_told(run_dag: Any, hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(self: SimulatedGpu, limit_w: float) -> None:
-        raise DeviceError("this process may not set it")
-
-    monkeypatch.setattr(SimulatedGpu, "set_limit_w", refused)
-    dag = zeus_dag(
-        "zeus_alert_limit",
-        job(device="simulated:v100/bert_sa", power_limits_w=[150, 250], notify=WebhookNotifier(hook.url)),
-    )
+def test_a_limit_that_cannot_be_set_is_told(run_dag: Any, hook: Hook, refused: dict[str, Any]) -> None:
+    dag = zeus_dag("zeus_alert_limit", job(**refused, notify=WebhookNotifier(hook.url)))
     assert run_dag(dag).state == "success"
     (body,) = hook.bodies
     assert body["event"]["kind"] == LIMITS

@@ -78,7 +78,7 @@ def test_a_planted_password_is_found_nowhere(
     out = capsys.readouterr()
     said["streams"] = out.out + out.err
     said["xcoms and fields"] = "\n".join(_rows())
-    for command in (["doctor"], ["doctor", "--json"], ["jobs", "list"], ["reap"], ["trials", "list", "x"]):
+    for command in (["doctor"], ["doctor", "--json"], ["jobs", "list"], ["repair"], ["trials", "list", "x"]):
         done = zeus(*command)
         said[f"airflow zeus {' '.join(command)}"] = done.out + done.err
     for path in [*data_routes(), "/zeus/page"]:

@@ -361,7 +361,7 @@ def test_without_a_store_it_trains_at_the_default_and_the_cost_is_told_later(
         assert run_dag(dag).state == "success"
     assert pod.saves() == [32]
     assert log_of("zeus_pod_alone.train") == []
-    if not hasattr(Variable, "keys"):  # Airflow 3.2: no task lists Variables; "airflow zeus reap" tells what waits
+    if not hasattr(Variable, "keys"):  # Airflow 3.2: no task lists Variables; "airflow zeus repair" tells what waits
         drain(open_store(), AirflowVariables(), None)
     second = run_dag(dag)
     assert second.state == "success"

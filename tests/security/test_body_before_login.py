@@ -76,7 +76,9 @@ def test_a_deep_body_of_a_stranger_is_not_read(anonymous: Any) -> None:
         assert anonymous.post(SETTINGS, content=body, headers={"Content-Type": "application/json"}).status_code == 401
 
 
-@pytest.mark.parametrize("body", [DEEP, '{"job_id":' * 1500, "", "null", "\0", '{"job_id": "d.train", "unpin": 1e999}'])
+@pytest.mark.parametrize(
+    "body", [DEEP, '{"job_id":' * 1500, "", "null", "\0", '{"job_id": "d.train", "resume": 1e999}']
+)
 def test_an_odd_body_of_an_administrator_is_refused(
     anonymous: Any, token_of: Callable[..., str], job: Store, body: str
 ) -> None:

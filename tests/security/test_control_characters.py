@@ -70,20 +70,19 @@ READING = [
     ("jobs", "pin", JOB_ID, "7"),
     ("jobs", "reset", JOB_ID),
     ("prune", "--older-than", "1h", "--dry-run", "--job", JOB_ID),
-    ("close", JOB_ID, "3"),
-    ("close", JOB_ID, "77", "--yes"),
+    ("repair", "--close", JOB_ID, "3"),
+    ("repair", "--close", JOB_ID, "77", "--yes"),
     ("db", "upgrade"),
 ]
 CHANGING = [  # one after the other
     ("jobs", "pause", JOB_ID),
     ("jobs", "resume", JOB_ID),
     ("jobs", "pin", JOB_ID, "32"),
-    ("jobs", "unpin", JOB_ID),
-    ("close", JOB_ID, "1", "--yes"),
-    ("close", JOB_ID, "3", "--yes"),
+    ("repair", "--close", JOB_ID, "1", "--yes"),
+    ("repair", "--close", JOB_ID, "3", "--yes"),
     ("prune", "--older-than", "1h"),
     ("jobs", "reset", JOB_ID, "--yes"),
-    ("reap",),
+    ("repair",),
 ]
 
 
@@ -182,7 +181,7 @@ def test_a_training_writes_no_log_line_of_its_own(
     (name,) = port.keys("zeus-untold:")
     port.set(name, "{")  # cannot be told: a warning names it
     with caplog.at_level(logging.DEBUG, "airflow_provider_zeus"):
-        zeus("reap")
+        zeus("repair")
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("airflow_provider_zeus")]
     assert [line for line in ours if controls(line, lines=False)] == []
 
@@ -230,6 +229,6 @@ def test_a_hostile_identity_is_not_obeyed(
     home: Any,  # noqa: F811
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "sqlite", "host": f"/{HOSTILE}/zeus.db"}))
-    for arguments in (("doctor",), ("reap",), ("jobs", "list")):
+    for arguments in (("doctor",), ("repair",), ("jobs", "list")):
         done = zeus(*arguments)
         assert controls(done.out + done.err) == set()

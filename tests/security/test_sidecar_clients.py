@@ -8,6 +8,7 @@ import fcntl
 import importlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +21,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from airflow_provider_zeus.power.limits.helpers import LimitHelper, SidecarClient, ZeusdClient
 from airflow_provider_zeus.power.limits.sidecar_server import AT_ONCE, PER_S, Sidecar
@@ -473,7 +476,87 @@ def test_an_administrators_lowest_limit_holds(card: Gpu, nvml: FakeNvml, serve: 
     with Peer(running.socket) as peer:
         assert "Use 150 to 250 W" in peer.ask(set_to(card, 100.0))["error"]
         assert nvml.sets == []
+        for limit_w in (149.6, 150.0):
+            assert peer.ask(set_to(card, limit_w))["ok"]
+            assert card.limit_w == 150.0
+
+
+# --- the limit found
+
+
+NEAR_W = st.floats(-1.0, 1.0)
+ANY_W = st.floats(100.0, 250.5)
+CLIENTS = st.integers(0, 2)
+STEPS = st.one_of(
+    st.tuples(st.just("set near the present limit"), CLIENTS, NEAR_W),
+    st.tuples(st.just("set"), CLIENTS, ANY_W),
+    st.tuples(st.just("restore"), CLIENTS, st.none()),
+    st.tuples(st.just("leave"), CLIENTS, st.none()),
+    st.tuples(st.just("die"), st.none(), NEAR_W),
+    st.tuples(st.just("kill the sidecar"), st.none(), st.none()),
+)
+RATCHET = [("set near the present limit", 0, -0.49), ("leave", 0, None)] * 4
+
+
+def test_clients_that_ask_for_a_little_less_lower_no_limit_for_good(card: Gpu, sidecar: Running) -> None:
+    for lower_w in (0.49, 0.6, 0.49):
+        with Peer(sidecar.socket) as peer:
+            assert peer.ask(set_to(card, 250.0 - lower_w))["ok"]
+        wait_for(lambda: sidecar.records == [], BUSY_S)
+        assert card.limit_w == 250.0
+
+
+@pytest.mark.slow
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(found_w=250.0, steps=RATCHET)
+@example(found_w=249.3, steps=[("set", 0, 150.0), *RATCHET, ("die", None, -0.3), ("kill the sidecar", None, None)])
+@given(found_w=st.sampled_from([250.0, 249.3, 200.25]), steps=st.lists(STEPS, max_size=12))
+def test_after_the_last_client_the_limit_is_exactly_the_one_found(
+    card: Gpu, serve: Serve, found_w: float, steps: list[tuple[str, int | None, float | None]]
+) -> None:
+    """Whatever clients asked for, and however they ended, provided that nobody else sets a limit."""
+    card.limit_w = found_w
+    running = serve()
+    clients: dict[int | None, Peer] = {}
+    for what, client, watts in steps:
+        if what == "kill the sidecar":
+            running.end(signal.SIGKILL)
+            running = serve()
+            clients.clear()
+        elif what == "leave":
+            if client in clients:
+                clients.pop(client).__exit__()
+        elif what == "die":
+            holder = Process(running.socket, ask=set_to(card, card.limit_w + (watts or 0.0)))
+            holder.die()
+        else:
+            if client not in clients:
+                clients[client] = Peer(running.socket)
+            limit_w = card.limit_w + (watts or 0.0) if what == "set near the present limit" else watts
+            request = set_to(card, limit_w) if what != "restore" else {"do": "restore", "gpus": [uuid(card)]}
+            clients[client].ask(request)  # which is refused where another client holds it, or it is out of range
+        assert card.limit_w <= found_w
+    for peer in clients.values():
+        peer.__exit__()
+    wait_for(lambda: running.records == [], BUSY_S)
+    assert card.limit_w == found_w
+    assert running.end() == 0
+    shutil.rmtree(running.state)  # the next example begins as after a boot
+
+
+def test_a_limit_of_another_that_is_near_the_one_found_is_left_alone(card: Gpu, sidecar: Running) -> None:
+    with Peer(sidecar.socket) as peer:
         assert peer.ask(set_to(card, 150.0))["ok"]
+        card.limit_w = 249.8
+    wait_for(lambda: sidecar.records == [], BUSY_S)
+    assert card.limit_w == 249.8
+
+
+def test_a_request_near_the_limit_found_changes_nothing(card: Gpu, sidecar: Running) -> None:
+    with Peer(sidecar.socket) as peer:
+        for limit_w in (249.51, 250.0, 250.49):
+            assert peer.ask(set_to(card, limit_w))["ok"]
+            assert card.limit_w == 250.0
 
 
 # --- the training's side

@@ -103,7 +103,7 @@ def test_nor_does_a_change_that_fails(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", "postgres://me:hunter2@127.0.0.1:1/a_hidden_name")
     headers = {"Authorization": f"Bearer {token_of('eve', 'user')}"}
-    body = {"job_id": "d.train", "unpin": True}
+    body = {"job_id": "d.train", "resume": True}
     answer = anonymous.post("/zeus/api/dags/d/settings", json=body, headers=headers)
     assert answer.status_code == 503
     assert "127.0.0.1" not in answer.text

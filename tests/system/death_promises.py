@@ -293,7 +293,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             ),
         ),
         Promise(
-            "A person closes a trial (`airflow zeus close`)",
+            "A person closes a trial (`airflow zeus repair --close`)",
             "it stays closed; what its run still reports is kept as figures",
             ("tests/unit/store/test_contract_late.py::test_a_trial_closed_by_hand_stays_closed_and_keeps_its_figures",),
         ),
@@ -342,12 +342,12 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
     "odd": (
         Promise(
             "In `[zeus] state_dir` lies what is no limit record, cost or GPU lock: deeply nested JSON, a huge or binary file, a folder, a pipe, a socket",
-            "trainings, `reap` and `doctor` do the rest of their work; it is named and left alone",
+            "trainings, `repair` and `doctor` do the rest of their work; it is named and left alone",
             (
                 "tests/unit/power/test_odd_state_dir.py::test_what_is_named_like_a_limit_record_and_is_none_is_named_and_left_alone",
                 "tests/unit/power/test_odd_state_dir.py::test_a_gpu_is_locked_or_not_whatever_lies_in_its_locks_place",
                 "tests/unit/cli/test_odd_state_dir.py::test_doctor_names_it",
-                "tests/unit/cli/test_odd_state_dir.py::test_reap_names_it_and_does_the_rest",
+                "tests/unit/cli/test_odd_state_dir.py::test_repair_names_it_and_does_the_rest",
             ),
         ),
         Promise(

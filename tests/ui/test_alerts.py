@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_provider_zeus.reports.alert_book import AlertBook
-from airflow_provider_zeus.reports.alerts import BUDGET, FAILING, Event
+from airflow_provider_zeus.reports.alerts import FAILING, LIMITS, Event
 from airflow_provider_zeus.store.alerts import ALERTS, change_book, read_book
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -25,17 +25,17 @@ def event(kind: str, sentence: str) -> Event:
 
 @pytest.fixture
 def told(site: Site) -> Iterator[None]:
-    """A budget that is open and sent, a failure that is open and not sent, and one that ended."""
+    """A limit that is open and sent, a failure that is open and not sent, and one that ended."""
     run, now_s = site.runs[-1], time.time()
 
     def turned(book: AlertBook) -> AlertBook:
-        budget = event(BUDGET, "52.1 kWh of the budget 50 kWh/month are spent (104%).")
+        limit = event(LIMITS, "A power limit could not be set in the newest run (trial 2).")
         failing = event(FAILING, "The newest run left no model (trial 9): <b>disk full</b>.")
-        old = book.updated([failing], dag_id=ZEUS_DAG, run_id=run, now_s=now_s - 90_000, kinds=(FAILING, BUDGET))
-        ended = old.updated([budget], dag_id=ZEUS_DAG, run_id=run, now_s=now_s - 3600, kinds=(FAILING, BUDGET))
-        both = ended.updated([budget, failing], dag_id=ZEUS_DAG, run_id=run, now_s=now_s, kinds=(FAILING, BUDGET))
+        old = book.updated([failing], dag_id=ZEUS_DAG, run_id=run, now_s=now_s - 90_000, kinds=(FAILING, LIMITS))
+        ended = old.updated([limit], dag_id=ZEUS_DAG, run_id=run, now_s=now_s - 3600, kinds=(FAILING, LIMITS))
+        both = ended.updated([limit, failing], dag_id=ZEUS_DAG, run_id=run, now_s=now_s, kinds=(FAILING, LIMITS))
         opened = {record.kind: record for record in both.open}
-        sent = both.noted(opened[BUDGET], ["SmtpNotifier"], "", now_s)
+        sent = both.noted(opened[LIMITS], ["SmtpNotifier"], "", now_s)
         return sent.noted(opened[FAILING], [], "SmtpNotifier: ConnectionRefusedError", now_s)
 
     change_book(AirflowVariables(), JOB, turned)
@@ -48,7 +48,7 @@ def test_open_events_their_sending_and_the_history(visit: Visit, told: None) -> 
     at = visit(DAG_PAGE)
     tab = at.tab()
     rows = tab.locator("#alerts li.open")
-    assert [row.locator("strong").inner_text() for row in rows.all()] == ["Failing", "Budget"]
+    assert [row.locator("strong").inner_text() for row in rows.all()] == ["Failing", "Limit not set"]
     assert "<b>disk full</b>" in rows.first.inner_text(), "a text of a training is text"
     assert "Not sent: SmtpNotifier: ConnectionRefusedError. The next run tries again." in rows.first.inner_text()
     assert "Sent to SmtpNotifier on " in rows.last.inner_text()

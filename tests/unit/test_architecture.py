@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-
-from benchmarks.style import imports_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_provider_zeus"
@@ -43,6 +41,23 @@ def trees() -> dict[str, ast.Module]:
 
 def packages() -> set[str]:
     return {name for name in trees() if (PACKAGE.parent / name.replace(".", "/") / "__init__.py").exists()}
+
+
+def imports_of(trees: Mapping[str, ast.Module], packages: Set[str]) -> dict[str, set[str]]:
+    """The modules of ``trees`` that each of them imports. ``packages``: those that are an ``__init__.py``."""
+    found: dict[str, set[str]] = {}
+    for name, tree in trees.items():
+        asked: set[str] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                asked |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                parts = name.split(".")
+                above = parts[: len(parts) - node.level + (name in packages)] if node.level else []
+                base = ".".join([*above, *([node.module] if node.module else [])])
+                asked |= {f"{base}.{alias.name}" if f"{base}.{alias.name}" in trees else base for alias in node.names}
+        found[name] = {module for module in asked if module in trees and module != name}
+    return found
 
 
 def room_of(module: str) -> str:

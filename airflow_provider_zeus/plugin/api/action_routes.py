@@ -23,7 +23,7 @@ from airflow_provider_zeus.reports.alert_book import Silence
 from airflow_provider_zeus.reports.alerts import KINDS
 from airflow_provider_zeus.reports.belief_table import belief_table
 from airflow_provider_zeus.store.alerts import change_book, read_book
-from airflow_provider_zeus.store.live_settings import write_settings
+from airflow_provider_zeus.store.live_settings import ZEUS_CHOOSES, write_settings
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
@@ -41,9 +41,9 @@ class SettingChange(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     job_id: str = Field(min_length=1, max_length=1000)
-    pause_exploration: bool | None = None
+    pause_exploration: bool = False
     pin_batch_size: int | None = Field(default=None, gt=0, lt=2**31)
-    unpin: bool = False
+    resume: bool = False  # Zeus chooses again: ends a pause and a pin
     audit: bool = False  # measure the default in the next run
 
 
@@ -98,22 +98,22 @@ def settings(dag_id: str, job_id: str, user: GetUserDep) -> Controls:
 @router.post("/settings", **_changing(SettingChange))
 @answered
 def change(dag_id: str, user: GetUserDep, request: Annotated[SettingChange, Depends(_body(SettingChange))]) -> Controls:
-    """Pause or resume exploration, pin or unpin a batch size, measure the default. In force from the next run on."""
+    """Pause exploration, pin a batch size, let Zeus choose again, measure the default: from the next run on."""
     trials, _ = _editable(user, dag_id, request.job_id)
     current = _controls(trials, may_edit=True, named=True)
     changes: dict[str, Any] = {}
-    if request.pause_exploration is not None:
-        changes["pause_exploration"] = request.pause_exploration or None
-    if request.unpin:
-        changes["pin_batch_size"] = None
-    elif request.pin_batch_size is not None:
+    if request.resume:
+        changes |= ZEUS_CHOOSES
+    if request.pause_exploration:
+        changes["pause_exploration"] = True
+    if request.pin_batch_size is not None:
         if request.pin_batch_size not in current.batch_sizes:
             raise HTTPException(422, f"Batch size {request.pin_batch_size} is not one of {current.batch_sizes}.")
         changes["pin_batch_size"] = request.pin_batch_size
     if request.audit:
         changes["audit_after"] = max(t.number for t in trials)
     if not changes:
-        raise HTTPException(422, "Nothing to change: give pause_exploration, pin_batch_size, unpin or audit.")
+        raise HTTPException(422, "Nothing to change: give pause_exploration, pin_batch_size, resume or audit.")
     written = write_settings(AirflowVariables(), request.job_id, changes, by=user.get_name())
     _audit(request.job_id, written["what"], dag_id=dag_id, by=user.get_name())
     return _controls(trials, may_edit=True, named=True)

@@ -96,8 +96,7 @@ app.add_middleware(SecurityHeaders)
 
 @app.get("/page")
 async def page() -> Response:
-    """The page of all jobs, of a DAG (``?dag_id=``) of a run (``&run_id=``), or of several
-    (these parameters again, to compare); it holds no data."""
+    """The page of all jobs, of a DAG (``?dag_id=``) or of a run (``&run_id=``); it holds no data."""
     load.warm()
     return Response(html(), media_type="text/html", headers={"Cache-Control": "no-cache"})
 

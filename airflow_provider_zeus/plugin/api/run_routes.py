@@ -1,29 +1,25 @@
-"""Data routes of a run's tab, and of the page that compares runs or jobs. Only the api-server loads them."""
+"""Data routes of a run's tab. Only the api-server loads them."""
 
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
 import json
 from collections.abc import Collection
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, HTTPException, Query  # noqa: TID253 - see above
+from fastapi import APIRouter  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import GetUserDep
-from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey, newest_here
-from airflow_provider_zeus.plugin.api import auth, dag_routes, reading
+from airflow_provider_zeus.model.trial import ProfileSample, Trial, TrialKey
+from airflow_provider_zeus.plugin.api import auth, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
-from airflow_provider_zeus.plugin.text import run_notes, words
+from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.run_notes import waiting
-from airflow_provider_zeus.plugin.views import costs, overview_view, pages, run_view
-from airflow_provider_zeus.plugin.views.compare_view import MOST, NOTHING, Column, Comparison, Place
+from airflow_provider_zeus.plugin.views import pages, run_view
 from airflow_provider_zeus.plugin.views.factors import configured
 from airflow_provider_zeus.reports.run_figures import RunSaving, Yardstick, last_measured
 from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api")
-
-Names = Annotated[list[str], Query(min_length=1, max_length=MOST)]
 
 _yardsticks: LruCache[Yardstick] = LruCache(4)  # of 1,000 runs: 33 MB each
 
@@ -78,23 +74,6 @@ def run_charts(user: GetUserDep, dag_id: str, run_id: str, job_id: str, task_id:
     return {"note": None} | pages.content("run", traces, slow=True)
 
 
-@router.get("/compare")
-@answered
-def compare(user: GetUserDep, dag_id: Names, run_id: Names, job_id: Names) -> Any:
-    """Runs side by side; an empty ``run_id`` compares all runs of the job. The three lists go by position."""
-    if not len(dag_id) == len(run_id) == len(job_id):
-        raise HTTPException(422, "Give dag_id, run_id and job_id equally often; an empty run_id means the whole job.")
-    asked = [Place(dag_id=d, run_id=r or None, job_id=j) for d, r, j in zip(dag_id, run_id, job_id, strict=True)]
-    places = list({str(place): place for place in asked}.values())
-    allowed, store = auth.with_readable_runs(user, (place.dag_id for place in places)), reading.open_log()
-    found = [_column(store, place) for place in places if place.dag_id in allowed] if store else []
-    columns = [column for column in found if column]
-    if len(columns) < 2:
-        return {"note": NOTHING}
-    shown = pages.content("compare", Comparison(columns))
-    return {"note": None, "places": [c.place for c in columns], **shown, "blocks": pages.layout("compare")}
-
-
 def _trials(store: Store | None, dag_id: str, run_id: str) -> tuple[list[Trial], dict[TrialKey, str]]:
     """A run's trials, also those that the log does not hold yet, and the places of their pending results."""
     trials = store.recurrence(dag_id, run_id) if store else []
@@ -131,37 +110,3 @@ def saving_of(
 
     key = (store.identity, version, dag_id, job_id, where, json.dumps(job.to_dict(), sort_keys=True))
     return (made() if version is None else _yardsticks.get(key, made)).saving(own)
-
-
-def _column(store: Store, place: Place) -> Column | None:
-    """A run or a job; None where the log holds none of it that can be read here."""
-    if place.run_id is None:
-        every = store.runs(place.dag_id, place.job_id, last=reading.MOST_RUNS)
-        ended = [t for t in every if t.state is not State.RUNNING]
-        run_id = newest_here(ended or every).origin.run_id if every else ""
-    else:
-        every, run_id = [], place.run_id
-    own = [t for t in store.recurrence(place.dag_id, run_id) if t.job_id == place.job_id]
-    live = store.settings(place.job_id)
-    job = overview_view.readable_job(own[-1], live) if own else None
-    if job is None:
-        return None
-    known = dag_routes.analysis(store, place.dag_id, place.job_id, every) if every and job.chooses_size else None
-    if not job.chooses_size or isinstance(known, ZeusJob):  # the newest run, which has not ended, may choose none
-        saved = "Measured as it is"
-    elif known is not None:
-        all_of = not reading.has_older(store, place.dag_id, place.job_id)
-        found = overview_view.saved(every, known, all_of=all_of)
-        amounts = ", ".join(filter(None, (found.amounts, found.of)))
-        saved = found.word if found.figure.value is None else f"{found.word} {found.figure.text}: {amounts}"
-    else:
-        saving = saving_of(store, own, live)
-        saved = run_notes.brief(saving) if saving else ""
-    return Column(
-        place=place,
-        job=job,
-        trials=own,
-        rows=costs.rows_of(every or own, job),
-        drawn=[(t, store.points(t.key)) for t in own],
-        saved=saved,
-    )

@@ -1,4 +1,4 @@
-"""Chart of the metric after each epoch, of the attempts of a run or of several runs. Pure: plain data in and out."""
+"""Chart of the metric after each epoch, of the attempts of a run. Pure: plain data in and out."""
 
 from __future__ import annotations
 
@@ -54,16 +54,12 @@ def attempts(trials: Sequence[Trial]) -> Chart | None:
     """Chart of the attempts of one run; None where the log holds the metric of none."""
     named = [(trial, f"{n}: {words.sized(trial)}") for n, trial in enumerate(trials, 1)]
     curves = [curve for trial, name in named if (curve := MetricCurve.of(trial, name))]
-    return next(iter(by_metric(curves)), None)
+    return chart_of(curves) if curves else None
 
 
-def by_metric(curves: Sequence[MetricCurve]) -> list[Chart]:
-    """One chart for each metric: values of different metrics share no axis."""
-    names = dict.fromkeys(curve.metric for curve in curves)
-    return [_chart(metric, [curve for curve in curves if curve.metric == metric]) for metric in names]
-
-
-def _chart(metric: str, curves: Sequence[MetricCurve]) -> Chart:
+def chart_of(curves: Sequence[MetricCurve]) -> Chart:
+    """Chart of at least one curve; all are of the metric of one job."""
+    metric = curves[0].metric
     longest = max(len(curve.values) for curve in curves)
     aims = list(dict.fromkeys(curve.target for curve in curves if curve.target is not None))
     colours = colours_of([curve.batch_size for curve in curves])

@@ -1,4 +1,4 @@
-// Controls of a job's live settings: pause or resume exploration, pin or unpin a batch size, measure the default.
+// Controls of a job's live settings: pause exploration, pin a batch size, let Zeus choose again, measure the default.
 // A button first shows the effect of a change; the change is sent when it is confirmed.
 import { api, element, fetchJson, tryAgain } from "./ui.js";
 
@@ -29,10 +29,11 @@ export function controls(dag, job, changed = () => {}) {
 
   function buttons(settings) {
     const row = element("p", null, { class: "buttons" });
-    row.append(button(settings.paused ? "Resume exploration" : "Pause exploration", () =>
-      ask(settings, settings.pause_text, { pause_exploration: !settings.paused })));
-    if (settings.pinned !== null) {
-      row.append(button("Unpin", () => ask(settings, settings.unpin_text, { unpin: true })));
+    if (settings.paused || settings.pinned !== null) {
+      row.append(button("Let Zeus choose again", () => ask(settings, settings.resume_text, { resume: true })));
+    }
+    if (!settings.paused) {
+      row.append(button("Pause exploration", () => ask(settings, settings.pause_text, { pause_exploration: true })));
     }
     if (settings.audit_text) {
       row.append(button("Measure the default in the next run", () => ask(settings, settings.audit_text, { audit: true })));

@@ -3,8 +3,7 @@ import { controls } from "./actions.js";
 import { showAlerts } from "./alerts.js";
 import { chartBlock, forgetIn, updateChart } from "./charts.js";
 import {
-  answerBlock, breakable, byId, dagId, element, figure, pageAddress, section, sentenceLine, stateBadge, table,
-  tryAgain, unbroken,
+  answerBlock, byId, dagId, element, figure, section, sentenceLine, stateBadge, table, tryAgain, unbroken,
 } from "./ui.js";
 import { jobsTable } from "./overview.js";
 import { monthBlock } from "./months.js";
@@ -23,14 +22,6 @@ const DRAW = {
   attempts: (attempts, { title }) => element("div", null, {},
     element("h3", attempts.length === 1 ? "Its attempt" : title),
     element("ol", null, { class: "attempts" }, ...attempts.map(attemptItem))),
-  compared: (rows, { title }, { places }) => {
-    const box = section(title, table(rows));
-    box.querySelectorAll("thead th").forEach((head, i) => {
-      const { dag_id: dag, run_id: run, job_id: job } = places[i];
-      head.replaceChildren(element("a", null, { href: pageAddress(dag, { run, job }) }, ...breakable(head.textContent)));
-    });
-    return box;
-  },
   controls: (_, block, { job_id: job }) => controls(dagId, job),
   jobs: jobsTable,
   list: (texts, { title }) => element("ul", null, { class: "note texts", "aria-label": title }, ...items(texts)),

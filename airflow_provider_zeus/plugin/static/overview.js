@@ -1,8 +1,8 @@
 // The page of all jobs. Savings of a job take its whole log, so they are fetched when the job's row becomes visible.
 import { controls } from "./actions.js";
 import {
-  airflow, api, badge, breakable, byId, choice, element, fetchJson, figure, offerComparison, section, sourceBadges,
-  stateBadge, template, tryAgain, unbroken,
+  airflow, api, badge, breakable, byId, element, fetchJson, figure, section, sourceBadges, stateBadge, template, tryAgain,
+  unbroken,
 } from "./ui.js";
 import { sortableTable } from "./sort.js";
 
@@ -26,7 +26,6 @@ export function jobsTable(jobs, { title }) {
   const find = (id) => box.querySelector(`#${id}`);
   box.querySelector("h2").append(" ", element("span", null, { id: "count", class: "note" }));
   find("job-table-box").append(rows);
-  offerComparison(rows, find("compare"), find("choose"), { what: "jobs" });
   offer(find("filter-state"), jobs.map(({ state }) => state.name));
   offer(find("filter-source"), jobs.map(({ source }) => source.text));
   find("filters").addEventListener("input", filter);
@@ -61,7 +60,6 @@ function filter() {
 function jobRow(job) {
   const name = element("th", null, { scope: "row" });
   const tab = { href: airflow("dags", job.dag_id, "plugin", "zeus-cost"), target: "_top", title: `Tab “Zeus cost” of DAG ${job.dag_id}` };
-  name.append(choice({ dag: job.dag_id, run: "", job: job.job_id }, `job ${job.job_id}`), " ");
   name.append(element("a", null, tab, ...breakable(job.job_id)));
   name.append(element("span", null, { class: "note dag", title: `DAG ${job.dag_id}` }, ...breakable(job.dag_id)));
   const about = [...job.tags, ...job.owners.map((owner) => `by ${owner}`)].join(" · ");

@@ -1,11 +1,10 @@
-// Shows the page that the address names: a run (?dag_id=&run_id=), a DAG (?dag_id=), several to compare, or all jobs.
+// Shows the page that the address names: a run (?dag_id=&run_id=), a DAG (?dag_id=), or all jobs.
 import { drawPage, fillSlow } from "./blocks.js";
 import { followTheme } from "./charts.js";
 import { show as showRun } from "./run.js";
 import { showWhatIf } from "./dag_whatif.js";
 import {
-  api, byId, closeByEscape, compared, comparison, dagId, fetchJson, jobId, leaveSandbox, pageAddress, present, runId,
-  say, showJobs, tryAgain,
+  api, byId, closeByEscape, dagId, fetchJson, jobId, leaveSandbox, pageAddress, present, runId, say, showJobs, tryAgain,
 } from "./ui.js";
 
 const VIEWS = {
@@ -34,25 +33,13 @@ const VIEWS = {
     else whatIf.parentElement.addEventListener("toggle", ask, { once: true });
   },
   async run() {
-    back("All runs", pageAddress(dagId, { job: jobId }));
+    Object.assign(byId("back"), { textContent: "All runs", href: pageAddress(dagId, { job: jobId }), hidden: false });
     byId("title").textContent = `Zeus cost of run ${runId}`;
     await showRun();
   },
-  async compare() {
-    const ofJobs = compared.every(({ run }) => run === "");
-    const dags = new Set(compared.map(({ dag }) => dag));
-    byId("title").textContent = ofJobs ? "Zeus cost of several jobs" : "Zeus cost of several runs";
-    const [{ dag, job }] = compared;
-    back(ofJobs ? "All jobs" : "All runs", ofJobs || dags.size > 1 ? "page" : pageAddress(dag, { job }));
-    present(await fetchJson(`api/compare?${comparison(compared)}`), drawPage);
-  },
 };
 
-function back(text, href) {
-  Object.assign(byId("back"), { textContent: text, href, hidden: false });
-}
-
-const view = compared.length > 1 ? "compare" : runId !== null ? "run" : dagId !== null ? "dag" : "overview";
+const view = runId !== null ? "run" : dagId !== null ? "dag" : "overview";
 followTheme();
 leaveSandbox();
 closeByEscape();

@@ -2,27 +2,22 @@
 import { button } from "./actions.js";
 import { sortableTable } from "./sort.js";
 import {
-  airflow, api, byId, choice, dagId, element, fetchJson, figureCell, jobId, offerComparison, pageAddress, sourceBadges,
-  stateBadge,
+  airflow, api, byId, dagId, element, fetchJson, figureCell, jobId, pageAddress, sourceBadges, stateBadge,
 } from "./ui.js";
 
 const PAGE = 1000; // the longest page of the table
 let limit = null;
 let skip = 0;
-let updateComparison = null; // after the rows have changed
 
 export function runsTable(_, block, answer) {
   const runs = sortableTable("runs", "rows",
     ["Run", "Data slice", "Batch size", "#Energy", "#Time", "Source", "State", "Choice", "#Limit", "#Epochs"]);
   runs.append(element("tfoot", null, { id: "totals" }));
   const link = (kind) => element("a", kind.toUpperCase(), { href: api("dags", dagId, "export", { kind, job_id: answer.job_id }), download: "download" });
-  const choose = element("button", "Compare runs", { type: "button", "aria-pressed": "false" });
-  const compare = element("a", null, { id: "compare" });
-  updateComparison = offerComparison(runs, compare, choose, { what: "runs" });
   queueMicrotask(() => fillTable(answer)); // once it is on the page
   const box = element("div", null, { id: "runs-section" },
     element("p", "Export: ", { class: "note" }, link("csv"), " or ", link("json"), ", rows of the trial log. ",
-      element("span", null, { id: "page-note", role: "status" }), " ", choose, " ", compare),
+      element("span", null, { id: "page-note", role: "status" })),
     element("div", null, { id: "table-box", role: "region", "aria-label": "Table of the runs", tabindex: "0" }, runs),
     element("p", null, {},
       button("Show up to 1,000 runs", () => turn(PAGE, 0), { id: "more" }), " ",
@@ -50,7 +45,6 @@ function fillTable(answer) {
   byId("totals").replaceChildren(...answer.totals.map(totalRow));
   byId("runs").classList.toggle("one-source", new Set(answer.rows.map(({ source }) => source.text).filter(Boolean)).size < 2);
   byId("runs").classList.toggle("no-energy", answer.rows.every(({ source }) => source.kind === "no-source"));
-  updateComparison();
   for (const head of byId("runs").querySelectorAll("[aria-sort]")) head.setAttribute("aria-sort", "none");
   byId("more").hidden = !answer.more || limit !== null;
   byId("older").hidden = !answer.more || limit === null;
@@ -84,7 +78,6 @@ function tableRow(row, job) {
   const began = new Date(row.began_at * 1000);
   const name = row.map_index === null ? row.run_id : `${row.run_id} [${row.map_index}]`;
   const run = element("th", null, { scope: "row", "data-sort": row.began_at });
-  run.append(choice({ dag: dagId, run: row.run_id, job }, `run ${name}`));
   run.append(element("a", name, { href: pageAddress(dagId, { run: row.run_id, job }), title: name }));
   run.append(element("time", began.toLocaleString([], { dateStyle: "short", timeStyle: "short" }), { datetime: began.toISOString(), title: row.run_type }));
   run.append(element("span", null, { class: "links" }, ...taskLinks(row)));

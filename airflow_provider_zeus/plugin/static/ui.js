@@ -6,10 +6,6 @@ export const dagId = parameters.get("dag_id"); // null: the page of all jobs
 export const runId = parameters.get("run_id"); // null: the page of a DAG
 export const jobId = parameters.get("job_id"); // null: the first job
 
-/** What is compared: [{ dag, run, job }], run "" for a whole job; empty on other pages. */
-export const compared = parameters.getAll("dag_id").length < 2 ? [] : parameters.getAll("dag_id").map((dag, i) => (
-  { dag, run: parameters.getAll("run_id")[i] ?? "", job: parameters.getAll("job_id")[i] ?? "" }));
-
 export const byId = (id) => document.getElementById(id);
 
 export function element(name, text, attributes = {}, ...children) {
@@ -40,61 +36,6 @@ export function pageAddress(dag, { run = null, job = null } = {}) {
   if (run !== null) query.set("run_id", run);
   if (job) query.set("job_id", job);
   return `page?${query}`;
-}
-
-/** Parameters that name what is compared, for the page and its data. */
-export function comparison(places) {
-  return new URLSearchParams(places.flatMap(({ dag, run, job }) => [["dag_id", dag], ["run_id", run], ["job_id", job]]));
-}
-
-/** A checkbox that chooses a run or a job to compare; `place` is { dag, run, job }. */
-export function choice(place, name) {
-  const box = element("input", null, { type: "checkbox", class: "choose", "aria-label": `Choose ${name} to compare` });
-  box.place = place;
-  return box;
-}
-
-/**
- * A button shows the checkboxes of a table, so that they are no stops of the Tab key before; a link compares what they
- * choose. On a checkbox the arrow keys go to the next one, Enter compares, and Escape puts the checkboxes away.
- */
-export function offerComparison(tableOf, link, toggle, { what, most = 8 }) {
-  const isChoosing = () => toggle.getAttribute("aria-pressed") === "true";
-  const update = () => {
-    const chosen = [...tableOf.querySelectorAll(".choose:checked")].map((box) => box.place);
-    const fits = chosen.length >= 2 && chosen.length <= most;
-    link.hidden = !isChoosing();
-    link.textContent = fits ? `Compare ${chosen.length} ${what}` : `Choose 2 to ${most} ${what} to compare`;
-    if (fits) link.href = `page?${comparison(chosen)}`;
-    else link.removeAttribute("href");
-  };
-  const choose = (choosing) => {
-    toggle.setAttribute("aria-pressed", String(choosing));
-    tableOf.classList.toggle("choosing", choosing);
-    for (const box of tableOf.querySelectorAll(".choose")) box.checked &&= choosing;
-    update();
-    if (choosing) shownBoxes(tableOf)[0]?.focus();
-    else toggle.focus();
-  };
-  toggle.addEventListener("click", () => choose(!isChoosing()));
-  tableOf.addEventListener("change", update);
-  tableOf.addEventListener("keydown", (event) => {
-    if (!event.target.matches(".choose")) return;
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (step) {
-      const boxes = shownBoxes(tableOf);
-      boxes[boxes.indexOf(event.target) + step]?.focus();
-    } else if (event.key === "Enter") link.click();
-    else if (event.key === "Escape") choose(false);
-    else return;
-    event.preventDefault();
-  });
-  update();
-  return update;
-}
-
-function shownBoxes(tableOf) {
-  return [...tableOf.querySelectorAll(".choose")].filter((box) => box.checkVisibility());
 }
 
 /** Escape closes the innermost open block around the focus, whose summary takes it. */

@@ -16,16 +16,13 @@ from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import START_UNSEEN, TELL_STEPS, WHY_COLD, Observation, State, Trial
 from airflow_provider_zeus.plugin.text.saved_text import (
     Outcome,
-    amounts,
     explored,
     in_all,
     in_words,
     outdated,
     saved_sentence,
-    share_of_cost,
 )
 from airflow_provider_zeus.plugin.views.models import Figure, Verdict
-from airflow_provider_zeus.reports.baseline import OLD
 from airflow_provider_zeus.reports.dataset import ENERGY
 from airflow_provider_zeus.reports.run_figures import RunSaving
 from airflow_provider_zeus.units import energy_text, share_text, time_text
@@ -33,15 +30,6 @@ from airflow_provider_zeus.units import energy_text, share_text, time_text
 OLDER = "Charts and sums are of the newest runs alone; the export has the older ones too."
 MOST_WHY = 500  # characters of why a task waits
 RUNNING = Verdict(kind="running", word="Running", text="What it saves or loses is shown when it has ended.")
-
-
-def brief(saving: RunSaving) -> str:
-    """What a run saved, in few words."""
-    word = run_verdict(saving).word
-    if saving.cost.saved.value is None or Outcome.of_cost(saving.cost).kind == "even":
-        return word
-    told = amounts(saving.cost, saving.energy.saved, saving.time.saved, saving.energy.spent)
-    return f"{word} {share_of_cost(saving.cost)}: {told}{f', {OLD} the default' * bool(outdated(saving))}"
 
 
 def run_verdict(

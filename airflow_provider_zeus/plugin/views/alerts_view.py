@@ -12,7 +12,6 @@ from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import AlertRow, Alerts, Answer, Figure, SilencedKind, Tile
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
 from airflow_provider_zeus.reports.alerts import (
-    BUDGET,
     DEADLINE,
     DRIFTED,
     FAILING,
@@ -29,7 +28,6 @@ NAMES = {
     FAILING: "Failing",
     DRIFTED: "Drifted",
     LOST: "Lost",
-    BUDGET: "Budget",
     LIMITS: "Limit not set",
     STORE: "Store away",
     DEADLINE: "Deadline at risk",

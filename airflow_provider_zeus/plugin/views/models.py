@@ -226,9 +226,9 @@ class Controls(BaseModel):
     changed: Short  # who changed them last in the UI, and when; empty: not changed in the UI
     problem: str  # why no live setting is used; empty: they are, or there is none
     may_edit: bool
-    pause_text: str  # what pausing, or resuming, does
+    pause_text: str  # what pausing does
     pin_text: str  # what pinning does
-    unpin_text: str
+    resume_text: str  # what letting Zeus choose again does
     audit_text: str  # what measuring the default in the next run does and costs; empty: it is asked for, or pinned
 
 

@@ -175,15 +175,11 @@ def controls(
         changed="" if "problem" in change else change_text(change, named=named),
         problem=str(change.get("problem", "")),
         may_edit=may_edit,
-        pause_text=(
-            "From the next run on Zeus may try other batch sizes again. A run that is training now is not changed."
-            if paused
-            else f"The next run, and each one after it, takes {again}; no other one is tried until exploration is "
-            "resumed. A run that is training now is not changed."
-        ),
-        pin_text="The next run, and each one after it, trains with this batch size until it is unpinned, even "
-        "if another one is cheaper. A run that is training now is not changed.",
+        pause_text=f"The next run, and each one after it, takes {again}; no other one is tried until you let Zeus "
+        "choose again. A run that is training now is not changed.",
+        pin_text="The next run, and each one after it, trains with this batch size until you let Zeus choose again, "
+        "even if another one is cheaper. A run that is training now is not changed.",
         audit_text="" if pinned or asked_for else audit,
-        unpin_text="From the next run on Zeus chooses the batch size again. A run that is training now is not changed."
-        + (" Exploration stays paused." if paused else ""),
+        resume_text="From the next run on Zeus chooses the batch size, and may try other ones. A run that is training "
+        "now is not changed.",
     )

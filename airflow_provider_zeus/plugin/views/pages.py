@@ -12,7 +12,6 @@ from airflow_provider_zeus.plugin.charts.dag_saved import saved_chart
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.headline import odd_state
 from airflow_provider_zeus.plugin.text.saved_text import paid_off
-from airflow_provider_zeus.plugin.views import compare_view
 from airflow_provider_zeus.plugin.views.dag_view import shifts
 from airflow_provider_zeus.reports.next_run import next_rung
 
@@ -104,17 +103,6 @@ PAGES: Mapping[str, Sequence[Block]] = {
         Block("metric", "", "chart", lambda of: metric_chart.attempts(of.trials), slow=True),
         Block("gpus", "", "openChart", lambda of: run_charts.gpus(of.trials), slow=True),
         Block("curves", "", "openChart", lambda of: of.curves, slow=True),
-    ],
-    "compare": [  # of a view.Comparison
-        Block("remarks", "Why the figures may not compare", "list", lambda of: of.remarks),
-        Block("costs", "What they cost", "compared", lambda of: of.table("What they cost", compare_view.costs_of)),
-        Block(
-            "decisions",
-            "What was decided, and why",
-            "compared",
-            lambda of: of.table("What was decided, and why", compare_view.decisions_of),
-        ),
-        Block("compared", "Charts", "chart", lambda of: of.charts),
     ],
     "overview": [
         Block("left_out", "", "text"),

@@ -227,7 +227,7 @@ class RunPart:
         notes += [self.row.source.why] if self.row.source.kind == "no-source" else []
         if waiting:
             what = "The cost of one attempt is" if waiting == 1 else f"The costs of {waiting} attempts are"
-            notes.append(f"{what} not yet stored in the log: the job's next run stores it, or “airflow zeus reap”.")
+            notes.append(f"{what} not yet stored in the log: the job's next run stores it, or “airflow zeus repair”.")
         return [*filter(None, notes)]
 
     @property

@@ -12,7 +12,7 @@ from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.guardian_client import GuardianClient
 from airflow_provider_zeus.power.limits.record import restore_orphans
-from airflow_provider_zeus.power.limits.sidecar_server import same_w
+from airflow_provider_zeus.power.limits.sidecar_server import is_ours, same_w
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class LimitControl:
                     )
                 present_w = self.device.limit_w()
         self.found_w = present_w
-        self._ours_w: tuple[float, ...] = () if present_w is None else (present_w,)
+        self._ours_w: tuple[float, ...] = ()  # limits that were set here, one of which is in force unless it is found_w
         self.can_set = present_w is not None and self.device.limit_range() is not None
         self.why_not_set = self.device.missing.get("helper", "")
         return self
@@ -81,7 +81,7 @@ class LimitControl:
             return ()
         limits.check(limits_w or (), self.device.info.model)
         wanted = limits_w if limits_w is not None else (*limits.grid_w(), found_w)
-        allowed = {min(w, found_w) for w in wanted if w <= found_w or same_w(w, found_w)}
+        allowed = {found_w if same_w(w, found_w) else w for w in wanted if w <= found_w or same_w(w, found_w)}
         return tuple(sorted(allowed, reverse=True)) or (found_w,)
 
     def set_w(self, limit_w: float) -> bool:
@@ -105,7 +105,9 @@ class LimitControl:
             self.can_set = False
             self._release()
             return False
-        if not same_w(limit_w, present_w):
+        if same_w(limit_w, self.found_w):
+            limit_w = self.found_w
+        if limit_w != present_w:
             self._change(present_w, limit_w, self.found_w)
         return self.can_set
 
@@ -149,7 +151,7 @@ class LimitControl:
 
     def _is_ours(self, present_w: float) -> bool:
         """Whether this control found or set the limit in force [W]; logged when not."""
-        if any(same_w(present_w, ours_w) for ours_w in self._ours_w):
+        if self.found_w is not None and is_ours(present_w, self.found_w, self._ours_w):
             return True
         log.warning("The power limit is %s W, which was not set here: it stays.", present_w)
         return False
@@ -163,9 +165,9 @@ class LimitControl:
                 present_w = self.device.limit_w()
                 if present_w is None:
                     raise DeviceError(f"the present limit cannot be read. {self.device.missing.get('limit_w', '')}")
-                if self._is_ours(present_w) and not same_w(present_w, self.found_w):
+                if self._is_ours(present_w) and present_w != self.found_w:
                     self.device.set_limit_w(self.found_w)
-                self._ours_w = (self.found_w,)
+                self._ours_w = ()
             except DeviceError as error:  # the guardian stays: it tries again when this process ends
                 log.error("The limit found, %s W, could not be restored: %s", self.found_w, error)
                 return

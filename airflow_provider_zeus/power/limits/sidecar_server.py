@@ -48,7 +48,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import PurePath
@@ -237,7 +237,7 @@ class Limit:
         range_w = self._read_once()
         present_w = self.limit_w = self._nvml.limit_w(self.uuid)
         record = self.record
-        if record is not None and not any(same_w(present_w, set_w) for set_w in record["set_w"]):
+        if record is not None and not is_ours(present_w, record["found_w"], record["set_w"]):
             record = None  # set by another process: this is the limit found from now on
         found_w = record["found_w"] if record else present_w
         if found_w >= range_w[1] + SAME_W:
@@ -247,7 +247,9 @@ class Limit:
                 f"{self._records.folder}/{self._first} and start it again"
             )
         self.check(limit_w, found_w)
-        limit_w = min(limit_w, found_w)  # check() allowed for the driver's rounding
+        limit_w = max(limit_w, range_w[0])  # check() allowed for the driver's rounding
+        if same_w(limit_w, found_w):
+            limit_w = found_w
         record = new_record(found_w, present_w, limit_w)
         self._records.write(self._name, record)
         self.record = record
@@ -622,11 +624,22 @@ def read_record(text: bytes) -> dict[str, Any]:
 def to_give_back(record: dict[str, Any], present_w: float) -> tuple[float | None, str]:
     """The limit [W] to set so that the one found is in force, None where none is to be set; what that does, as text."""
     found_w = record["found_w"]
-    if same_w(present_w, found_w):
+    if present_w == found_w:
         return None, f"the limit is {found_w:g} W as it was found"
-    if not any(same_w(present_w, set_w) for set_w in record["set_w"]):
+    if not is_ours(present_w, found_w, record["set_w"]):
         return None, f"the limit is {present_w:g} W, which was not set by us: left alone"
     return found_w, f"restored {found_w:g} W from {present_w:g} W"
+
+
+def is_ours(present_w: float, found_w: float, set_w: Iterable[float]) -> bool:
+    """Whether the limit in force [W] is exactly the one found, or as near to one that we set as drivers round.
+
+    A limit that is merely near the one found was set by us or by another process. Taking it for the one found would
+    let the limit sink a little with each client.
+    """
+    if present_w == found_w:
+        return True
+    return any(same_w(present_w, limit_w) for limit_w in set_w if limit_w != found_w)
 
 
 def same_w(one_w: float, other_w: float) -> bool:

@@ -94,8 +94,8 @@ def check_closed(open_trials: Sequence[Trial]) -> None:
     if open_trials:
         running = open_trials[0]
         raise StoreError(
-            f"Trial {running.number} of {running.job_id!r} is running: wait until it has ended, or close it with "
-            f"'airflow zeus close {running.job_id} {running.number}' where its process is gone; then try again."
+            f"Trial {running.number} of {running.job_id!r} is running: wait until it has ended; or, if its process is "
+            f"gone, close it with 'airflow zeus repair --close {running.job_id} {running.number}'. Then try again."
         )
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.quality.choosers import PAUSE, HillClimbing, always_default, climb, run_cost
-from benchmarks.quality.scenario_sets import changed, with_default
+from benchmarks.quality.drifts import changed, with_default
 from benchmarks.replays import spent_by
-from tests.unit.simulation.tiny import tiny
+from benchmarks.simulation.scenario import Scenario
+from tests.unit.benchmarks.simulation.tiny import tiny
 
 SIZES = (16, 32, 64, 128)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
-from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks import choosing
 from benchmarks.parts.literal import Settled, literal
 from benchmarks.plots import name_of
@@ -20,7 +19,8 @@ from benchmarks.quality.slice_tables import series_of
 from benchmarks.replays import NeverStopped, OneLimitPerRun, Replays, without
 from benchmarks.report import percent, ratio_of
 from benchmarks.series import play, replayed
-from tests.unit.simulation.tiny import tiny, write
+from benchmarks.simulation.traces import Traces
+from tests.unit.benchmarks.simulation.tiny import tiny, write
 
 PAGE = Path(__file__).parents[3] / "docs" / "choosing.md"
 pytest.importorskip("zeus._legacy.policy", reason="upstream is not installed: pip install zeus==0.16.0")

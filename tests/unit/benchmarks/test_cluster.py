@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks import groups as benchmark
 from benchmarks.group_shape import (
     SHAPE,
@@ -31,8 +30,9 @@ from benchmarks.group_shape import (
 from benchmarks.groups import player_of
 from benchmarks.quality.cluster import Cluster, gpus_for, run_cluster, size_of
 from benchmarks.quality.overlap import Default, play
+from benchmarks.simulation.scenario import Scenario
 from tests.strategies import REPRODUCIBLE
-from tests.unit.simulation.tiny import scenarios, tiny, write
+from tests.unit.benchmarks.simulation.tiny import scenarios, tiny, write
 
 
 def test_each_number_of_the_shape_has_its_source() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.trial import PlannedAttempt
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
 from benchmarks import deadlines
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Pair, PowerMeasurement
 
 # 32 at full power: 10 epochs of 100 s. 64: 10 of 60 s, and of 72 s at the lower limit, for less energy.
 PAIR = Pair(

@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import Observation, Phase, State, Trial
-from airflow_provider_zeus.simulation.driver import replay
-from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks import groups as benchmark
 from benchmarks.group_shape import (
     COLUMNS,
@@ -33,8 +31,10 @@ from benchmarks.group_shape import (
 )
 from benchmarks.quality import groups_page, overlap
 from benchmarks.quality.overlap import Default, Going, GridSearch, Ledger, Zeus, play
+from benchmarks.simulation.driver import replay
+from benchmarks.simulation.scenario import Scenario
 from tests.strategies import REPRODUCIBLE
-from tests.unit.simulation.tiny import scenarios, tiny, write
+from tests.unit.benchmarks.simulation.tiny import scenarios, tiny, write
 
 HEAD = ",".join(COLUMNS)
 APART = [Submission(2.0 * t, 2.0 * t + 0.5, 1.0) for t in range(40)]  # with room for a second attempt

@@ -12,7 +12,7 @@ from benchmarks import ledger
 from benchmarks.ledger import Judged, figures
 from benchmarks.quality.made_series import MADE, SIZES, made
 from benchmarks.quality.slice_tables import weather
-from tests.unit.benchmarks.test_scenarios import WHOLE
+from tests.unit.benchmarks.test_drifts import WHOLE
 
 COVERED, WRONG, OPEN = (True, False, False), (False, True, False), (True, False, True)
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.simulation.driver import replay
-from airflow_provider_zeus.simulation.environment import Log
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import PowerMeasurement, Traces
 from benchmarks.parts.literal import TRIES, Parts, Settled, literal
+from benchmarks.simulation.driver import replay
+from benchmarks.simulation.environment import Log
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import PowerMeasurement, Traces
 from tests.strategies import REPRODUCIBLE
-from tests.unit.simulation.tiny import scenarios, tiny
+from tests.unit.benchmarks.simulation.tiny import scenarios, tiny
 
 
 def assert_alike(ours: Log, theirs: Log) -> None:

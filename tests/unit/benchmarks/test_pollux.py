@@ -14,9 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.simulation.environment import Environment
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import WORKLOADS, Traces
 from benchmarks import pollux as benchmark
 from benchmarks.quality import goodput, pollux_page
 from benchmarks.quality.goodput import (
@@ -29,8 +26,11 @@ from benchmarks.quality.goodput import (
     pollux,
     train,
 )
+from benchmarks.simulation.environment import Environment
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import WORKLOADS, Traces
 from tests.strategies import REPRODUCIBLE
-from tests.unit.simulation.tiny import POWER_HEAD, WHAT, power_rows, scenarios, tiny, write
+from tests.unit.benchmarks.simulation.tiny import POWER_HEAD, WHAT, power_rows, scenarios, tiny, write
 
 TRACES = os.environ.get("ZEUS_TRACES")
 

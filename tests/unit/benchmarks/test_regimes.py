@@ -1,8 +1,7 @@
-"""``benchmarks.regimes``: what befalls a job in each regime, replays of a log that is wrong, and the report."""
+"""What befalls a job in each regime, replays of a log that is wrong, and the report."""
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from dataclasses import replace
@@ -11,17 +10,16 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.simulation.environment import Log
-from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks import regimes
 from benchmarks.learn import job_with, log_of
 from benchmarks.quality.choosers import run_cost
 from benchmarks.quality.drifts import SHIFT, Drift
 from benchmarks.quality.regime_set import BY_NAME, REGIMES, given_up_times, noisy
-from benchmarks.regimes import found_silent, watched
+from benchmarks.quality.regimes import found_silent, markdown, report_of, run_all, watched
 from benchmarks.report import mean_and_worst, mean_of, ratio_of
-from tests.unit.benchmarks.test_scenarios import ONE, TWO, WHOLE, pair_of
-from tests.unit.simulation.tiny import write
+from benchmarks.simulation.environment import Log
+from benchmarks.simulation.scenario import Scenario
+from tests.unit.benchmarks.simulation.tiny import tiny
+from tests.unit.benchmarks.test_drifts import ONE, TWO, WHOLE, pair_of
 
 KG = "knowledge_gradient"
 
@@ -130,11 +128,8 @@ def test_mean_and_worst_by_hand() -> None:
 
 
 @pytest.mark.nightly
-def test_the_report_has_every_regime(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out.json"
-    told = ["--traces", str(write(tmp_path)), "--seeds", "1", "--jobs", "1", "--report", str(out)]
-    assert regimes.main(told) == 0
-    report = json.loads(out.read_text())
+def test_the_report_has_every_regime(tmp_path: Path) -> None:
+    report = report_of(run_all([tiny(tmp_path)], [0], 1))
     befall = {regime.name for regime in REGIMES} - {"target raised", "target lowered"}
     assert set(report["regimes"]) == befall, "16, the smallest size, is best: no target rules out larger ones alone"
     assert report["runs_without_model"] == 0
@@ -148,7 +143,6 @@ def test_the_report_has_every_regime(tmp_path: Path, capsys: pytest.CaptureFixtu
     alarms = report["regimes"]["nothing changes"]["false_alarms"]
     assert alarms["worst_case"] == "bert_qa/toy"
     assert 0 <= alarms["mean"] <= 1, "of a hundred recurrences"
-    printed = capsys.readouterr().out.splitlines()
-    rows = [line for line in printed if line.startswith("| ")]
+    rows = [line for line in markdown(report) if line.startswith("| ")]
     assert len(rows) == 2 + len(befall)
     assert len({row.count("|") for row in rows}) == 1

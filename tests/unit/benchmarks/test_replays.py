@@ -10,14 +10,14 @@ from statistics import fmean
 
 import pytest
 
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks import upstream
 from benchmarks.command import on_all_cores, progress
 from benchmarks.epoch_cost import Miss, known_sets, row_of
 from benchmarks.replays import UPSTREAM, Replays, run_policy
 from benchmarks.report import mean_ci, student
-from tests.unit.simulation.tiny import TRAIN_HEAD, tiny, train_rows, write
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Traces
+from tests.unit.benchmarks.simulation.tiny import TRAIN_HEAD, tiny, train_rows, write
 
 
 def test_what_cannot_be_run_is_said_in_one_line(

@@ -12,9 +12,6 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.power.limits import control
-from airflow_provider_zeus.simulation.driver import grid_search
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks import reproduction
 from benchmarks.parts.profiler_overhead import Extra, papers_way
 from benchmarks.quality import claims, reproduction_tables
@@ -25,7 +22,10 @@ from benchmarks.quality.reproduction_page import page_of
 from benchmarks.quality.tradeoff import potentials
 from benchmarks.replays import UPSTREAM, Replays, Task, run_tasks
 from benchmarks.report import plus_minus
-from tests.unit.simulation.tiny import tiny, write
+from benchmarks.simulation.driver import grid_search
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Traces
+from tests.unit.benchmarks.simulation.tiny import tiny, write
 from tests.unit.training.conftest import Guardian
 
 DOCS = Path(__file__).parents[3] / "docs"

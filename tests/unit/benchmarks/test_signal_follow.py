@@ -13,7 +13,7 @@ from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.units import J_PER_KWH, S_PER_H
 from benchmarks import signal_follow
 from benchmarks.signal_follow import frontier, train
-from tests.unit.simulation import tiny
+from tests.unit.benchmarks.simulation import tiny
 
 RATES: dict[float, Rate] = {100.0: (2000.0, 20.0), 200.0: (3000.0, 10.0)}
 

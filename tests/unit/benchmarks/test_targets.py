@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.quality.case_set import Cases, recurring, two_sizes_alone
 from benchmarks.quality.drifts import SHIFT
+from benchmarks.simulation.traces import Traces
 from benchmarks.targets import ASKED, Figure, figures_of, markdown, worst
-from tests.unit.simulation.tiny import write
+from tests.unit.benchmarks.simulation.tiny import write
 
 
 def test_a_figure_is_met_up_to_what_is_asked_and_names_its_case() -> None:

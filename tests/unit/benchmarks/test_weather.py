@@ -23,9 +23,6 @@ from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
 from airflow_provider_zeus.power.factory import open_device
-from airflow_provider_zeus.simulation.environment import Run
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import PowerMeasurement
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
@@ -33,6 +30,9 @@ from benchmarks import weather
 from benchmarks.quality import slice_tables as wt
 from benchmarks.quality.slice_tables import Week
 from benchmarks.quality.slice_trainings import Profile, Trainings, always, best_limit, full_power, replay, truths_of
+from benchmarks.simulation.environment import Run
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import PowerMeasurement
 
 WEEKS = [Week("A", 100, {10: (2.0,), 20: (math.inf,)}), Week("B", 200, {10: (3.0,), 20: (math.inf,)})]
 

@@ -225,26 +225,6 @@ def test_on_a_host_with_a_gpu_and_a_sidecar(
     assert nvml.sets == []
 
 
-def test_restoring_serves_records_of_dead_trainings_and_nothing_else(zeus: Zeus, home: Path) -> None:
-    (home / "state").mkdir()
-    gpu = open_simulated("simulated:v100/neumf", home / "state")
-    gpu.set_limit_w(150.0)
-    left = {"restore": gpu.restore_record(), "found_w": 250.0, "set_w": [250.0, 150.0]}
-    os.close(record.create(str(home / "state" / "limit-dead.json"), left))
-    assert "doctor --restore" in str(findings(zeus)["state_dir"].remedy)
-    assert gpu.limit_w() == 150.0
-    found = findings(zeus, "--restore")
-    assert found["restore"].status == "ok"
-    assert found["restore"].finding.startswith("1 limit record ")
-    assert found["state_dir"].status == "ok"
-    assert gpu.limit_w() == 250.0
-    (home / "state" / "simulated-v100-neumf.gpu").unlink()
-    os.close(record.create(str(home / "state" / "limit-away.json"), left))
-    found = findings(zeus, "--restore")
-    assert found["restore"].status == "warning"
-    assert "limit-away.json" in found["restore"].finding
-
-
 def test_orphaned_limit_records_are_named_and_left(zeus: Zeus, home: Path) -> None:
     state_dir = home / "state"
     state_dir.mkdir()
@@ -257,7 +237,7 @@ def test_orphaned_limit_records_are_named_and_left(zeus: Zeus, home: Path) -> No
     assert "limit-dead.json" in found.finding
     assert "limit-held.json" not in found.finding
     assert found.remedy is not None
-    assert "airflow zeus doctor --restore" in found.remedy
+    assert "airflow zeus repair" in found.remedy
     assert len(list(state_dir.iterdir())) == 2
     os.close(held)
 
@@ -355,7 +335,7 @@ def test_untold_costs_wait(zeus: Zeus, store: Store) -> None:
     found = findings(zeus)["pending costs"]
     assert found.status == "warning"
     assert found.finding.endswith(": Variable zeus-untold:ti-1:1")
-    zeus("reap")
+    zeus("repair")
     assert findings(zeus)["pending costs"].status == "ok"
 
 

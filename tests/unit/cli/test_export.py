@@ -125,24 +125,3 @@ def test_the_name_of_the_file_says_its_form(zeus: Zeus, store: Store, home: Path
         assert is_json == (name in ("a.json", "a.JSON")), name
     assert json.loads((home / "a.json").read_text())["format"] == 1
     assert zeus("import", str(home / "a.json")).out.startswith("d.train: 0 trials imported, 1 in the log already")
-
-
-def test_the_passport_of_the_kept_model_has_the_energy_of_the_log(zeus: Zeus, store: Store, tmp_path: Path) -> None:
-    for n in (1, 2):
-        recur(store, n)
-    document = json.loads(zeus("export", "d.train", "--format", "cyclonedx").out)
-    said = document["components"][0]["modelCard"]["considerations"]["environmentalConsiderations"]
-    newest = store.trials("d.train")[-1]
-    spent_j = sum(t.observation.energy_j or 0.0 for t in store.trials("d.train") if t.recurrence == newest.recurrence)
-    assert sum(each["activityEnergyCost"]["value"] for each in said["energyConsumptions"]) == spent_j / 3.6e6
-    file = tmp_path / "model.cdx.json"
-    assert zeus("export", "d.train", "--format", "cyclonedx", "--output", str(file)).status == 0
-    assert json.loads(file.read_text()) == document
-    assert "name the job" in zeus("export", "--format", "cyclonedx").err
-
-
-def test_without_a_kept_model_there_is_no_passport(zeus: Zeus, store: Store) -> None:
-    store.tell(store.ask(request(1)).trial.key, State.FAILED, Report(observation=Observation(time_s=3.0)))
-    done = zeus("export", "d.train", "--format", "cyclonedx")
-    assert (done.status, done.out) == (1, "")
-    assert "has kept a model" in done.err

@@ -69,7 +69,7 @@ def test_one_damaged_variable_hides_no_other_job(zeus: Zeus, monkeypatch: pytest
         assert ([job["job"] for job in json.loads(done.out)], done.status) == (["whole"], 1)
         done = zeus("export")
         assert ("whole" in done.out, "damaged is left out" in done.err, done.status) == (True, True, 1)
-        done = zeus("reap")
+        done = zeus("repair")
         assert ("Expired trials" in done.out, "damaged is left out" in done.err, done.status) == (True, True, 1)
     finally:
         for name in (*names, "zeus-jobs"):
@@ -128,11 +128,9 @@ def test_pinning_and_pausing_change_the_next_decision_and_keep_what_else_is_set(
     assert settings() == {"eta": 0.9, "of a newer version": 1, "pin_batch_size": 64}
     assert open_store().ask(request(2)).trial.batch_size == 64
     assert zeus("jobs", "pause", "d.train").status == 0
-    assert zeus("jobs", "unpin", "d.train").status == 0
-    assert settings() == {"eta": 0.9, "of a newer version": 1, "pause_exploration": True}
-    assert open_store().ask(request(3)).trial.planned.why.startswith("Exploration is paused")
+    assert settings() == {"eta": 0.9, "of a newer version": 1, "pin_batch_size": 64, "pause_exploration": True}
     assert zeus("jobs", "resume", "d.train").status == 0
-    assert settings() == {"eta": 0.9, "of a newer version": 1}
+    assert settings() == {"eta": 0.9, "of a newer version": 1}, "a pin and a pause end together"
 
 
 def test_a_job_without_batch_sizes_has_nothing_to_pause(zeus: Zeus, store: Store) -> None:
@@ -146,9 +144,8 @@ def test_a_job_without_batch_sizes_has_nothing_to_pause(zeus: Zeus, store: Store
     ("command", "what"),
     [
         (["pin", "d.train", "64"], "batch size pinned to 64"),
-        (["unpin", "d.train"], "batch size unpinned"),
         (["pause", "d.train"], "exploration paused"),
-        (["resume", "d.train"], "exploration resumed"),
+        (["resume", "d.train"], "exploration resumed, batch size unpinned"),
         (["reset", "d.train", "-y"], "job reset"),
     ],
     ids=lambda value: value[0],
@@ -173,7 +170,7 @@ def test_the_removal_of_the_last_setting_leaves_only_its_record(zeus: Zeus, stor
     assert settings() == {"pause_exploration": True}
     assert zeus("jobs", "resume", "d.train").status == 0
     assert settings() == {}
-    assert reading.live_settings("d.train")[1]["what"] == "exploration resumed"
+    assert reading.live_settings("d.train")[1]["what"] == "exploration resumed, batch size unpinned"
     assert zeus("jobs", "resume", "d.train").status == 0
 
 
@@ -193,9 +190,7 @@ def test_a_batch_size_that_the_job_does_not_have_is_refused(zeus: Zeus, store: S
     assert settings() is None
 
 
-@pytest.mark.parametrize(
-    "command", [["pin", "16"], ["unpin"], ["pause"], ["resume"], ["reset", "-y"]], ids=lambda c: str(c[0])
-)
+@pytest.mark.parametrize("command", [["pin", "16"], ["pause"], ["resume"], ["reset", "-y"]], ids=lambda c: str(c[0]))
 def test_an_unknown_job_is_an_error_with_near_names(zeus: Zeus, store: Store, command: list[str]) -> None:
     recur(store, 1)
     name, *rest = command
@@ -215,9 +210,7 @@ def test_where_no_name_is_near_the_jobs_are_named(zeus: Zeus, store: Store) -> N
     assert "and 2 more" in err
 
 
-@pytest.mark.parametrize(
-    "command", [["pin", "16"], ["unpin"], ["pause"], ["resume"], ["reset", "-y"]], ids=lambda c: str(c[0])
-)
+@pytest.mark.parametrize("command", [["pin", "16"], ["pause"], ["resume"], ["reset", "-y"]], ids=lambda c: str(c[0]))
 def test_a_variable_that_is_no_object_is_not_overwritten(zeus: Zeus, store: Store, command: list[str]) -> None:
     recur(store, 1)
     name, *rest = command

@@ -36,14 +36,6 @@ def test_trials_and_jobs_show_a_dash(zeus: Zeus, log: Store) -> None:
         assert "None" not in done.out
 
 
-def test_plan_says_what_the_next_rung_needs(zeus: Zeus, log: Store) -> None:
-    done = zeus("plan", "d.train")
-    assert "its power limit is tuned by its optimizer steps" in done.out
-    assert "To save by the batch size, too, name batch_sizes" in done.out
-    told = json.loads(zeus("plan", "d.train", "-o", "json").out)
-    assert (told["attempts"], "ran_with" in told["to_save"]) == ([], True)
-
-
 def test_what_was_exported_is_imported(zeus: Zeus, log: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("csv", "json"):
         file = tmp_path / f"log.{kind}"

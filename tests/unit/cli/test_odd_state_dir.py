@@ -1,4 +1,4 @@
-"""Rubbish in ``[zeus] state_dir``: doctor and reap name it, leave it alone, and do the rest of their work."""
+"""Rubbish in ``[zeus] state_dir``: doctor and repair name it, leave it alone, and do the rest of their work."""
 
 from __future__ import annotations
 
@@ -37,11 +37,10 @@ def test_doctor_names_it(zeus: Zeus, rubbish: list[Path]) -> None:
     assert found["state_dir"].status == "warning"
     assert "limit-bad.json" in found["state_dir"].finding
     assert found["pending costs"].status == "warning"
-    assert "limit-bad.json" in findings(zeus, "--restore")["restore"].finding
     assert all(os.path.lexists(path) for path in rubbish)
 
 
-def test_reap_names_it_and_does_the_rest(zeus: Zeus, store: Store, rubbish: list[Path], home: Path) -> None:
+def test_repair_names_it_and_does_the_rest(zeus: Zeus, store: Store, rubbish: list[Path], home: Path) -> None:
     gpu = open_simulated("simulated:v100/shufflenet", home / "state")
     left = {"restore": gpu.restore_record(), "found_w": 225.0, "set_w": [150.0]}
     os.close(record.create(str(home / "state" / "limit-dead.json"), left))
@@ -50,11 +49,12 @@ def test_reap_names_it_and_does_the_rest(zeus: Zeus, store: Store, rubbish: list
     down = DictPort()
     down.down = True
     remember(down, key, State.CONVERGED, report(), "d.train", state_dir=home / "state")
-    done = zeus("reap")
+    done = zeus("repair")
     assert gpu.limit_w() == 225.0
     assert open_store().trials("d.train")[0].state is State.CONVERGED
     assert done.status == 1, "the kept cost that cannot be read is left"
     assert f"left: file {home}/state/zeus-untold-bad-1.json" in done.out
+    assert "limit-bad.json: " in done.out
     assert all(os.path.lexists(path) for path in rubbish)
 
 
@@ -63,4 +63,4 @@ def test_names_that_are_no_text_are_escaped(zeus: Zeus, store: Store, home: Path
     for name in (b"limit-\xff.json", b"zeus-untold-\xff.json"):
         Path(os.fsdecode(os.fsencode(home / "state") + b"/" + name)).touch()
     assert "limit-\\xff.json" in zeus("doctor").out.encode("utf-8").decode()
-    assert "zeus-untold-\\xff.json" in zeus("reap").out.encode("utf-8").decode()
+    assert "zeus-untold-\\xff.json" in zeus("repair").out.encode("utf-8").decode()

@@ -298,23 +298,6 @@ def test_tags_and_owners_are_read_from_airflow(zeus: Zeus) -> None:
                 session.delete(session.get(DagModel, dag_id))
 
 
-def test_the_runs_as_focus_has_them(zeus: Zeus, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW__ZEUS__PRICE_PER_KWH", "0.3")
-    monkeypatch.setenv("AIRFLOW__ZEUS__CURRENCY", "EUR")
-    for n in (1, 2):
-        asked = store.ask(request(n))
-        store.tell(asked.trial.key, State.CONVERGED, report(asked.trial.batch_size))
-    store.ask(request(3))
-    done = zeus("report", "--format", "focus", "--out", str(tmp_path))
-    file = tmp_path / f"zeus-{datetime.now(UTC):%Y-%m}-focus.csv"
-    assert done.out.split() == [str(file)]
-    given = list(csv.DictReader(file.read_text().splitlines()))
-    spent_j = sum(t.observation.energy_j or 0.0 for t in store.trials("d.train"))
-    assert len(given) == 2
-    assert sum(float(row["EffectiveCost"]) for row in given) == pytest.approx(spent_j / KWH_J * 0.3)
-    assert "1 run left out, since its cost is not known: it has not ended." in done.err
-
-
 def test_in_a_task_tags_and_owners_come_from_airflows_api(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk.exceptions import AirflowRuntimeError
     from airflow.sdk.execution_time.comms import ErrorResponse

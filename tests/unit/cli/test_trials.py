@@ -10,7 +10,7 @@ import yaml
 
 from airflow_provider_zeus.cli.shell import number_text, or_dash
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import BATCH_SIZE, Observation, State
+from airflow_provider_zeus.model.trial import BATCH_SIZE, UNSEEN, Observation, State
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.units import energy_text, time_text
@@ -92,6 +92,20 @@ def test_missing_figures_are_null_with_their_reason(zeus: Zeus, store: Store) ->
     assert trial["missing"] == {"energy_j": "no source"}
 
 
+def test_a_script_that_reports_no_metric_is_told_with_the_remedy(zeus: Zeus, store: Store) -> None:
+    recur(store, 1)
+    trial = store.ask(request(2, ti_id="d.train-2")).trial
+    seen = Observation(time_s=9.0, reasons={UNSEEN: "the command is not seen to use batch size 32: it never names it"})
+    store.tell(trial.key, State.NO_METRIC, Report(observation=seen), reason="the command did not report its metric")
+    for command in (("trials", "d.train"), ("jobs", "list")):
+        said = zeus(*command).out
+        assert "No metric reported: whether trial 2 reached its target is not known" in said, command
+        assert "JSON on the last line of its output" in said, command
+        assert "not seen to use batch size 32" in said, command
+    assert "no metric reported (batch size not seen)" in zeus("trials", "d.train").out
+    assert ",no_metric,the command did not report its metric," in zeus("export").out
+
+
 def test_figures_have_the_units_of_the_cost_page(zeus: Zeus, store: Store) -> None:
     recur(store, 1, energy_j=720e3, time_s=2400.0)
     assert cells(zeus("trials", "d.train").out)[1][7:9] == ["0.2 kWh", "40 min 00 s"]
@@ -132,7 +146,7 @@ def test_numbers_for_people() -> None:
     assert [number_text(v, " W") for v in (None, 200.0, 0.26)] == ["-", "200 W", "0.3 W"]
 
 
-@pytest.mark.parametrize("arguments", [("trials", "d.train"), ("jobs", "list"), ("plan", "d.train")])
+@pytest.mark.parametrize("arguments", [("trials", "d.train"), ("jobs", "list")])
 def test_yaml_holds_what_json_holds(zeus: Zeus, store: Store, arguments: tuple[str, ...]) -> None:
     recur(store, 1)
     recur(store, 2, State.FAILED)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from airflow_provider_zeus.model.trial import Origin
 from airflow_provider_zeus.operators import alerts
-from airflow_provider_zeus.reports.alerts import BUDGET, DEADLINE, FAILING, KINDS, STORE, Event
+from airflow_provider_zeus.reports.alerts import DEADLINE, FAILING, KINDS, STORE, Event
 from airflow_provider_zeus.store.alerts import change_book, read_book
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
-from tests.unit.plugin.kit import JOB, trial
+from tests.unit.plugin.kit import trial
 from tests.unit.store.store_kit import Clock, DictPort
 
 
@@ -66,23 +65,6 @@ def test_a_run_sends_the_events_of_its_own_dag_and_its_decision_ends_none(tmp_pa
     own_of_b = trial(0, "r2", job_id="j", dag_id="b")
     replace(looks_of(heard, lambda: SqlStore(url)), trial=own_of_b)._keep_and_send([theirs, own], KINDS)
     assert heard == [FAILING, DEADLINE], "and a run of that DAG sends it"
-
-
-def test_a_budget_of_more_trials_than_are_read_at_first(port: DictPort) -> None:
-    """1,296 in a month, which take 90 % of it together; the newest 1,000 take 69 %."""
-    job, now_s, heard = replace(JOB, budget=f"{1296 / 0.9:g} kJ/month"), time.time(), list[str]()
-    begin_s, _ = job.budgets[0].span(now_s)
-    log = [
-        replace(trial(n, f"r{n}", job_id="j", energy_j=1000.0, opened_at=begin_s + n / 1e4), spec=job.to_dict())
-        for n in range(1, 1297)
-    ]
-    store = SimpleNamespace(
-        trials=lambda job_id, last: log[-last:], profile=lambda *_: [], close=lambda: None, identity="a log"
-    )
-    looks = replace(looks_of(heard, lambda: cast(Store, store)), trial=log[-1])
-    found, _ = looks._shown_by_the_log()
-    (event,) = [e for e in found if e.kind == BUDGET]
-    assert "(90%), since trial 1152 more than 80%" in event.sentence
 
 
 def test_a_log_that_hangs_is_told(port: DictPort, monkeypatch: pytest.MonkeyPatch) -> None:

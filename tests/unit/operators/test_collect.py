@@ -257,7 +257,7 @@ def test_what_a_later_try_kept_is_the_run_in_log_and_page(store: SqlStore) -> No
     (row,), (part,) = rows_of(log, JOB), parts_of(log).values()
     assert (row.state, [t.state for t in row.attempts]) == ("converged", ["failed", "converged"])
     assert [t.state for t in part] == [State.FAILED, State.CONVERGED]
-    assert not any(event.kind == FAILING for event in events(log, prices=Prices(), now_s=0.0))
+    assert not any(event.kind == FAILING for event in events(log, prices=Prices()))
 
 
 def test_a_teardown_that_is_cleared_alone_tells_what_a_later_try_kept_again(store: SqlStore) -> None:

@@ -16,9 +16,9 @@ from airflow_provider_zeus.model.trial import Decision, PlannedAttempt, State
 from airflow_provider_zeus.optimizer.arms import epoch_costs, translated
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
 from airflow_provider_zeus.optimizer.posterior import posteriors
-from airflow_provider_zeus.simulation.environment import Environment, Run
-from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks.simulation.environment import Environment, Run
+from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.traces import Traces
 from tests.strategies import V100, make_trial
 from tests.unit.optimizer.world import World, job_of
 

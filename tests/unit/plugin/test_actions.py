@@ -39,8 +39,8 @@ def test_pause_and_pin_and_back(admin: Any, job: Store) -> None:
     assert admin.post(ADDRESS, json={"job_id": "d.train", "pin_batch_size": 64}, headers=OURS).json()["pinned"] == 64
     assert job.settings("d.train") == {"pause_exploration": True, "pin_batch_size": 64}
     assert job.ask(request(2, job=JOB)).trial.batch_size == 64, "the next run takes it"
-    both = {"job_id": "d.train", "pause_exploration": False, "unpin": True}
-    assert admin.post(ADDRESS, json=both, headers=OURS).status_code == 200
+    again = {"job_id": "d.train", "resume": True}
+    assert admin.post(ADDRESS, json=again, headers=OURS).status_code == 200
     assert job.settings("d.train") == {}
 
 
@@ -119,7 +119,7 @@ def test_who_may_only_look_may_not_change(viewer: Any, anonymous: Any, admin: An
     assert viewer.post(ADDRESS, json=PAUSE, headers=OURS).status_code == 403
     assert anonymous.post(ADDRESS, json=PAUSE, headers=OURS).status_code == 401
     ran(job, 2, dag_id=SECRET, job_id="theirs")
-    theirs = {"job_id": "theirs", "unpin": True}
+    theirs = {"job_id": "theirs", "resume": True}
     assert admin.post(f"/zeus/api/dags/{SECRET}/settings", json=theirs, headers=OURS).status_code == 403
     assert admin.post(ADDRESS, json=theirs, headers=OURS).status_code == 404, "nor through another DAG"
     assert job.settings("d.train") == {}
@@ -191,7 +191,7 @@ def test_a_text_with_a_stray_comma_is_refused_shown_and_never_written_over(admin
     seen = admin.get(ADDRESS, params={"job_id": "d.train"}).json()
     assert (seen["paused"], seen["pinned"], seen["changed"]) == (False, None, "")
     assert KEY in seen["problem"]
-    for change in (PAUSE, {"job_id": "d.train", "pin_batch_size": 32}, {"job_id": "d.train", "unpin": True}):
+    for change in (PAUSE, {"job_id": "d.train", "pin_batch_size": 32}, {"job_id": "d.train", "resume": True}):
         answer = admin.post(ADDRESS, json=change, headers=OURS)
         assert answer.status_code == 503
         problem = answer.json()["problem"]

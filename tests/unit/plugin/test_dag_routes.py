@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -286,6 +287,13 @@ def test_a_closed_dag_is_closed_here_too(viewer: Any, anonymous: Any, store: Sto
 @pytest.mark.parametrize("route", ROUTES[1:3])
 def test_a_dag_without_a_job_says_so(viewer: Any, store: Store, route: str) -> None:
     assert answer(viewer, route)["note"] == dag_view.NO_JOB
+
+
+@pytest.mark.parametrize("asked", [{"dag_id": "a\0b"}, {"job_id": "a\0b"}])
+def test_a_null_byte_which_postgresql_refuses_asks_no_log(viewer: Any, store: Store, asked: dict[str, str]) -> None:
+    ran(store, 1)
+    got = viewer.get(path("costs", quote(asked.get("dag_id", "d"))), params={"job_id": asked.get("job_id")})
+    assert got.status_code == 404
 
 
 @pytest.mark.parametrize(

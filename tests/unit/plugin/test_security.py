@@ -176,7 +176,7 @@ def requests_(draw: st.DrawFn) -> tuple[str, str, dict[str, Any], Any]:
             query[name] = draw(NUMBERS if "string" not in str(parameter["schema"]) else TEXTS)
     body = None
     if "requestBody" in what:
-        fields = ("job_id", "pause_exploration", "pin_batch_size", "unpin", "eta", "factors")
+        fields = ("job_id", "pause_exploration", "pin_batch_size", "resume", "eta", "factors")
         body = draw(BODIES | st.dictionaries(st.sampled_from(fields), BODIES))
     return method, filled(path, **values), query, body
 

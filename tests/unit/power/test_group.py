@@ -162,6 +162,8 @@ class TestLimit:
         with LimitControl(device, tmp_path) as control:
             assert not control.set_w(150.0)
         assert "limits of 250, 225 W" in device.missing["limit_w"]
+        cards[0].limit_w = 249.8
+        assert device.limit_w() is None, "a limit that is given back to all would lower one or raise the other"
         cards[0].limit_w = 250.0
         assert device.limit_w() == 250.0
         assert "limit_w" not in device.missing

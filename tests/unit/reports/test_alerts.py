@@ -16,18 +16,17 @@ from airflow_provider_zeus.reports.alerts import Event, events
 from airflow_provider_zeus.signals.prices import Prices
 from tests.strategies import REPRODUCIBLE, jobs_and_logs
 from tests.unit.optimizer.world import World, job_of
-from tests.unit.plugin.kit import JOB, trial
+from tests.unit.plugin.kit import trial
 
-NOW_S = 100_000.0
 FREE = Prices()
 
 
 def held(trials: list[Trial], prices: Prices = FREE, **more: Any) -> dict[str, Event]:
-    return {event.kind: event for event in events(trials, prices=prices, now_s=NOW_S, **more)}
+    return {event.kind: event for event in events(trials, prices=prices, **more)}
 
 
 def test_an_uneventful_log_shows_nothing() -> None:
-    assert events([], prices=FREE, now_s=NOW_S) == []
+    assert events([], prices=FREE) == []
     assert held([trial(n, f"r{n}") for n in range(1, 5)]) == {}
 
 
@@ -62,7 +61,7 @@ def test_runs_that_were_killed_are_told_by_the_next_one_though_it_ends_well() ->
 
 def test_the_events_of_two_dags_that_share_a_job_are_two() -> None:
     def said(*log: Trial) -> list[tuple[str, str]]:
-        found = events([trial(1, "r1"), trial(2, "r1", dag_id="b"), *log], prices=FREE, now_s=NOW_S)
+        found = events([trial(1, "r1"), trial(2, "r1", dag_id="b"), *log], prices=FREE)
         return [(event.origin.dag_id, event.sentence) for event in found if event.origin]
 
     ours = trial(3, "r3", state=State.FAILED, reason="ours")
@@ -86,7 +85,7 @@ def test_a_job_that_fails_for_longer_than_is_looked_at_is_still_the_same_event()
     log = [trial(n, f"r{n}", state=State.FAILED) for n in range(1, alerts.NEWEST + 3)]
     book = AlertBook()
     for n in (1, alerts.NEWEST, len(log)):
-        found = events(log[:n], prices=FREE, now_s=NOW_S)
+        found = events(log[:n], prices=FREE)
         book = book.updated(found, dag_id="d", run_id=f"r{n}", now_s=float(n), kinds=alerts.KINDS)
     assert [(r.run_id, r.ended_s) for r in book.records if r.kind == alerts.FAILING] == [("r1", None)]
 
@@ -94,10 +93,10 @@ def test_a_job_that_fails_for_longer_than_is_looked_at_is_still_the_same_event()
 def test_a_loss_is_that_of_a_dags_own_runs_and_stays_the_same_event() -> None:
     log, book = _losing(11, 600.0).log, AlertBook()
     theirs = [replace(t, origin=replace(t.origin, dag_id="b")) if t.batch_size == 64 else t for t in log]
-    found = events(theirs, profiles=PROFILE, prices=FREE, now_s=NOW_S)
+    found = events(theirs, profiles=PROFILE, prices=FREE)
     assert [(e.kind, e.origin and e.origin.dag_id) for e in found] == [(alerts.LOST, "b")]
     for n in (len(log) - 1, len(log)):
-        found = events(log[:n], profiles=PROFILE, prices=FREE, now_s=NOW_S)
+        found = events(log[:n], profiles=PROFILE, prices=FREE)
         book = book.updated(found, dag_id="d", run_id=f"r{n}", now_s=float(n), kinds=alerts.KINDS)
     assert [(r.kind, r.ended_s) for r in book.records] == [(alerts.LOST, None)]
 
@@ -167,23 +166,6 @@ def test_a_deadline_of_a_run_that_others_overlap() -> None:
     late = [_due(1, State.CONVERGED, 4000.0, tight), _due(2, State.CONVERGED, 100.0, wide)]
     assert "ended 6 min 40 s after its deadline" in held(late)[alerts.DEADLINE].sentence
     assert held([*late, _due(3, State.CONVERGED, 5000.0, wide)]) == {}, "the run that ended last was in time"
-
-
-def test_budgets_at_80_and_100_per_cent() -> None:
-    def log(*joules: float) -> list[Trial]:
-        spec = {**JOB.to_dict(), "budget": "10 kJ/month"}
-        return [
-            replace(trial(n, f"r{n}", energy_j=j, opened_at=NOW_S - 100 + n), spec=spec)
-            for n, j in enumerate(joules, 1)
-        ]
-
-    assert held(log(5000.0)) == {}
-    (at_80,) = held(log(5000.0, 3500.0)).values()
-    (at_100,) = held(log(5000.0, 3500.0, 2000.0)).values()
-    assert (at_80.since, at_100.since) == (2, 3)
-    assert at_80.name != at_100.name, "each is told"
-    assert "(85%), since trial 2 more than 80%; a new period begins on 1970-02-01 (UTC)." in at_80.sentence
-    assert at_100.figures["share"] == pytest.approx(1.05)
 
 
 def _losing(runs: int, power_w: float) -> World:
@@ -260,7 +242,7 @@ def test_a_change_of_the_data_is_told_while_it_is_new() -> None:
 def test_any_log_gives_sentences(job_and_log: Any) -> None:
     job, log = job_and_log
     rows = [replace(t, spec=job.to_dict()) for t in sorted(log, key=lambda t: t.number)]
-    found = events(rows, prices=Prices(price_per_kwh=0.3, currency="EUR"), now_s=NOW_S)
+    found = events(rows, prices=Prices(price_per_kwh=0.3, currency="EUR"))
     assert len({(event.name, event.origin and event.origin.dag_id) for event in found}) == len(found)
     for event in found:
         assert event.kind in alerts.KINDS

@@ -220,7 +220,7 @@ def test_what_a_dag_file_sets_of_numpy_changes_nothing(ask: str) -> None:
         if ask == "month":
             return str(saved_between(as_dataset(log, job), [], 0.0, 1e12))
         if ask == "events":
-            return events(log, prices=Prices(), now_s=0.0)
+            return events(log, prices=Prices())
         found = with_log(run, log, lambda *_: [])
         return job_metrics(found) if ask == "metrics" else str(found.saving and found.saving.cost)
 

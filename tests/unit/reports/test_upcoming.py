@@ -66,11 +66,9 @@ def test_a_batch_size_that_never_ran_here_has_no_figures() -> None:
 
 def test_the_next_run_is_decided_with_the_room_that_the_newest_one_had() -> None:
     made = world(4, finish_by="06:00")
-    assert next_of(made).room_s is None, "no run had a deadline yet"
+    assert "deadline" not in next_of(made).attempts[-1].why, "no run had a deadline yet"
     known = replace(made.log[-1].planned, in_time=InTime(finish_by_s=made.log[-1].opened_at + 600.0))
     made.log[-1] = replace(made.log[-1], planned=known)
-    found = next_of(made)
-    assert found.room_s == pytest.approx(600.0)
-    assert found.time_95_s is not None
-    assert "until the deadline it is 10 min 00 s." in found.attempts[-1].why
-    assert next_of(replace(made, job=replace(made.job, finish_by=None))).room_s is None
+    assert "until the deadline it is 10 min 00 s." in next_of(made).attempts[-1].why
+    without = replace(made, job=replace(made.job, finish_by=None))
+    assert "deadline" not in next_of(without).attempts[-1].why

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.constants import CONSTANTS, KG
+import numpy as np
+
+from airflow_provider_zeus import optimizer
+from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import NormalGrid
+from benchmarks.quality.rules_off import DERIVED
 
 ROOT = Path(__file__).parents[4]
 PAGE = "docs/knowledge-gradient.md"
@@ -49,8 +54,68 @@ def test_an_indented_equation_has_a_number() -> None:
     assert [block for block in blocks if not NUMBER.search(block) and "python -m" not in block] == []
 
 
-def test_the_table_has_the_present_value_of_each_constant() -> None:
-    """The rows are what ``benchmarks.constants`` reads; that each constant has one is a test of its own."""
-    lines = [line.strip("| \n").split(" | ") for line in TEXT.splitlines() if line.startswith("| `")]
-    said = [(cells[0].strip("`"), cells[1].strip("`"), cells[2]) for cells in lines]
-    assert said == [(c.name, c.module.removeprefix(f"{KG}."), str(c)) for c in CONSTANTS]
+def constants_of_the_page() -> list[list[tuple[str, str, str]]]:
+    """(module below optimizer, name, value) of each row, table by table."""
+    (folder,) = optimizer.__path__
+    tables: list[list[tuple[str, str, str]]] = []
+    for line in TEXT.splitlines():
+        if line.startswith("| constant | module |"):
+            tables.append([])
+        elif line.startswith("| `"):
+            name, module, value, *_ = (cell.strip("`") for cell in line.strip("| ").split(" | "))
+            if Path(folder, "knowledge_gradient", f"{module}.py").exists():
+                module = f"knowledge_gradient.{module}"
+            tables[-1].append((module, name, value))
+    return tables
+
+
+def shown(value: object) -> str:
+    """A constant as the page has it."""
+    points = value.z if isinstance(value, NormalGrid) else value
+    if isinstance(points, np.ndarray | tuple):
+        return f"{len(points)} points, {points[0]:g} to {points[-1]:g}"
+    return f"{points:g}"
+
+
+def test_the_tables_have_the_present_value_of_each_constant() -> None:
+    for module, name, value in (row for table in constants_of_the_page() for row in table):
+        home = importlib.import_module(f"{optimizer.__name__}.{module}")
+        assert value == shown(getattr(home, name)), f"{module}.{name}"
+
+
+WORDS = {("belief", "TARGET_IS_NEW"), ("learn", "_MOST_TARGET")}  # of the sentence of a decision alone
+
+
+def is_numeric(value: object) -> bool:
+    if isinstance(value, tuple):
+        return bool(value) and all(map(is_numeric, value))
+    return isinstance(value, int | float | np.ndarray) and not isinstance(value, bool)
+
+
+def numeric_constants() -> set[tuple[str, str]]:
+    """(module below optimizer, name) of each upper-case name that a module assigns a number or numbers."""
+    (root,) = optimizer.__path__
+    found = set()
+    for path in sorted(Path(root).rglob("*.py")):
+        module = ".".join(path.relative_to(root).with_suffix("").parts)
+        if path.stem == "__init__":
+            continue
+        values = vars(importlib.import_module(f"{optimizer.__name__}.{module}"))
+        for node in ast.parse(path.read_text()).body:
+            targets = list(node.targets) if isinstance(node, ast.Assign) else []
+            targets += [node.target] if isinstance(node, ast.AnnAssign) else []
+            names = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+            capitals = {name for name in names if re.fullmatch(r"_?[A-Z][A-Z0-9_]*", name)}
+            found |= {(module, name) for name in capitals if is_numeric(values[name])}
+    return found - {("knowledge_gradient.slice_filter", name) for name in DERIVED} - WORDS
+
+
+def test_every_numeric_constant_of_the_optimizer_is_listed_once() -> None:
+    listed = [(module, name) for table in constants_of_the_page() for module, name, _ in table]
+    assert numeric_constants() == set(listed)
+    assert len(set(listed)) == len(listed)
+
+
+def test_few_constants_decide() -> None:
+    deciding, *_ = constants_of_the_page()
+    assert len(deciding) <= 18

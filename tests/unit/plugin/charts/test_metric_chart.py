@@ -1,4 +1,4 @@
-"""The metric by epoch, of the attempts of a run or of several runs."""
+"""The metric by epoch, of the attempts of a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_labels_of_near_targets_do_not_overlap() -> None:
     curves = [
         MetricCurve(name, "accuracy", (0.0, 1.0), aim, 32) for name, aim in zip("abc", (0.84, 0.86, 0.4), strict=True)
     ]
-    (chart,) = metric_chart.by_metric(curves)
+    chart = metric_chart.chart_of(curves)
     assert chart.option is not None
     marks = chart.option["series"][0]["markLine"]["data"]
     assert [mark["yAxis"] for mark in marks] == [0.86, 0.84, 0.4], "each has its line"
@@ -48,7 +48,7 @@ def test_the_labels_of_near_targets_do_not_overlap() -> None:
 
 def test_a_target_that_was_missed_is_within_the_chart() -> None:
     def axis(*aims: float) -> dict[str, object]:
-        (chart,) = metric_chart.by_metric([MetricCurve(str(aim), "accuracy", (0.5, 0.7), aim, 32) for aim in aims])
+        chart = metric_chart.chart_of([MetricCurve(str(aim), "accuracy", (0.5, 0.7), aim, 32) for aim in aims])
         assert chart.option is not None
         return {end: chart.option["yAxis"].get(end) for end in ("min", "max")}
 
@@ -61,13 +61,8 @@ def test_a_run_without_metrics_has_no_chart() -> None:
     assert metric_chart.attempts([trial(1, "r"), trial(2, "r", epoch_metrics=())]) is None
 
 
-def test_other_metrics_have_charts_of_their_own() -> None:
-    curves = [MetricCurve("a", "loss", (2.0,), 1.0, 32), MetricCurve("b", "accuracy", (0.5,), None, 64)]
-    assert [chart.title for chart in metric_chart.by_metric(curves)] == ["loss by epoch", "accuracy by epoch"]
-
-
 def test_a_long_training_has_a_short_table_and_says_what_is_not_kept() -> None:
-    (chart,) = metric_chart.by_metric([MetricCurve("a", "loss", tuple(1 / n for n in range(1, 1001)), 0.5, 32)])
+    chart = metric_chart.chart_of([MetricCurve("a", "loss", tuple(1 / n for n in range(1, 1001)), 0.5, 32)])
     assert chart.table is not None
     epochs = [int(row[0]) for row in chart.table.rows]
     assert (epochs[0], epochs[1], epochs[-1]) == (1, 20, 1000)
@@ -78,6 +73,6 @@ def test_a_long_training_has_a_short_table_and_says_what_is_not_kept() -> None:
 
 
 def test_a_name_from_a_training_is_no_template() -> None:
-    (chart,) = metric_chart.by_metric([MetricCurve("{a|x}", "{b}", (1e300, -1e300), None, 32)])
+    chart = metric_chart.chart_of([MetricCurve("{a|x}", "{b}", (1e300, -1e300), None, 32)])
     assert chart.option is not None
     assert "{" not in chart.option["series"][0]["name"] + chart.option["yAxis"]["name"]

@@ -13,7 +13,6 @@ from airflow_provider_zeus.plugin.views import costs, pages, run_view
 from airflow_provider_zeus.plugin.views.factors import Factors
 from airflow_provider_zeus.plugin.views.models import Tile
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.focus import charges_of
 from airflow_provider_zeus.reports.run_figures import RunFigures, RunSaving, Yardstick
 from tests.unit.plugin.kit import JOB, trial
 
@@ -95,8 +94,6 @@ def test_each_attempt_pays_for_its_own_gpus(counts: tuple[int, int]) -> None:
     assert tile(part(*own, factors=hourly), "Money").figure.value == pytest.approx(6.0)
     cost = {"job_id": "j", "batch_size": 32, "energy_j": 7.2e6, "time_s": 7200.0, "attempts": []}
     assert RunFigures(cost=cost, ended=own).as_event(hourly)["money"] == pytest.approx(6.0)
-    charges, _ = charges_of(own, (0.0, 1e12), {}, hourly)
-    assert [c.cost for c in charges] == [pytest.approx(6.0)]
 
 
 def test_several_gpus_are_one_sum_and_it_is_said() -> None:

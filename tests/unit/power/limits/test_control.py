@@ -49,6 +49,23 @@ def test_the_limit_found_comes_back_after_an_exception(gpu: SimulatedGpu, tmp_pa
     assert guardians() == records(tmp_path) == []
 
 
+def test_trainings_that_ask_for_a_little_less_lower_no_limit_for_good(gpu: SimulatedGpu, tmp_path: Path) -> None:
+    for limit_w, in_force_w in ((249.6, 250.0), (249.4, 249.4)):
+        with LimitControl(gpu, tmp_path) as control:
+            assert control.grid_w([limit_w]) == (in_force_w,)
+            for asked_w in (200.0, limit_w):
+                assert control.set_w(asked_w)
+            assert gpu.limit_w() == in_force_w
+        assert gpu.limit_w() == 250.0
+
+
+def test_a_limit_of_another_that_is_near_the_one_found_is_left_alone(gpu: SimulatedGpu, tmp_path: Path) -> None:
+    with LimitControl(gpu, tmp_path) as control:
+        gpu.set_limit_w(249.8)
+        assert not control.set_w(150.0)
+    assert gpu.limit_w() == 249.8
+
+
 def test_no_change_needs_no_guardian(gpu: SimulatedGpu, tmp_path: Path, guardians: Guardians) -> None:
     with LimitControl(gpu, tmp_path / "never-made") as control:
         assert control.set_w(250.0)

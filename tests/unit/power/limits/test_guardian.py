@@ -211,6 +211,21 @@ def test_both_sides_of_a_set_are_ours(gpu: SimulatedGpu, tmp_path: Path) -> None
         assert gpu.limit_w() == 225.0
 
 
+@pytest.mark.parametrize(
+    ("set_w", "present_w", "left_w"),
+    [([250.0, 249.6], 249.6, 250.0), ([150.0, 249.3], 249.2, 250.0), ([250.0, 150.0], 249.8, 249.8)],
+    ids=["set by us", "set by us and rounded", "of another process"],
+)
+def test_a_limit_near_the_one_found_is_not_taken_for_it(
+    set_w: list[float], present_w: float, left_w: float, gpu: SimulatedGpu, tmp_path: Path
+) -> None:
+    gpu.set_limit_w(present_w)
+    record = {"restore": gpu.restore_record(), "found_w": 250.0, "set_w": set_w}
+    os.close(create(str(tmp_path / "limit-x.json"), record))
+    assert restore_orphans(tmp_path) == 1
+    assert gpu.limit_w() == left_w
+
+
 def test_the_record_names_the_limit_before_it_is_set(gpu: SimulatedGpu, tmp_path: Path) -> None:
     seen = []
     original = gpu.set_limit_w
