@@ -64,7 +64,7 @@ help:  ## this list
 demo: $(VENV)/.demo-$(STATE)  ## Airflow on 127.0.0.1, 20 weekly retrainings against a baseline (DEMO_SLICES=N)
 	@exec $(BIN)/python -m demo
 
-demo-levers: $(VENV)/.demo-$(STATE)  ## when, whether, in time, not more than: one job with all four, in 90 seconds
+demo-levers: $(VENV)/.demo-$(STATE)  ## when, whether, in time: one job with all three, in 90 seconds
 	@exec $(BIN)/python -m demo.levers
 
 demo-cluster: $(VENV)/.cluster-$(STATE)  ## PostgreSQL, Redis, Celery workers on 127.0.0.1; one is killed (CLUSTER_RUNS=N)

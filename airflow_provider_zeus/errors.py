@@ -52,10 +52,6 @@ class UnknownTrialError(StoreError):
         return cls(f"No trial {ti_id}, attempt {attempt}, in the log: ask for it before reporting to it.")
 
 
-class BudgetSpentError(ZeusError):
-    """A budget of the job is used up, and its runs do not begin until the next period (``on_budget``)."""
-
-
 class SignalError(ZeusError, RuntimeError):
     """A price or a carbon intensity cannot be read; the training goes on without it."""
 

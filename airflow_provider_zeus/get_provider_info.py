@@ -173,13 +173,6 @@ def _training() -> dict[str, Any]:
             "of the host. Empty: ``$AIRFLOW_HOME/zeus``.",
             "/var/lib/zeus",
         ),
-        "families": _option(
-            "string",
-            "",
-            "Names, separated by commas, of families (``ZeusJob(family=...)``) that jobs of several DAGs share: each "
-            "learns from the others' curves over the batch size. Other families hold jobs of one DAG alone.",
-            "churn, demand",
-        ),
         "shared_group": _option(
             "string",
             "",

@@ -7,10 +7,6 @@ itself, which knows the answer; the same job without a deadline; and the paper's
 attempts end after the deadline is late. Energy is that of all attempts, profiling included. The first epoch of a batch
 size profiles: an equal part of it at every limit. With ``--pace 1.3`` each epoch takes 1.3 times as long as its profile
 says. Simulated from measured epochs, times and powers.
-
-A second table is of jobs with ``max_slowdown`` at the same factors, beside the same jobs without it: after 15 runs,
-expected time and energy of the sizes and limits that end the runs, against the fastest fixed size and against the
-cheapest size and limit within that slowdown.
 """
 
 from __future__ import annotations
@@ -34,9 +30,9 @@ from benchmarks.simulation.scenario import Epoch, Scenario
 from benchmarks.simulation.traces import Pair, PowerMeasurement
 
 FASTEST, OURS, FREE, PAPER = "always fastest", "finish_by", "no deadline", "the paper's policy"
-SLOWDOWN, ETA = "max_slowdown", 1.0
-WHO = (FASTEST, OURS, FREE, PAPER, SLOWDOWN)
-FIRST, SETTLED, ENDS = 2, 10, 15  # recurrences after which a job knows its machine, its batch sizes, and its choice
+ETA = 1.0
+WHO = (FASTEST, OURS, FREE, PAPER)
+FIRST, SETTLED = 2, 10  # recurrences after which a job knows its machine, and its batch sizes
 
 
 class Host(Environment):
@@ -78,19 +74,22 @@ class Host(Environment):
     def attempt(self, planned: PlannedAttempt) -> Run:
         """Run one attempt from ``now_s`` on, epoch by epoch, as :class:`LiveAttempt` does."""
         now_s = self.now_s
-        b, in_time = planned.batch_size, planned.in_time or InTime()
+        b, in_time = planned.batch_size, planned.in_time
         points, most = self.scenario.pair.points[b], float(self.scenario.pair.max_epochs)
         needed, epochs = self.needs(b), 0.0
         energy_j = time_s = 0.0
         excess, point = NOTHING, points[-1]
-        weights = self.scenario.weights.hurried() if in_time.hurry else self.scenario.weights
-        hurried = in_time.hurry or in_time.slowdown == 1
+        hurried = in_time is not None and in_time.hurry
+        at_full_power = hurried or (in_time is not None and in_time.slowdown == 1)
+        weights = self.scenario.weights.hurried() if hurried else self.scenario.weights
         cost = 0.0
         while epochs < min(needed, most) and not self._ends(planned, in_time, epochs, cost, now_s + time_s):
-            slowdown = in_time.slowdown_at(now_s + time_s, epochs, most, points[-1].time_s)
+            slowdown = None
+            if in_time is not None:
+                slowdown = in_time.slowdown_at(now_s + time_s, epochs, most, points[-1].time_s)
             point = self.limit(b, slowdown)
             part, epoch = min(1.0, min(needed, most) - epochs), self.scenario.epoch(point)
-            if b not in self.profiles and not hurried:
+            if b not in self.profiles and not at_full_power:
                 seen = self.profile(b)
                 excess = Epoch(seen.energy_j - epoch.energy_j, seen.time_s - epoch.time_s, seen.cost - epoch.cost)
                 energy_j, time_s = energy_j + excess.energy_j, time_s + excess.time_s
@@ -111,11 +110,11 @@ class Host(Environment):
             math.nan,
         )
 
-    def _ends(self, planned: PlannedAttempt, in_time: InTime, epochs: float, cost: float, now_s: float) -> bool:
+    def _ends(self, planned: PlannedAttempt, in_time: InTime | None, epochs: float, cost: float, now_s: float) -> bool:
         """Whether the attempt is given up before its next epoch (``training/attempt_checks.py``)."""
         if not planned.bounded:
             return False
-        if in_time.reserve_s and in_time.finish_by_s is not None and now_s > in_time.finish_by_s - in_time.reserve_s:
+        if in_time is not None and in_time.reserve_s and now_s > in_time.finish_by_s - in_time.reserve_s:
             return True
         dear = planned.max_epoch_cost is not None and epochs > 0 and cost / epochs > planned.max_epoch_cost
         bound = math.inf if planned.bound_cost is None else planned.bound_cost
@@ -135,13 +134,8 @@ def play(task: tuple[Pair, float, str, int, int, float]) -> dict[str, Any]:
     b = fastest(scenario)
     fastest_s = scenario.success_epochs(b) * scenario.full_power(b).time_s * pace
     ends_s = factor * fastest_s
-    log = _replayed(Host(scenario, seed, pace), who, factor, recurrences, ends_s)
+    log = _replayed(Host(scenario, seed, pace), who, recurrences, ends_s)
     late = [spent_s > ends_s for spent_s in log.time_s]
-    ends = list(zip(log.batch_size, log.limit_w, strict=True))
-    expected = [_expected(scenario, *end) for end in ends[ENDS:] or ends]
-    within_s = factor * fastest_s / pace * (1 + 1e-9)
-    fixed = (_expected(scenario, b, p.limit_w) for b, points in pair.points.items() for p in points)
-    cheapest_j = min(j for j, s in fixed if s <= within_s)
     return {
         "pair": pair.name,
         "factor": factor,
@@ -153,24 +147,22 @@ def play(task: tuple[Pair, float, str, int, int, float]) -> dict[str, Any]:
         "energy_settled_j": math.fsum(log.energy_j[SETTLED:]),
         "time": fmean(spent_s / fastest_s for spent_s in log.time_s),
         "missed": sum(not runs[-1].reached for runs in log.runs),
-        "end_time": fmean(s for _, s in expected) * pace / fastest_s,
-        "end_energy": fmean(j for j, _ in expected) / cheapest_j,
     }
 
 
-def _replayed(host: Host, who: str, factor: float, recurrences: int, ends_s: float) -> Log:
+def _replayed(host: Host, who: str, recurrences: int, ends_s: float) -> Log:
     """The runs of one policy. Always the fastest: the same training again and again, ten times at most."""
     if who == FASTEST:
-        b, in_time, log = fastest(host.scenario), InTime(slowdown=1.0), Log()
-        attempt = PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why="", in_time=in_time)
+        always_late = InTime(finish_by_s=0.0, slowdown=1.0)  # so it trains at full power
+        b = fastest(host.scenario)
+        attempt, log = PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why="", in_time=always_late), Log()
         for _ in range(recurrences):
             runs = [host.attempt(attempt)]
             while not runs[-1].reached and len(runs) < 10:
                 runs.append(host.attempt(attempt))
             log.add(host.scenario, runs)
         return log
-    slowdown = factor if who == SLOWDOWN else None
-    job = host.scenario.job(policy="zeus" if who == PAPER else "knowledge_gradient", max_slowdown=slowdown)
+    job = host.scenario.job(policy="zeus" if who == PAPER else "knowledge_gradient")
 
     def choose_in_time(*args: Any, **kwargs: Any) -> Decision:
         host.now_s = 0.0
@@ -178,12 +170,6 @@ def _replayed(host: Host, who: str, factor: float, recurrences: int, ends_s: flo
         return choose(*args, **kwargs, profiles=profiles, finish_by_s=ends_s if who == OURS else None)
 
     return replay(host.scenario, job, recurrences, host.seed, env=host, choose=choose_in_time)
-
-
-def _expected(scenario: Scenario, b: int, limit_w: float) -> tuple[float, float]:
-    """Expected energy [J] and time [s], by the profile, until a run of b at that limit reaches its target."""
-    point, epochs = next(p for p in scenario.pair.points[b] if p.limit_w == limit_w), scenario.success_epochs(b)
-    return epochs * point.energy_j, epochs * point.time_s
 
 
 def report_of(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -202,9 +188,7 @@ def report_of(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         every = [f for p in pairs for f in mine[p]]
         late = {p: fmean(f["late_settled"] for f in mine[p]) for p in pairs}
         worst = max(late, key=lambda p: late[p])
-        means = {
-            name: fmean(f[name] for f in every) for name in ("late", "late_first", "time", "end_time", "end_energy")
-        }
+        means = {name: fmean(f[name] for f in every) for name in ("late", "late_first", "time")}
         rows.append(
             {
                 "factor": factor,
@@ -216,17 +200,14 @@ def report_of(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "energy": ratio("energy_j"),
                 "energy_settled": ratio("energy_settled_j"),
                 "below_target": sum(f["missed"] for f in every),
-                "jobs": len(every),
-                "too_slow": sum(f["end_time"] > factor + 1e-9 for f in every),
-                "too_dear": sum(f["end_energy"] > 1.03 for f in every),
             }
         )
     return rows
 
 
 def markdown_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The tables of the docs: of deadlines, and of ``max_slowdown``."""
-    deadlines = {
+    """The table of the docs."""
+    columns = {
         "deadline": "{factor:g} x",
         "": "{who}",
         "late": "{late:.1%}",
@@ -237,25 +218,8 @@ def markdown_of(rows: Sequence[Mapping[str, Any]]) -> str:
         f"energy after {SETTLED}": "{energy_settled:+.1%}",
         "time": "{time:.2f} x",
     }
-    slowdowns = {
-        "max_slowdown": "{factor:g}",
-        "": "{said}",
-        "time": "{end_time:.2f} x",
-        "jobs that are slower": "{too_slow} of {jobs}",
-        "energy": "{end_energy:+.1%}",
-        "jobs more than 3 % dearer": "{too_dear} of {jobs}",
-    }
-    with_it = {SLOWDOWN: "with it", FREE: "without"}
-    changes = [
-        {
-            **r,
-            "said": with_it.get(r["who"]),
-            **{name: r[name] - 1 for name in ("energy", "energy_settled", "end_energy")},
-        }
-        for r in rows
-    ]
-    late = table_of(deadlines, [r for r in changes if r["who"] != SLOWDOWN])
-    return "\n".join([*late, "", *table_of(slowdowns, [r for r in changes if r["said"]])]) + "\n"
+    changes = [{**r, **{name: r[name] - 1 for name in ("energy", "energy_settled")}} for r in rows]
+    return "\n".join(table_of(columns, changes)) + "\n"
 
 
 @command(

@@ -11,9 +11,13 @@ from functools import cache, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import PlannedAttempt
+from airflow_provider_zeus.optimizer import thompson
+from airflow_provider_zeus.optimizer.arms import BETA
+from airflow_provider_zeus.optimizer.knowledge_gradient import acquisition
 from benchmarks.command import on_all_cores
 from benchmarks.parts.literal import Parts, literal
 from benchmarks.quality.choosers import CHOOSERS
@@ -92,7 +96,7 @@ class Task:
     policy: str
     seeds: tuple[int, ...]
     eta: float = 0.5
-    beta: float = 2.0
+    beta: float = BETA
 
     @property
     def pair(self) -> str:
@@ -147,11 +151,15 @@ class Replays:
 _PER_SEED = tuple(f.name for f in fields(Replays) if f.default_factory is list)
 
 
-def run_policy(policy: str, scenario: Scenario, recurrences: int, seed: int, beta: float = 2.0) -> Log:
-    """One replay."""
+def run_policy(policy: str, scenario: Scenario, recurrences: int, seed: int, beta: float = BETA) -> Log:
+    """One replay.
+
+    :param beta: threshold of early stopping, of our policies and the paper's.
+    """
     when = scenario, recurrences, seed
     if policy in POLICIES:
-        return replay(scenario, scenario.job(policy=policy, beta=beta), recurrences, seed)
+        with patch.object(thompson, "BETA", beta), patch.object(acquisition, "BETA", beta):
+            return replay(scenario, scenario.job(policy=policy), recurrences, seed)
     if policy in OURS_WITHOUT:
         return without(policy, *when)
     if policy == UPSTREAM or policy in ABLATIONS:

@@ -3,7 +3,6 @@
 1,000,000 trials as 1,000 jobs with 1,000 each, and one job with 100,000, beside the same with 10,000 trials in all (10
 jobs with 1,000 each; one job with 10,000), on SQLite and PostgreSQL. The median of ``ask`` may be at most 1.5 times
 that at 10,000; questions to the large and to the small log take turns in one run, so that the machine's mood is shared.
-A question of one of 200 siblings with 500 trials each may take 1.2 times that of a job that is in no family.
 No statement of a question, a report or a page may read the table of trials from end to end: the plans are looked at.
 """
 
@@ -22,8 +21,7 @@ from benchmarks.cost.store_log import ask, checkpoint, empty_commit, explained, 
 from benchmarks.report import write_json
 from benchmarks.store_load import databases, timed
 
-MOST, MOST_OF_FAMILY = 1.5, 1.2
-SIBLINGS, OF_EACH = 200, 500
+MOST = 1.5
 ROUNDS = 96  # several times the trials between two checkpoints
 ASKED = 8  # jobs of many that are asked, spread over them
 
@@ -84,26 +82,6 @@ def run(small: str, large: str, scale: Scale, rounds: int = ROUNDS) -> dict[str,
     return figures | {"ratio": medians["large"] / medians["small"]}
 
 
-def siblings(alone: str, among: str, jobs: int, trials: int, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Fill two empty databases and ask both in turn, one of them for the jobs of a family: medians of ``ask`` [ms]."""
-    asks: dict[str | None, list[float]] = {None: [], "f": []}
-    names = [f"job{j:04d}" for j in range(jobs)]
-    with ExitStack() as stack:
-        stores: dict[str | None, SqlStore] = {}
-        for family, url in ((None, alone), ("f", among)):
-            fill(url, names, trials)
-            stores[family] = SqlStore(url)
-            stack.callback(stores[family].close)
-        for i in progress(range(jobs + rounds), jobs + rounds):  # each job's first question tells its family
-            for family, store in stores.items():
-                job_id, n = names[i % jobs], trials + 1 + i // jobs
-                trial = timed(asks[family], ask, store, job_id, n, family=family).trial
-                tell(store, trial, n)
-    own, told = (statistics.median(times[jobs:]) for times in asks.values())
-    heard = trial.decision.family.members if trial.decision.family else 0
-    return {"siblings": jobs, "trials": trials, "heard": heard, "alone_ms": own, "family_ms": told, "ratio": told / own}
-
-
 def _read(store: SqlStore, url: str, job_id: str, trials: int) -> dict[str, Any]:
     """Times of what the pages read [ms], and statements that read the whole table."""
     times: dict[str, list[float]] = {}
@@ -113,15 +91,6 @@ def _read(store: SqlStore, url: str, job_id: str, trials: int) -> dict[str, Any]
     with explained(url) as plans:
         use(store, job_id, trials + ROUNDS * 2)
     return {"pages_ms": {what: ms for what, (ms,) in times.items()}, "statements": len(plans), "scans": scans(plans)}
-
-
-def _of_family(one: dict[str, Any]) -> str:
-    verdict = "met" if one["ratio"] <= MOST_OF_FAMILY else "MISSED"
-    return (
-        f"{one['backend']}, {one['siblings']} siblings with {one['trials']} trials each, {one['heard']} of them heard\n"
-        f"  ask {one['family_ms']:.2f} ms, in no family {one['alone_ms']:.2f} ms: ratio {one['ratio']:.2f} "
-        f"(at most {MOST_OF_FAMILY}: {verdict})"
-    )
 
 
 def _shown(one: dict[str, Any]) -> str:
@@ -148,10 +117,6 @@ def main(args: argparse.Namespace) -> int:
                 with empty(backend) as small, empty(backend) as large:
                     results.append({"backend": backend} | run(small, large, scale.shrunk(args.shrink)))
                 print(_shown(results[-1]), flush=True)
-            with empty(backend) as alone, empty(backend) as among:
-                found = siblings(alone, among, max(SIBLINGS // args.shrink, 2), OF_EACH)
-            results.append({"backend": backend, "scans": []} | found)
-            print(_of_family(results[-1]), flush=True)
     write_json(args.out, results)
-    slow = any(one["ratio"] > (MOST_OF_FAMILY if "siblings" in one else MOST) for one in results)
+    slow = any(one["ratio"] > MOST for one in results)
     return int(slow or any(one["scans"] for one in results))

@@ -85,9 +85,7 @@ def metrics() -> str:
 
 
 def unit_of(name: str) -> str:
-    """Unit of a metric, which ends its name; of a budget it is a tag."""
-    if name in ("zeus.budget.spent", "zeus.budget.amount"):
-        return "tag `unit`"
+    """Unit of a metric, which ends its name."""
     return UNITS.get(name.rpartition("_")[2], "1")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -16,8 +15,7 @@ from airflow_provider_zeus.operators.recurrence import decision_xcom, plan_of
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.power.factory import device_of
 from airflow_provider_zeus.reports.run_figures import RunFigures, with_log
-from airflow_provider_zeus.reports.run_metrics import Metric, budget_metrics, job_metrics, trial_metrics
-from airflow_provider_zeus.signals.prices import Prices
+from airflow_provider_zeus.reports.run_metrics import Metric, job_metrics, trial_metrics
 from airflow_provider_zeus.store.base import AskRequest
 from airflow_provider_zeus.store.sql.store import SqlStore
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -45,7 +43,6 @@ def sample(device: str = "simulated:v100/shufflenet") -> Sample:
         target="accuracy >= 0.9",
         max_epochs=20,
         device=device,
-        budget="5 kWh/month",
         profile_s=1,
         power_limits_w=[150, 200, 250] if "simulated" in device else None,
     )
@@ -62,7 +59,6 @@ def _run(store: SqlStore, spec: ZeusJob, number: int, folder: Path) -> Sample:
     config = ZeusConfig(state_dir=folder, heartbeat_s=15, lease_s=90, cpu_watts=None, power_read_only=False)
     device = device_of(spec, folder)
     origin = Origin(dag_id="sales", run_id=f"2026-01-{number:02}", task_id="train", run_type="scheduled")
-    allowed = [Prices().allowance(budget, time.time()) for budget in spec.budgets]
     asked = store.ask(
         AskRequest(
             job=spec,
@@ -71,7 +67,6 @@ def _run(store: SqlStore, spec: ZeusJob, number: int, folder: Path) -> Sample:
             origin=origin,
             device=device.info,
             lease_s=config.lease_s,
-            allowances=[each for each in allowed if not isinstance(each, str)],
         )
     )
     reporter = ResultReporter(store, AirflowVariables(), asked.trial, lease_s=config.lease_s, state_dir=folder)
@@ -80,11 +75,7 @@ def _run(store: SqlStore, spec: ZeusJob, number: int, folder: Path) -> Sample:
     cost = reporter.cost_xcom()
     run = with_log(RunFigures(cost=cost, ended=reporter.ended), store.trials("sales.train"), store.profile)
     sent = [*trial_metrics(run.ended, run.newest), *job_metrics(run)]
-    return Sample(
-        decision=decision_xcom(asked.trial, store),
-        cost=cost,
-        metrics=[*sent, *budget_metrics(asked.trial, asked.budgets, asked.profile_device)],
-    )
+    return Sample(decision=decision_xcom(asked.trial, store), cost=cost, metrics=sent)
 
 
 def _train(run: ZeusRun) -> str:

@@ -72,7 +72,6 @@ def jobs(draw: st.DrawFn) -> ZeusJob:
         target="acc >= 0.9",
         max_epochs=20,
         eta=draw(st.sampled_from([0.0, 0.5, 1.0])),
-        beta=draw(st.sampled_from([1.1, 2.0])),
         window=2 * len(sizes) if policy == "zeus" else 500,
     )
 

@@ -6,7 +6,6 @@ Each training runs two steps on the CPU. No trial is opened, no power limit set,
 from __future__ import annotations
 
 import os
-import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -34,7 +33,6 @@ from airflow_provider_zeus.optimizer.policy import measured
 from airflow_provider_zeus.power.factory import open_device
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.next_run import next_rung
-from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID
 from airflow_provider_zeus.training.protocol.plan import Plan
 
@@ -262,17 +260,9 @@ def _of_host(conn_id: str, *, is_worker: bool = True) -> Iterator[Finding]:
 
 
 def _of_job(job: ZeusJob) -> Iterator[Finding]:
-    """What the job needs of this host: prices of its budgets, Connections of its signals, a device, a power limit."""
-    prices = in_force()
-    for problem in (prices.allowance(budget, time.time()) for budget in job.budgets):
-        if isinstance(problem, str):
-            what, _, remedy = problem.partition(": ")
-            yield error("budget", f"{what} is ignored", remedy)
+    """What the job needs of this host: Connections of its signals, a device, a power limit."""
     for signal in dict.fromkeys(filter(None, (job.follow, job.start_signal))):
         yield checks_host.signal(signal)
-    if job.ran_with is not None:
-        what = f"runs from before it named batch sizes count for {job.ran_with}, where torch showed their steps"
-        yield ok("ran_with", what)
     if job.mode == "off":
         yield ok("power limit", "mode='off' measures nothing")
         return

@@ -14,7 +14,7 @@ from airflow_provider_zeus.airflow_compat import (
     positive_int,
 )
 
-_JOB = Arg(("job",), help="name of a job in the log, as 'airflow zeus jobs list' shows it", metavar="JOB")
+_JOB = Arg(("job",), help="name of a job in the trial log, as 'airflow zeus jobs list' shows it", metavar="JOB")
 _OUTPUT = Arg(
     ("-o", "--output"),
     help="table, json, yaml or plain (default: table)",
@@ -38,7 +38,11 @@ def _command(
 def get_zeus_cli_commands() -> list[CLICommand]:
     """The commands, which Airflow finds by the key ``cli`` of the provider info."""
     commands = (*_first_steps(), *_of_a_job(), *_of_files(), *_upkeep())
-    return [GroupCommand(name="zeus", help="Energy-aware retraining: jobs, trials, health", subcommands=commands)]
+    return [
+        GroupCommand(
+            name="zeus", help="Energy-aware retraining: jobs, their trials, checks and repair", subcommands=commands
+        )
+    ]
 
 
 def _first_steps() -> tuple[CLICommand, ...]:
@@ -46,9 +50,9 @@ def _first_steps() -> tuple[CLICommand, ...]:
     return (
         _command(
             "demo",
-            "Run an example ten times in the Airflow that runs here, without torch or a GPU",
+            "Run an example ten times in the Airflow of this host; it needs neither torch nor a GPU",
             "demo.demo",
-            Arg(("--runs",), help="how many (default: 10)", type=number, default=10, metavar="N"),
+            Arg(("--runs",), help="how many runs (default: 10)", type=number, default=10, metavar="N"),
             Arg(
                 ("--wait",),
                 help="seconds to wait for Airflow and its DAG (default: 300)",
@@ -62,10 +66,11 @@ def _first_steps() -> tuple[CLICommand, ...]:
         ),
         _command(
             "doctor",
-            "Check this host and name remedies",
+            "Check this host and the trial log, and name remedies",
             "doctor.doctor",
             Arg(("--json",), help="print a list of {check, status, finding, remedy}", action="store_true"),
-            description="Check what Zeus finds on this host. Changes nothing. Exit status 1 if a check is an error.",
+            description="Check what Zeus finds on this host, and the trial log. It changes nothing. Exit "
+            "status 1 if a check is an error.",
         ),
         _command(
             "check",
@@ -90,7 +95,7 @@ def _first_steps() -> tuple[CLICommand, ...]:
 
 def _of_a_job() -> tuple[CLICommand, ...]:
     return (
-        GroupCommand(name="jobs", help="Jobs in the log and their live settings", subcommands=_jobs()),
+        GroupCommand(name="jobs", help="List jobs, and change what their next runs do", subcommands=_jobs()),
         _command(
             "trials",
             "Show the trials of a job and what each cost",
@@ -107,17 +112,17 @@ def _of_a_job() -> tuple[CLICommand, ...]:
 def _jobs() -> tuple[CLICommand, ...]:
     batch_size = Arg(("batch_size",), help="one of the job's batch_sizes", type=int, metavar="BATCH_SIZE")
     return (
-        _command("list", "List jobs with their newest trial", "jobs.list_jobs", _OUTPUT),
+        _command("list", "List the jobs of the trial log with their newest trial", "jobs.list_jobs", _OUTPUT),
         _command("pin", "Train with one batch size from the next run on", "jobs.pin", _JOB, batch_size),
-        _command("pause", "Try no other batch size from the next run on", "jobs.pause", _JOB),
+        _command("pause", "Explore no other batch size from the next run on", "jobs.pause", _JOB),
         _command("resume", "Let Zeus choose the batch size again: end a pin and a pause", "jobs.resume", _JOB),
         _command(
             "reset",
-            "Restart what a job learns; its log is kept",
+            "Forget what a job has learned; its trials stay in the log",
             "jobs.reset",
             _JOB,
             ARG_YES,
-            description="Restart what a job learns: its trials stay in the log and teach nothing any longer.",
+            description="Forget what a job has learned: its trials stay in the trial log, but teach nothing more.",
         ),
         _command(
             "rename",
@@ -211,16 +216,16 @@ def _upkeep() -> tuple[CLICommand, ...]:
             ),
             ARG_YES,
             description="Restore power limits that dead trainings of this host left behind, store costs that were kept "
-            "while the store could not be reached, and close trials whose lease expired. Each step says what it did, "
-            "and one that fails does not stop the others. Exit status 1 if one failed. It can be run again safely.",
+            "while the trial log could not be reached, and close trials whose lease expired. Each step says what it "
+            "did, and one that fails does not stop the others. Exit status 1 if one failed. To run it again is safe.",
         ),
         _command(
             "prune",
-            "Delete power points and decisions of old trials; their costs stay",
+            "Delete power over time and decisions of old trials; their costs stay",
             "upkeep.prune",
-            Arg(("--older-than",), help="age of the trials: 12h, 90d, 2w", required=True, metavar="AGE"),
+            Arg(("--older-than",), help="how long ago the trials ended: 12h, 90d, 2w", required=True, metavar="AGE"),
             Arg(("--job",), help="only this job (default: all jobs)", metavar="NAME"),
-            Arg(("--keep-trials",), help="delete power points only", action="store_true"),
+            Arg(("--keep-trials",), help="delete only power over time", action="store_true"),
             Arg(("--dry-run",), help="only report what would be deleted", action="store_true"),
             description="Delete power over time and decisions of old trials. Costs, savings and sums stay. Open trials "
             "and those in the policy's window are not touched.",

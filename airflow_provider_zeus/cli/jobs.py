@@ -44,16 +44,12 @@ def list_jobs(args: Namespace) -> int:
     """List jobs with their newest trial; the status is 1 where one is left out, as its log is damaged."""
     with opened(args) as store:
         logs, status = of_all_jobs(store, lambda job_id: (store.trials(job_id), store.settings(job_id)))
-        identity, members = store.identity, store.members()
-    figures = [_figures(job_id, *each) | {"members": members.get(job_id)} for job_id, each in logs.items()]
+        identity = store.identity
+    figures = [_figures(job_id, *each) for job_id, each in logs.items()]
     if print_data(figures, args.output):
         return status
     plain = args.output == "plain"
     rows = [_cells(job_id, *each) for job_id, each in logs.items()]
-    if members:
-        for row in rows:  # which jobs learn from each other, and how many they are
-            log, count = logs[row["job"]][0], members.get(row["job"])
-            row["family"] = f"{log[-1].spec.get('family')}, {count} jobs" if log and count else "-"
     show(rows, empty=f"No job in {identity} yet.", plain=plain)
     for job_id, (log, _) in logs.items():
         for remark in remarks(log[-NEWEST:]):

@@ -87,13 +87,13 @@ _SAY_EVERY = 2000  # trials between two lines of progress
 
 @command
 def prune(args: Namespace) -> None:
-    """Delete power points and decisions of old trials; with ``--dry-run`` only report them."""
+    """Delete power over time and decisions of old trials; with ``--dry-run`` only report them."""
     age_s, url = seconds_of(args.older_than), store_url(args.conn_id)
     with opened(args) as store:
         jobs = store.jobs() if args.job is None else [known(store, args.job)]
         if url is None:
             say(
-                "Nothing to prune: Airflow Variables keep the newest 500 trials of a job and the power points of its "
+                "Nothing to prune: Airflow Variables keep the newest 500 trials of a job and power over time of its "
                 "newest 20 anyway."
             )
             return
@@ -136,7 +136,7 @@ def size_text(size: int) -> str:
 
 def _summary(pruned: Pruned) -> str:
     """What is deleted of one job."""
-    parts = [f"power points of {pruned.points} trials ({size_text(pruned.point_bytes)})"]
+    parts = [f"power over time of {pruned.points} trials ({size_text(pruned.point_bytes)})"]
     if pruned.decisions:
         parts.append(f"decisions of {pruned.decisions} ({size_text(pruned.decision_bytes)})")
     if pruned.checkpoints:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.job import ZeusJob
@@ -34,14 +33,12 @@ class Weights(NamedTuple):
     """How energy and time are weighed: eta and MAXPOWER [W] of Eq. 2.
 
     ``time_alone``: nothing measures energy, or MAXPOWER is needed and unknown; eta counts as 0 and costs are seconds.
-    ``objective``: what the best power limit minimises, the job's ``power_objective``; costs do not depend on it.
     ``slowdown``: how many times as long as at the highest limit measured training may take at the best one.
     """
 
     eta: float
     max_power_w: float
     time_alone: bool = False
-    objective: str = "cost"
     slowdown: float | None = None  # None: as long as it takes
 
     @classmethod
@@ -50,9 +47,8 @@ class Weights(NamedTuple):
         max_power_w = job.max_power_w or (device.max_power_w if device else None)
         eta = job.eta if job.chooses_size or job.mode != "measure" else 1.0  # where nothing is chosen, energy counts
         if device is None or device.energy_source is None or (max_power_w is None and eta < 1):
-            return cls(0.0, 1.0, time_alone=True, objective="time")
-        objective, slowdown = job.power_objective, job.max_slowdown
-        return cls(eta, max_power_w or 1.0, objective=objective, slowdown=slowdown)  # at eta 1 MAXPOWER is unused
+            return cls(0.0, 1.0, time_alone=True)
+        return cls(eta, max_power_w or 1.0)  # at eta 1 MAXPOWER is unused
 
     @property
     def unit(self) -> str:
@@ -71,18 +67,12 @@ class Weights(NamedTuple):
 
     def hurried(self) -> Weights:
         """The weights where time alone decides."""
-        return self if self.time_alone else self._replace(eta=0.0, objective="time", slowdown=None)
+        return self if self.time_alone else self._replace(eta=0.0, slowdown=None)
 
     @property
     def fastest(self) -> bool:
         """Whether the best limit is the one with the shortest time, regardless of energy."""
-        return self.objective == "time" or (self.objective == "cost" and self.eta == 0)
-
-    def value(self, energy_j: float, time_s: float) -> float:
-        """What the best power limit minimises: cost [J], energy [J] or time [s]."""
-        if self.objective == "cost":
-            return self.cost(energy_j, time_s)
-        return time_s if self.objective == "time" else energy_j
+        return self.eta == 0
 
     def cost(self, energy_j: float | None, time_s: float) -> float:
         """Cost [J] (Eq. 2): eta x energy + (1 - eta) x MAXPOWER x time. Energy may be None only at eta 0."""
@@ -93,12 +83,12 @@ class Weights(NamedTuple):
         return self.eta * energy_j + (1 - self.eta) * self.max_power_w * time_s
 
     def best_w(self, rates: Mapping[float, Rate]) -> float | None:
-        """The best power limit [W]: Eq. 7, or another objective. Of two equal limits the lower; None without any.
+        """The best power limit [W], by Eq. 7. Of two equal limits the lower; None without any.
 
         :param rates: power limit [W] -> (J, s) per sample.
         """
         allowed = permitted(rates, self.slowdown)
-        return min(allowed, key=lambda limit_w: (self.value(*allowed[limit_w]), limit_w), default=None)
+        return min(allowed, key=lambda limit_w: (self.cost(*allowed[limit_w]), limit_w), default=None)
 
     def text(self, cost: float) -> str:
         """A cost as text: "2.74 weighed Wh" where it is of energy and time, which would be taken for energy."""
@@ -157,7 +147,6 @@ class Rates(NamedTuple):
     rest_s: float
     epochs: float
     limit_w: float | None = None  # power limit at which it ended
-    whole_task: bool = False  # measured without a batch size: start and validation count among its samples
 
     @classmethod
     def of(cls, o: Observation) -> Rates | None:
@@ -168,17 +157,6 @@ class Rates(NamedTuple):
             return None
         j_per_sample, rest_j = _split(o.samples, epochs, o.energy_j, o.rest_j, o.excess_j) or (None, None)
         return cls(j_per_sample, time[0], rest_j, time[1], epochs, o.power_limit_w)
-
-    @classmethod
-    def of_steps(cls, o: Observation, batch_size: int | None) -> Rates | None:
-        """Rates of a run without a batch size, whose author says which one it had. None: no step was seen, or no size.
-
-        What the whole task took counts, its start and its validation too, as of one epoch.
-        """
-        if not o.samples or batch_size is None:
-            return None
-        found = cls.of(replace(o, samples=o.samples * batch_size, epochs=1.0))
-        return None if found is None else found._replace(whole_task=True)
 
     @property
     def power_w(self) -> float | None:

@@ -70,7 +70,7 @@ class InTime:
     ``slowdown``: how many times as long as at the highest power limit the attempt may take, as the decision believes.
     """
 
-    finish_by_s: wire.Moment | None = None  # None: there is no deadline, only ``slowdown``
+    finish_by_s: wire.Moment
     reserve_s: wire.Seconds = 0.0  # that the attempt after this one needs, where this one is given up
     slowdown: wire.Amount | None = None  # at least 1; None: not known
     pace: wire.Amount = 1.0  # how many times as long as the profile says training took in the newest runs
@@ -91,12 +91,12 @@ class InTime:
     def slowdown_at(self, now_s: float, done: float, most: float, epoch_s: float | None) -> float | None:
         """How many times as long as at the highest power limit the rest of the attempt may take.
 
-        Below 1 where it is not expected to end in time. Without a deadline that of the decision; None: not known.
+        Below 1 if it is not expected to end in time; None if that is not known.
 
         :param done: epochs that are trained; ``most``: ``max_epochs``.
-        :param epoch_s: time of an epoch at the highest limit, by the profile; None: not known yet.
+        :param epoch_s: time of an epoch at the highest limit, by the profile. Without it the decision's slowdown holds.
         """
-        if self.finish_by_s is None or epoch_s is None or epoch_s <= 0:
+        if epoch_s is None or epoch_s <= 0:
             return self.slowdown
         left_s = self.epochs_left(done, most) * epoch_s * self.pace
         room_s = max(self.finish_by_s - self.reserve_s - now_s, 0.0)

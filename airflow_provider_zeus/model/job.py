@@ -10,7 +10,6 @@ from typing import Any, Self, get_type_hints
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model import deadline
 from airflow_provider_zeus.model import job_checks as kinds
-from airflow_provider_zeus.model.budget import Budget
 from airflow_provider_zeus.model.job_checks import JobField, Start, bad, is_deferred, is_missing
 from airflow_provider_zeus.model.target import Target
 
@@ -33,11 +32,7 @@ class ZeusJob:
     :param target: condition on an epoch's metric, such as ``"accuracy >= 0.84"``; for ``"rmse <= runtime"`` the
         training sets the value by ``run.set_target()``.
     :param max_epochs: epochs after which a training ends, even below its target.
-    :param ran_with: the batch size of the runs that were measured before the job named batch sizes, its default: their
-        energy and time per optimizer step then count for it, where torch showed their steps. Else they teach nothing.
     :param eta: weight of energy against time in the cost (Eq. 2): 1 is energy alone, 0 is time alone.
-    :param beta: an exploratory attempt is given up at ``beta`` times the incumbent's expected cost at the latest
-        (section 4.4); above 1.
     :param policy: how the next batch size is chosen: ``"knowledge_gradient"``, or the paper's ``"zeus"``.
     :param expected_runs: recurrences that the job will have in all, the first included. A short job tries fewer batch
         sizes: what it learns has to pay in the runs that are left. Default: as many as its schedule has until the
@@ -53,26 +48,14 @@ class ZeusJob:
     :param starts: where a training may start: ``"cold"``, from the earlier model (``"warm"``) or from a shrunk copy of
         it (``"shrunk"``). The function calls ``run.start(model, state)``; which start is tried and kept is decided with
         the batch size.
-    :param start_tolerance: how much worse than cold starts another start may serve, as a share of the metric, before it
-        is not used any more.
-    :param cold_every: generations of models after which a run starts cold at the latest.
     :param finish_by: when a run has to end: a time of day (``"06:00"``, the next one after the run's ``run_after`` in
         the DAG's time zone), a datetime, or a timedelta from ``run_after``. The cheapest batch size and power limit
         that end in time with 95 % run. Backfills and tests have no deadline.
     :param start_within: how long after its ``run_after`` a run may begin: the task waits for the start that is cheapest
         by ``start_signal``, without a worker. A timedelta. Default: it starts at once.
     :param start_signal: what the start goes by: ``"carbon"``, ``"price"`` or the id of a *Zeus signal*, as ``follow``.
-    :param max_slowdown: how many times as long as the fastest known batch size at full power a run may take; at least
-        1. Default: as long as the cheapest run takes.
-    :param budget: what the runs may spend in a day, week or month (UTC): ``"50 kWh/month"``, ``"20 EUR/week"``,
-        ``"3 kg CO2e/day"``, or a list of such.
-    :param on_budget: where a budget is used up, ``"warn"`` logs it; ``"incumbent"`` also tries no other batch size
-        until the period ends; ``"skip"`` skips the runs until then, and ``"fail"`` fails them without a retry.
     :param job_id: name of the job in the log, at most 1000 bytes of UTF-8; default ``<dag_id>.<task_id>``.
     :param job_version: change it to forget the history, when model or code have changed too much.
-    :param family: jobs that learn from each other which batch size to try: ``"task"``, those that ``job_id_by`` makes
-        of one task; another name, all jobs of the DAG that give it, and of all DAGs where ``[zeus] families`` lists it;
-        or None. Metric and direction of the target have to be the same.
     :param data_slice: name of the data of a run; default the partition key, else the end of the data interval.
     :param device: ``"auto"`` (an NVIDIA GPU, else what the host has), ``"nvml"`` (a GPU, or an error), ``"rapl"`` (the
         host's processors, or an error), ``"none"``, or ``"simulated:<gpu>/<load>"``.
@@ -83,19 +66,16 @@ class ZeusJob:
     :param gpu_lock: ``wait`` until no other training of this host uses the GPU, or ``share`` it: then no power limit is
         set, and the bandit does not learn energy and time.
     :param power_limits_w: power limits to try [W]; default every 25 W of the device's range.
-    :param power_objective: what the best power limit minimises: ``"cost"`` (Eq. 7), ``"energy"`` or ``"time"``.
     :param follow: choose the power limit again while the run trains, by the present price or carbon intensity:
         ``"carbon"``, ``"price"`` (Connections ``zeus_carbon``, ``zeus_price``) or the id of another *Zeus signal*. The
         energy term of Eq. 7 is multiplied by the present over the past week's mean.
     :param max_power_w: MAXPOWER of Eq. 2 [W]; default the device's.
     :param profile_s: seconds of steady training to measure at each power limit (section 5: five suffice).
-    :param profile_steps: least number of optimizer steps to measure at each power limit.
     :param log_to: ``["mlflow"]`` writes the figures of each attempt into the MLflow run that the training has open.
     :param learn_from: run types that teach the bandit; others are logged and shown.
     :param require_target: fail the task when the kept model is below the target.
     :param strict: fail the task when the store cannot be reached, or when an exploratory attempt raises an error.
         Default: train and store the cost later; after an error train the best known batch size.
-    :param seed: mixed into the seed of each decision.
     """
 
     # These four go together (``chooses_size``); a missing value raises JobSpecError like any other wrong one.
@@ -103,43 +83,32 @@ class ZeusJob:
     default_batch_size: kinds.DefaultSize = None  # type: ignore[assignment]
     target: kinds.TargetText = None  # type: ignore[assignment]
     max_epochs: kinds.MaxEpochs = None
-    ran_with: kinds.OneOrMore | None = None
     eta: kinds.Eta = 0.5
-    beta: kinds.Beta = 2.0
     policy: kinds.Policy = "knowledge_gradient"
     window: kinds.OneOrMore = 250
     expected_runs: kinds.ExpectedRuns | None = None
     retrain_every: kinds.RetrainEvery | None = None
     starts: kinds.Starts = (Start.COLD.value,)
-    start_tolerance: kinds.StartTolerance = 0.03
-    cold_every: kinds.OneOrMore = 50
     finish_by: kinds.FinishBy | None = None  # text, once the job is made
     start_within: kinds.StartWithin | None = None  # text, once the job is made
     start_signal: kinds.Signal | None = None
-    max_slowdown: kinds.Slowdown | None = None
-    budget: kinds.Budgets | None = None
-    on_budget: kinds.OnBudget = "warn"
     audit: kinds.Audit = 0.02
     notify: InitVar[Callable[[Any], Any] | Sequence[Callable[[Any], Any]]] = ()
     job_id: kinds.JobId | None = None
     job_version: kinds.Name = "1"
-    family: kinds.Name | None = kinds.OF_TASK
     data_slice: kinds.Name | None = None
     device: kinds.Device = "auto"
     gpus: kinds.Gpus | None = None
     mode: kinds.Mode = "optimize"
     gpu_lock: kinds.GpuLock = "wait"
     power_limits_w: kinds.PowerLimits | None = None
-    power_objective: kinds.PowerObjective = "cost"
     follow: kinds.Signal | None = None
     max_power_w: kinds.MaxPower | None = None
     profile_s: kinds.ProfileS = 5.0
-    profile_steps: kinds.OneOrMore = 10
     learn_from: kinds.RunTypes = ("scheduled", "asset_triggered", "manual")
     log_to: kinds.Trackers = ()
     require_target: kinds.Flag = False
     strict: kinds.Flag = False
-    seed: kinds.NoneOrMore = 0
 
     def __post_init__(self, notify: Callable[[Any], Any] | Sequence[Callable[[Any], Any]]) -> None:
         found = (notify,) if callable(notify) else tuple(notify) if isinstance(notify, list | tuple) else (notify,)
@@ -168,13 +137,12 @@ class ZeusJob:
                 remedy = "use it in a templated field of the operator"
                 raise bad(name, value, "a template that was not rendered", remedy)
         if self.chooses_size and not is_deferred(self.batch_sizes):
-            default, sizes, window, ran_with = self.default_batch_size, self.batch_sizes, self.window, self.ran_with
+            default = self.default_batch_size
+            sizes = self.batch_sizes
+            window = self.window
             if not is_deferred(default) and default not in sizes:
                 remedy = "add it there or choose one of them"
                 raise bad("default_batch_size", default, f"not in batch_sizes {list(sizes)}", remedy)
-            if ran_with is not None and not is_deferred(ran_with) and not is_deferred(default) and ran_with != default:
-                remedy = "set both to the size with which the task ran before, or leave ran_with out"
-                raise bad("ran_with", ran_with, f"not default_batch_size {default}", remedy)
             if not is_deferred(window) and window < 2 * len(sizes):
                 problem = f"too small for {len(sizes)} batch sizes: exploration alone would fill it"
                 least = f"{2 * len(sizes)} (two converged recurrences per batch size)"
@@ -216,7 +184,7 @@ class ZeusJob:
             remedy = f"name {', '.join(CHOICE)}; or measure the runs as they are: mode='measure'"
             raise bad("batch_sizes", None, "is missing", remedy)
         remedy = f"name {', '.join(CHOICE)} too"
-        names = ("ran_with", "expected_runs", "retrain_every", "finish_by", "start_within", "max_slowdown", "follow")
+        names = ("expected_runs", "retrain_every", "finish_by", "start_within", "follow")
         asked = {name: getattr(self, name) for name in names} | {
             "starts": [*self.starts] if self.chooses_start else None
         }
@@ -231,11 +199,6 @@ class ZeusJob:
         """``notify`` of this object; empty for a job that was read from the log."""
         found: tuple[Callable[[Any], Any], ...] = vars(self)["notify"]
         return found
-
-    @property
-    def budgets(self) -> list[Budget]:
-        """The budgets, parsed."""
-        return [Budget.parse(text) for text in ([self.budget] if isinstance(self.budget, str) else self.budget or ())]
 
     @property
     def parsed_target(self) -> Target:

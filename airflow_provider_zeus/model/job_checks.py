@@ -16,12 +16,10 @@ from typing import Annotated, Any, Self, Union, get_args, get_origin
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model import deadline
-from airflow_provider_zeus.model.budget import Budget
 from airflow_provider_zeus.model.target import Target
 
 POLICIES = ("knowledge_gradient", "zeus")
 RUN_TYPES = ("scheduled", "asset_triggered", "manual", "backfill", "test")
-OF_TASK = "task"  # ZeusJob.family: the jobs that job_id_by makes of one task
 DEVICES = ("auto", "nvml", "rapl", "none")  # and "simulated:<gpu>/<load>"
 
 
@@ -76,7 +74,7 @@ class JobField:
             return
         try:
             refusal = self.rule(value)
-        except JobSpecError as error:  # of a target, a budget or a deadline
+        except JobSpecError as error:  # of a target or a deadline
             raise JobSpecError(f"ZeusJob.{error}") from None
         if refusal is not None:
             missing = is_missing(value)
@@ -177,12 +175,6 @@ def _starts(value: Any) -> Refusal:
     return refusal
 
 
-def _budget(value: Any) -> Refusal:
-    for text in value if isinstance(value, list | tuple) and value else [value]:
-        Budget.parse(text)
-    return None
-
-
 def _start_within(value: Any) -> Refusal:
     try:
         length = isinstance(deadline.parse(value), timedelta)
@@ -205,25 +197,15 @@ NoneOrMore = Annotated[int, _at_least(0)]
 MaxEpochs = Annotated[int | None, _at_least(1)]  # None is refused like any other value that is wrong
 TargetText = Annotated[str, lambda value: Target.parse(value) and None]
 Eta = Annotated[float, _number("a number from 0 to 1", "0 weighs time alone, 1 energy alone, 0.5 both", 0, 1)]
-Beta = Annotated[float, _number("a number above 1", "2 gives exploration twice the incumbent's cost", 1, above=True)]
 Policy = Annotated[str, _one_of(*POLICIES)]
 ExpectedRuns = Annotated[int, _at_least(1, "give the number of scheduled runs of the job, or leave it out")]
 Starts = Annotated[Sequence[str], _starts]
-StartTolerance = Annotated[
-    float, _number("a share from 0 to 1", "0.03 lets a start serve 3 % worse than cold ones", 0, 1)
-]
 RetrainEvery = Annotated[int, _at_least(1, "give a number of runs, as 7, or leave it out")]
 FinishBy = Annotated[str | datetime | timedelta, lambda value: deadline.parse(value) and None]
 StartWithin = Annotated[str | timedelta, _start_within]
 Signal = Annotated[
     str, _text("no name of a signal", 'use "carbon", "price" or the id of a Connection of type Zeus signal')
 ]
-Slowdown = Annotated[
-    float,
-    _number("a number of at least 1", "1.2 lets a run take 1.2 times as long as the fastest known, or leave it out", 1),
-]
-Budgets = Annotated[str | Sequence[str], _budget]
-OnBudget = Annotated[str, _one_of("warn", "incumbent", "skip", "fail")]
 Audit = Annotated[
     float, _number("a share from 0 to 1", "0.02 lets audits take 2 % of what the job spends, 0 turns them off", 0, 1)
 ]
@@ -247,7 +229,6 @@ PowerLimits = Annotated[
         "[150, 200, 250]",
     ),
 ]
-PowerObjective = Annotated[str, _one_of("cost", "energy", "time")]
 MaxPower = Annotated[
     float,
     _number(

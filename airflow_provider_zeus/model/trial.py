@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self
 
 from airflow_provider_zeus.model import wire
 from airflow_provider_zeus.model.deadline import InTime
-from airflow_provider_zeus.model.family import Family
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
 
@@ -407,7 +406,7 @@ class PlannedAttempt:
     max_epoch_cost: wire.Amount | None = None  # EpochCost above which this batch size would not have been chosen
     bound_samples_per_epoch: wire.Amount | None = None  # slice size of the cost bounds, which scale with the slice
     round: wire.Count | None = None  # pruning round (Algorithm 3) of an EXPLORE attempt
-    in_time: InTime | None = None  # of a job with finish_by or max_slowdown
+    in_time: InTime | None = None  # of a job with finish_by
     start: Start | None = None  # of a job with several starts
 
     @property
@@ -439,7 +438,6 @@ class Decision:
     policy: str
     stand_in: PlannedAttempt | None = None
     settings: Mapping[str, Any] | None = field(default=None, compare=False)  # live ones; None: not read for it
-    family: Family | None = None  # what sibling jobs reported; None: there are none, or their policy asks for nothing
 
     @property
     def in_order(self) -> tuple[PlannedAttempt, ...]:

@@ -8,18 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from airflow_provider_zeus.model.budget import BudgetUse
-from airflow_provider_zeus.model.trial import DeviceInfo, Trial
+from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.config import OFF, enabled
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.reports.run_figures import RunFigures
-from airflow_provider_zeus.reports.run_metrics import (
-    Metric,
-    budget_metrics,
-    hardware_metrics,
-    job_metrics,
-    trial_metrics,
-)
+from airflow_provider_zeus.reports.run_metrics import Metric, hardware_metrics, job_metrics, trial_metrics
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +29,6 @@ def send_run(run: RunFigures) -> None:
     newest = run.ended[-100:]  # a result from another host may have many
     _send(lambda: [*trial_metrics(newest, run.newest), *of_job])
     _send_hardware(newest, run.newest)
-
-
-def send_budgets(trial: Trial, budgets: Sequence[BudgetUse], device: DeviceInfo | None) -> None:
-    """Send how much of a job's budgets is used as a run begins. Raises nothing."""
-    if _is_on():
-        _send(lambda: budget_metrics(trial, budgets, device))
 
 
 def _is_on() -> bool:

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model import job_checks
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.patience import bounded, outlived
 from airflow_provider_zeus.printable import plain_name
@@ -58,24 +57,6 @@ def job_id_of(job: ZeusJob, ti: Any, *, task_id: str | None = None, part: str | 
     """Name of the job of a task instance; ``part``: what :func:`job_part` adds to it."""
     whole = job.job_id or f"{ti.dag_id}.{task_id or ti.task_id}"
     return whole if part is None else f"{whole}.{part}"
-
-
-def family_of(job: ZeusJob, ti: Any, *, task_id: str | None = None, part: str | None = None) -> str | None:
-    """Name of the family of a job in the log; None where it is in none.
-
-    It holds the DAG, but for the names that the deployment lists: so no job joins a family of another DAG by chance.
-    Jobs with another metric, or another direction of it, are no relatives.
-    """
-    from airflow.sdk import conf
-
-    if job.family is None or not job.chooses_size or (job.family == job_checks.OF_TASK and part is None):
-        return None
-    target = job.parsed_target
-    metric = f"{target.metric} {'>=' if target.higher_is_better else '<='}"
-    if job.family == job_checks.OF_TASK:
-        return f"{metric} task {ti.dag_id} {task_id or ti.task_id}"
-    of_all = {name.strip() for name in conf.get("zeus", "families", fallback="").split(",")}
-    return f"{metric} all {job.family}" if job.family in of_all else f"{metric} dag {ti.dag_id} {job.family}"
 
 
 def is_timed_out() -> bool:

@@ -10,8 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
-from airflow_provider_zeus.errors import BudgetSpentError, JobSpecError, StoreError
-from airflow_provider_zeus.model.budget import STOPS, WARN_AT, Allowance
+from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import RUN_TYPES
 from airflow_provider_zeus.model.trial import DeviceInfo, Origin, Trial
@@ -20,8 +19,7 @@ from airflow_provider_zeus.operators.alerts import RunAlerts
 from airflow_provider_zeus.operators.asking import ask, default_trial
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig, enabled, pinned_by
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE
-from airflow_provider_zeus.operators.metrics import send_budgets
-from airflow_provider_zeus.operators.mixins import DECISION, family_of, job_id_of, push
+from airflow_provider_zeus.operators.mixins import DECISION, job_id_of, push
 from airflow_provider_zeus.operators.result_reporter import RUN_S, ResultReporter
 from airflow_provider_zeus.operators.schedule import finish_by_s, runs_left
 from airflow_provider_zeus.patience import outlived
@@ -32,7 +30,6 @@ from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.private_files import make_folder
 from airflow_provider_zeus.signals.forecast import Followed
 from airflow_provider_zeus.signals.hours import HourPrices, read_signal
-from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.signals.reading import followed
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest
 from airflow_provider_zeus.store.open import open_store
@@ -233,10 +230,8 @@ def ask_request(
         device=device,
         lease_s=lease_s,
         pinned_by=pinned_by(enabled()),
-        family=family_of(job, ti, task_id=task_id, part=part),
         finish_by_s=finish_by_s(job, context),
         runs_left=None if job.expected_runs else runs_left(context),
-        allowances=allowances(job),
     )
 
 
@@ -249,11 +244,7 @@ def ask_watched(
     overlap_possible: bool,
     trains_here: bool = True,
 ) -> tuple[Store | None, AskAnswer, Callable[[], Store]]:
-    """:func:`ask`, with looks for events at the decision and, where this task trains, at its end.
-
-    Raises Airflow's AirflowSkipException or AirflowFailException: a budget is used up, and the job stops for it.
-    """
-    from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+    """:func:`ask`, with looks for events at the decision and, where this task trains, at its end."""
 
     def watch(trial: Trial, *, stored: bool, reopen: Callable[[], Store]) -> None:
         looks = RunAlerts(context=context, trial=trial, stored=stored, reopen=reopen)
@@ -267,52 +258,28 @@ def ask_watched(
     except StoreError as error:  # of a strict job
         watch(default_trial(request, error), stored=False, reopen=partial(open_store, conn_id, create=False))
         raise
-    except BudgetSpentError as spent:
-        stops = request.job.on_budget
-        why = f"{STOPS[stops]} until then (on_budget={stops!r}). To run before that, raise the budget"
-        raise {"skip": AirflowSkipException, "fail": AirflowFailException}[stops](f"Zeus: {spent}. {why}.") from None
     watch(asked.trial, stored=store is not None, reopen=reopen)
     return store, asked, reopen
 
 
-def allowances(job: ZeusJob) -> list[Allowance]:
-    """The job's budgets in the present periods; one that cannot be converted is logged with the remedy and left out."""
-    if not job.budget:
-        return []
-    prices, now_s = in_force(), time.time()
-    found = [prices.allowance(budget, now_s) for budget in job.budgets]
-    for problem in found:
-        if isinstance(problem, str):
-            log.warning("Zeus ignores a budget: %s.", problem)
-    return [allowance for allowance in found if not isinstance(allowance, str)]
-
-
 def say_asked(asked: AskAnswer, *, shared: bool) -> None:
-    """Log budgets of which 80 % and more are spent, and send metrics of all.
-
-    :param shared: warn where other map indexes of the task train the same job.
-    """
+    """Warn where other map indexes of the task train the same job. ``shared``: whether the user is to hear of it."""
+    if not shared or not asked.shared_with:
+        return
     trial = asked.trial
-    if shared and asked.shared_with:
-        log.warning(
-            "Task %s is mapped, and its map indexes %s share the job %s: Zeus learns from all of them as from one "
-            "training. If each has its own data or model, name the mapped argument that tells them apart: "
-            'job_id_by="<argument>" makes one job for each of its values.',
-            trial.origin.task_id,
-            ", ".join(map(str, sorted({trial.origin.map_index, *asked.shared_with}))),
-            visible(trial.job_id),
-        )
-    if asked.budgets:
-        send_budgets(trial, asked.budgets, asked.profile_device)
-    for used in asked.budgets:
-        if used.share >= WARN_AT:
-            stops = STOPS.get(trial.job.on_budget) if used.share >= 1 else None
-            log.warning("Zeus: %s.%s", used.text, f" {stops} until then." if stops else "")
+    log.warning(
+        "Task %s is mapped, and its map indexes %s share the job %s: Zeus learns from all of them as from one "
+        "training. If each has its own data or model, name the mapped argument that tells them apart: "
+        'job_id_by="<argument>" makes one job for each of its values.',
+        trial.origin.task_id,
+        ", ".join(map(str, sorted({trial.origin.map_index, *asked.shared_with}))),
+        visible(trial.job_id),
+    )
 
 
 def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
     """Value of XCom ``zeus_decision``: what runs and why, as plain JSON."""
-    value = {
+    return {
         "job_id": trial.job_id,
         "trial": trial.number or None,
         "batch_size": trial.batch_size,
@@ -322,8 +289,6 @@ def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
         "store": store.identity.partition(":")[0] if store else None,  # its kind alone: viewers may read XComs
         **encode(trial.decision),
     }
-    value.pop("family", None)  # two kB of numbers
-    return value
 
 
 def plan_of(

@@ -18,7 +18,6 @@ from airflow_provider_zeus.model.deadline import deadline_of, parse
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.patience import bounded
-from airflow_provider_zeus.reports.budget_figures import USUAL
 from airflow_provider_zeus.signals.forecast import NOT_WORTH_IT, NOW_IS_BEST, WAITS, Start
 from airflow_provider_zeus.signals.reading import planned_start
 from airflow_provider_zeus.store.open import open_store
@@ -27,6 +26,7 @@ from airflow_provider_zeus.units import time_text
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
+USUAL = 8  # newest runs that say how long a run takes
 QUEUE_S = 120.0  # from the end of a wait until a worker trains, where the run has to end in time
 
 log = logging.getLogger(__name__)

@@ -13,6 +13,7 @@ from airflow_provider_zeus.model.cost import Rates, Weights, best_limit
 from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample, summed
 from airflow_provider_zeus.optimizer.belief import Belief
 
+BETA = 2.0  # no try may cost more than so many times the incumbent (section 4.4)
 RELATIVE_SD = 0.14  # run-to-run spread of TTA where none was observed yet (section 3.2)
 
 
@@ -120,7 +121,7 @@ def profiled_epoch_costs(
     Validation is that of the size's own runs, else that of the others. A size whose runs counted no samples is left
     out, and all are before a run has reported the size of its slice.
 
-    :param slowdowns: how many times as long as at its highest limit a size may take; others as ``weights`` has it.
+    :param slowdowns: how many times as long as at its highest limit a size may take; others: as long as it takes.
     """
     size, here = belief.slice_size[1] if belief.slice_size else None, _rates_here(belief, device)
     if not size:
@@ -130,7 +131,7 @@ def profiled_epoch_costs(
     costs: dict[int, float] = {}
     for b in {s.batch_size for s in profiles}:
         if all(rates.s_per_sample for _, rates in here.get(b, ())):
-            permitted = weights._replace(slowdown=slowdowns.get(b, weights.slowdown))
+            permitted = weights._replace(slowdown=slowdowns.get(b))
             best = best_limit((s for s in profiles if s.batch_size == b), permitted)
             if best is not None:
                 costs[b] = best[1] * size + rests.get(b, usual)
@@ -147,10 +148,7 @@ def pace(belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSa
         (math.log(r.s_per_sample / expected_s), r.epochs)
         for b, entries in _rates_here(belief, device).items()
         for _, r in entries
-        if r.limit_w
-        and r.s_per_sample > 0
-        and not r.whole_task
-        and (expected_s := profiled_s.get((b, round(r.limit_w))))  # drivers round
+        if r.limit_w and r.s_per_sample > 0 and (expected_s := profiled_s.get((b, round(r.limit_w))))  # drivers round
     ]
     epochs = math.fsum(n for _, n in slower)
     return math.exp(math.fsum(log * n for log, n in slower) / epochs) if epochs else 1.0
@@ -180,10 +178,9 @@ Entries = tuple[tuple[int, Rates], ...]  # of one batch size on one device: tria
 
 
 def _rates_here(belief: Belief, device: DeviceInfo | None) -> dict[int, Entries]:
-    """By batch size. Of whole tasks (``ran_with``) only while the size has not run itself on this device."""
+    """By batch size."""
     where = device.where if device else None
-    here = {b: entries for (b, measured_on), entries in belief.rates.items() if measured_on == where}
-    return {b: tuple(e for e in entries if not e[1].whole_task) or entries for b, entries in here.items()}
+    return {b: entries for (b, measured_on), entries in belief.rates.items() if measured_on == where}
 
 
 class _Measured(NamedTuple):

@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from airflow_provider_zeus.model.cost import Rates
-from airflow_provider_zeus.model.family import Family
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Where
 from airflow_provider_zeus.optimizer.reasons import Why
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
-VERSION = "15"  # of learn(); checkpoints of another version are not read
+VERSION = "16"  # of learn(); checkpoints of another version are not read
 RECURRENCES_KEPT = 64  # newest recurrences that are told apart: later tries of them are no further ones
 RATES_KEPT = 16  # newest trials whose rates are averaged, per batch size and device
 STRUCK_FOR = 10  # recurrences for which a struck size is not tried
@@ -73,7 +72,6 @@ class Belief:
     starts: tuple[StartRun, ...] = ()  # newest runs that reported their start, or raised: as many as ``job.window``
     served: tuple[Served, ...] = ()  # how the newest models served, as many
     device: tuple[int, Where, float | None] | None = None  # number, device, MAXPOWER [W] of the newest trial
-    family: Family | None = None  # what other jobs tell; of a decision alone, in no checkpoint
 
     def out_of_memory(self, batch_size: int, model: str) -> bool:
         """Whether the batch size has run out of memory on this device model or an unknown one."""
@@ -153,14 +151,6 @@ class Belief:
         sizes = tuple(sorted({*self.job.batch_sizes, self.job.default_batch_size, *self.newest_runs}))
         before: EpochsModel | None = self.__dict__.pop("_before", None)
         return EpochsModel(sizes, self.job.default_batch_size, self.max_epochs, self.by_slice, before)
-
-    def among(self, family: Family) -> Self:
-        """The belief of one decision, with what other jobs told of these sizes multiplied in."""
-        if family.sizes != self.epochs.sizes:
-            return self
-        new = replace(self, family=family)
-        new.__dict__["epochs"] = self.epochs.among(family)
-        return new
 
     @property
     def gp(self) -> GaussianProcess:
@@ -313,5 +303,5 @@ def belief_tag(job: ZeusJob) -> str:
     """All that a belief depends on besides the log: a checkpoint is read only where its tag is equal."""
     learn_from = sorted(job.learn_from)
     return json.dumps(
-        [VERSION, job.target, job.job_version, job.window, learn_from, job.default_batch_size, job.policy, job.ran_with]
+        [VERSION, job.target, job.job_version, job.window, learn_from, job.default_batch_size, job.policy]
     )

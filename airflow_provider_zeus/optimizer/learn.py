@@ -10,7 +10,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Rates
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import PLAIN, Phase, State, Trial
+from airflow_provider_zeus.model.trial import PLAIN, Phase, State, Trial, Where
 from airflow_provider_zeus.optimizer import starts
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, RECURRENCES_KEPT, UNKNOWN, Belief, Failure, Run
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
@@ -26,18 +26,17 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     """The belief after one more trial. Pure.
 
     Running trials, those without data and those of another ``job_version`` teach nothing; a run that did not use its
-    batch size, as far as can be told, teaches neither Epochs nor rates. One that was measured without a batch size
-    teaches its rates where the job says which size it had (``ran_with``). Epochs(b) is learnt from
-    conclusive cold runs to the job's current target whose run type is in ``learn_from``; rates from every trial that
-    measured them; feasibility from out of memory, errors and deaths. A run that trained nothing counts as a recurrence.
+    batch size, as far as can be told, teaches neither Epochs nor rates; one that was measured without a batch size
+    teaches its device alone. Epochs(b) is learnt from conclusive cold runs to the job's current target whose run type
+    is in ``learn_from``; rates from every trial that measured them; feasibility from out of memory, errors and deaths.
+    A run that trained nothing counts as a recurrence.
     """
     job, n = belief.job, trial.number
     if trial.state is State.RUNNING or trial.spec["job_version"] != job.job_version:
         return belief
     if trial.planned.phase is Phase.MEASURED:  # without a batch size
-        measured: dict[str, object] = {}
-        _learn_rates(belief, trial, measured)
-        return belief.changed(measured)
+        device = _newer_device(belief, trial)
+        return belief.changed({"device": device}) if device else belief
     counted = _counted(belief, trial)
     if not trial.state.teaches:
         return belief.changed(counted) if counted else belief
@@ -68,7 +67,7 @@ def with_rates(belief: Belief, trials: Iterable[Trial]) -> Belief:
     for trial in trials:
         told = trial.state.teaches and trial.observation.bypassed is None  # as in learn()
         same_version = trial.spec["job_version"] == belief.job.job_version
-        if same_version and (told or trial.planned.phase is Phase.MEASURED):
+        if same_version and told and trial.planned.phase is not Phase.MEASURED:
             changes: dict[str, object] = {}
             _learn_rates(known, trial, changes)
             if "rates" in changes:
@@ -129,23 +128,29 @@ def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) ->
         changes["too_large"] = belief.too_large | {(b, model)}
 
 
+def _newer_device(belief: Belief, trial: Trial) -> tuple[int, Where, float | None] | None:
+    """What the belief keeps of the device of a trial; None if the trial names none, or a newer one has."""
+    where = trial.observation.where
+    if where is None:
+        return None
+    if belief.device is not None and trial.number <= belief.device[0]:
+        return None
+    return trial.number, where, trial.observation.max_power_w
+
+
 def _learn_rates(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
-    """Rates; device and size of the slice. Of a run that was measured alone only where its author says its size."""
+    """Rates; device and size of the slice."""
     o, n, b, rates = trial.observation, trial.number, trial.batch_size, Rates.of(trial.observation)
-    if is_measured := trial.planned.phase is Phase.MEASURED:
-        b = belief.job.ran_with or 0
-        rates = Rates.of_steps(o, belief.job.ran_with) if trial.state is State.DONE else None
     where = o.where
     if where is not None:
-        if belief.device is None or n > belief.device[0]:
-            changes["device"] = (n, where, o.max_power_w)
+        device = _newer_device(belief, trial)
+        if device is not None:
+            changes["device"] = device
         if trial.state.conclusive and n > belief.seen.get((b, where), 0):
             changes["seen"] = {**belief.seen, (b, where): n}
         if rates is not None:
             key = b, where
             changes["rates"] = {**belief.rates, key: _newest(belief.rates.get(key, ()), (n, rates), RATES_KEPT)}
-    if is_measured:
-        return
     size = o.samples_per_epoch
     if not size and o.samples and o.epochs and trial.state.conclusive:
         size = o.samples / o.epochs

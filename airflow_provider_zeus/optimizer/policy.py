@@ -7,19 +7,15 @@ default policy is in ``knowledge_gradient/policy.py``, the policy ``"zeus"`` in 
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.deadline import InTime
-from airflow_provider_zeus.model.family import Family, Told
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import Decision, DeviceInfo, Lineage, Phase, PlannedAttempt, ProfileSample, Trial
 from airflow_provider_zeus.optimizer import thompson
-from airflow_provider_zeus.optimizer.arms import epoch_costs
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, belief_tag, prior
 from airflow_provider_zeus.optimizer.learn import learn
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
@@ -28,12 +24,15 @@ from airflow_provider_zeus.optimizer.reasons import Why
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
 
-__all__ = ["Belief", "belief_tag", "choose", "decision_seed", "fallback", "heard_by", "learn", "prior", "told_by"]
+__all__ = ["Belief", "belief_tag", "choose", "decision_seed", "fallback", "learn", "prior"]
 
 
-def decision_seed(job_id: str, number: int, user_seed: int) -> int:
-    """Seed of one decision: the same log and user seed give the same decision (docs/policy.md, trap 9)."""
-    digest = hashlib.sha256(f"{job_id}\0{number}\0{user_seed}".encode()).digest()
+def decision_seed(job_id: str, number: int, seed: int = 0) -> int:
+    """Seed of one decision: the same log gives the same decision (docs/policy.md, trap 9).
+
+    :param seed: of a replay; another one draws other decisions from the same log.
+    """
+    digest = hashlib.sha256(f"{job_id}\0{number}\0{seed}".encode()).digest()
     return int.from_bytes(digest[:6], "big")  # 48 bits: exact in JSON everywhere
 
 
@@ -42,8 +41,7 @@ def fallback(job: ZeusJob, *, why: str, finish_by_s: float | None = None) -> Dec
     if not job.chooses_size:
         return measured(job, why=why)
     b = job.default_batch_size
-    bound = finish_by_s is not None or job.max_slowdown is not None
-    in_time = InTime(finish_by_s=finish_by_s, slowdown=job.max_slowdown) if bound else None
+    in_time = None if finish_by_s is None else InTime(finish_by_s=finish_by_s)
     start = Start.COLD if job.chooses_start else None
     attempt = PlannedAttempt(batch_size=b, phase=Phase.FALLBACK, why=why, in_time=in_time, start=start)
     return Decision(attempts=(attempt,), seed=0, policy=job.policy, stand_in=_smaller(job, b))
@@ -72,7 +70,6 @@ def choose(
     finish_by_s: float | None = None,
     now_s: float = 0.0,
     lineage: Lineage | None = None,
-    family: Family | None = None,
 ) -> Decision:
     """Decide the next recurrence: a bounded exploratory attempt and the incumbent after it, or the incumbent alone.
 
@@ -84,8 +81,7 @@ def choose(
     :param running: the job's open trials (section 4.4, concurrent submissions).
     :param seed: seed of the decision; see :func:`decision_seed`.
     :param settings: live settings; ``pin_batch_size`` and ``pause_exploration`` are read. ``pinned_by``: what pins it,
-        where that is none of them. ``budget_spent``: a sentence that says which budget is used up, so that no other
-        batch size is tried.
+        where that is none of them.
     :param run_type: run type of the recurrence; one that is not in ``job.learn_from`` explores nothing.
     :param runs_left: recurrences after this one, where the schedule says so; ``job.expected_runs`` comes first. None:
         many. The policy "zeus" does not use it.
@@ -93,59 +89,24 @@ def choose(
         not use it to choose a batch size; its power limit is chosen by it.
     :param now_s: the present time, of the same clock.
     :param lineage: the earlier model of the recurrence, which a job with ``starts`` may start from.
-    :param family: what sibling jobs tell (:func:`heard_by`). The decision holds it, so that it can be replayed.
     """
     if not job.chooses_size:
         return measured(job, seed)
-    if family is not None:
-        belief = belief.among(family)
-    times, bound = None, finish_by_s is not None or job.max_slowdown is not None
-    if bound:
-        from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes, in_time
+    times = None
+    if finish_by_s is not None:
+        from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
 
-        room_s = math.inf if finish_by_s is None else finish_by_s - now_s
-        times = RunTimes.of(job, belief, device or belief.last_device(), profiles, room_s)
+        times = RunTimes.of(job, belief, device or belief.last_device(), profiles, finish_by_s - now_s)
     held = _held(job, running, settings or {}, run_type)
     decision = _decided(job, belief, profiles, device, running, seed, settings or {}, held, runs_left, times, lineage)
     if changed := belief.target_change():
         first, *after = decision.attempts
         decision = replace(decision, attempts=(replace(first, why=f"{first.why} {changed}"), *after))
-    decision = in_time(decision, job, times, finish_by_s) if bound else decision
-    return decision if family is None else replace(decision, family=family)
+    if finish_by_s is None:
+        return decision
+    from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import in_time
 
-
-@own_arithmetic()
-def told_by(belief: Belief, device: DeviceInfo | None) -> Told | None:
-    """What a job tells its family; None where no run has reached its target yet, or by its policy."""
-    job, here = belief.job, device or belief.last_device()
-    if job.policy == "zeus" or not belief.converged:
-        return None
-    from airflow_provider_zeus.optimizer.knowledge_gradient.family import told
-
-    costs = epoch_costs(belief, here, (), Weights.of(job, here)) if here else {}
-    epochs = belief.epochs
-    return told(epochs.sizes, job.default_batch_size, epochs.curve, belief.reached, _named(here), float(job.eta), costs)
-
-
-@own_arithmetic()
-def heard_by(
-    belief: Belief, device: DeviceInfo | None, others: Sequence[Told], tries: Collection[int] = ()
-) -> Family | None:
-    """What the other members of its family tell a job; None where there are none, or by its policy.
-
-    :param tries: size of each of their runs that tries one now.
-    """
-    job = belief.job
-    if not others or job.policy == "zeus" or not job.chooses_size:
-        return None
-    from airflow_provider_zeus.optimizer.knowledge_gradient.family import heard
-
-    where = _named(device or belief.last_device())
-    return heard(belief.epochs.sizes, job.default_batch_size, where, float(job.eta), others, tries)
-
-
-def _named(device: DeviceInfo | None) -> str:
-    return "" if device is None else f"{device.count} x {device.model} by {device.energy_source}"
+    return in_time(decision, times, finish_by_s)
 
 
 def _decided(
@@ -235,8 +196,6 @@ def _sized(decision: Decision, belief: Belief) -> Decision:
 
 def _held(job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], run_type: str | None) -> str | None:
     """Why no other batch size may be tried now; None where one may."""
-    if spent := settings.get("budget_spent"):
-        return Why.BUDGET.of(spent=spent)
     if settings.get("pause_exploration"):
         return Why.PAUSED.of()
     if run_type is not None and run_type not in job.learn_from:

@@ -34,7 +34,6 @@ class Why(Enum):
     NONE_SURELY_CHEAPER = "since no size known {known} is surely {adjective}er"
 
     # why no other size may be tried: `held`
-    BUDGET = "A budget is used up: {spent}"
     PAUSED = "Exploration is paused by a live setting"
     RUN_TYPE = "A run of type {run_type} does not teach the bandit"
     OTHER_RUN = "Another run of this job explores {b} now"

@@ -18,6 +18,8 @@ from airflow_provider_zeus.optimizer.slices import SliceRun, most_epochs, slice_
 
 RUNS_KEPT = 60  # newest runs of each start that teach it
 PAYS_TIMES = 5.0  # a cold run is due when what other starts have saved since the last one would pay for so many
+START_TOLERANCE = 0.03  # share of the metric by which a start may serve worse than cold ones before it is not used
+COLD_EVERY = 50  # generations of models after which a run starts cold at the latest
 Z_SURE = 1.645  # one-sided 95 %
 RATIO_SD, RATIO_RUNS = 0.1, 2.0  # spread of the log ratios where few are known, and how many runs that counts as
 LONGEST_PAUSE = 12  # runs that start cold after starts that could not be taken
@@ -108,7 +110,7 @@ def possible(
         return [], Why.NOT_TAKEN.of()
     starts = [Start(start) for start in job.starts if start != Start.COLD]
     raising = [start for start in starts if keeps_raising(runs, start)]
-    bad = [start for start in starts if serves_worse(known, start, job.start_tolerance)]
+    bad = [start for start in starts if serves_worse(known, start)]
     left = [start for start in starts if start not in (*raising, *bad)]
     whys = ((Why.KEEPS_RAISING, raising), (Why.SERVES_WORSE, bad))
     return left, " ".join(why.of(starts=" and ".join(named)) for why, named in whys if named)
@@ -140,8 +142,8 @@ def keeps_raising(runs: Sequence[StartRun], start: Start) -> bool:
     return raised > 1 and len(runs) - 1 - at[-1] < min(1 << raised - 1, LONGEST_PAUSE)
 
 
-def serves_worse(known: Sequence[Served], start: Start, tolerance: float) -> bool:
-    """Whether the models of a start have surely served worse than those of cold ones by more than the tolerance."""
+def serves_worse(known: Sequence[Served], start: Start) -> bool:
+    """Whether the models of a start have surely served worse than cold ones' by more than :data:`START_TOLERANCE`."""
     ours, cold = ([s.log_ratio for s in known if s.start == which] for which in (start, Start.COLD))
     if len(ours) < 2 or not cold:
         return False
@@ -149,7 +151,7 @@ def serves_worse(known: Sequence[Served], start: Start, tolerance: float) -> boo
     squares = math.fsum((r - mean) ** 2 for each, mean in zip((ours, cold), means, strict=True) for r in each)
     variance = (squares + RATIO_RUNS * RATIO_SD**2) / (len(ours) + len(cold) - 2 + RATIO_RUNS)
     sd = math.sqrt(variance * (1 / len(ours) + 1 / len(cold)))
-    surely_worse: bool = means[0] - means[1] - math.log1p(tolerance) > Z_SURE * sd
+    surely_worse: bool = means[0] - means[1] - math.log1p(START_TOLERANCE) > Z_SURE * sd
     return surely_worse
 
 
@@ -162,8 +164,8 @@ def cold_is_due(
     :param epoch_costs: by batch size [J].
     """
     generations = (lineage.from_generations or 0) + 1
-    if generations > job.cold_every:
-        return Why.COLD_EVERY.of(generations=generations - 1, most=job.cold_every)
+    if generations > COLD_EVERY:
+        return Why.COLD_EVERY.of(generations=generations - 1, most=COLD_EVERY)
     saved = 0.0
     for run in reversed(runs):
         is_kept = run.run.ended(float(job.max_epochs or 1))

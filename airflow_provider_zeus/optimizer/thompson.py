@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Phase, PlannedAttempt, ProfileSample, Where
-from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs, epoch_costs_elsewhere, translated
+from airflow_provider_zeus.optimizer.arms import BETA, Arm, arms_of, epoch_costs, epoch_costs_elsewhere, translated
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
 from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.units import counted
@@ -100,7 +100,7 @@ class _Context:
         if incumbent_epoch_cost is None:
             return replace(attempt, bound_epochs=most)
         known, arm = self.arms.get(self.incumbent), self.arms.get(attempt.batch_size)
-        bound = self.job.beta * (known.mean if known else incumbent_epoch_cost * most)
+        bound = BETA * (known.mean if known else incumbent_epoch_cost * most)
         epoch_cost, text = self.epoch_costs.get(attempt.batch_size), self.weights.text(bound)
         return replace(
             attempt,
@@ -108,7 +108,7 @@ class _Context:
             bound_epochs=bound / epoch_cost if epoch_cost else None,
             max_epoch_cost=bound / max(1.0, arm.mean_epochs) if arm else bound,
             bound_samples_per_epoch=self.belief.slice_size[1] if self.belief.slice_size else None,
-            why=Why.BOUNDED.of(why=attempt.why[:-1], bound=text, beta=self.job.beta, incumbent=self.incumbent),
+            why=Why.BOUNDED.of(why=attempt.why[:-1], bound=text, beta=BETA, incumbent=self.incumbent),
         )
 
     def alone(self, held: str) -> PlannedAttempt:

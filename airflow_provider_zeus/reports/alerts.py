@@ -92,7 +92,7 @@ def store_away(job: ZeusJob) -> Event:
 def deadline_at_risk(trial: Trial) -> Event | None:
     """Whether a run is expected to miss its deadline, or did. ``trial``: the newest of the run."""
     known = trial.planned.in_time
-    if known is None or known.finish_by_s is None:
+    if known is None:
         return None
     due = f"{datetime.fromtimestamp(known.finish_by_s, UTC):%Y-%m-%d %H:%M} UTC"
     figures = {"finish_by_s": known.finish_by_s}

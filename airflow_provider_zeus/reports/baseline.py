@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_zeus.model.cost import Rates, Weights, hurried
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Phase, PlannedAttempt, State
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAttempt, State
 from airflow_provider_zeus.optimizer.arms import run_variance
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, Belief
 from airflow_provider_zeus.reports.dataset import Dataset, RunId, RunTrials, total
@@ -106,7 +106,7 @@ class Baseline:
         own = {run: r for run, o in full if o is not None and (r := Rates.of(o)) is not None}
         changed = zip(seen, full, strict=True)
         by_profile = frozenset(run for t, (run, o) in changed if o is not None and recosted(t.observation, o))
-        rates = dict(list((own or before_sizes(log, profiled, full_w)).items())[-RATES_KEPT:])
+        rates = dict(list(own.items())[-RATES_KEPT:])
         why_not = None
         if not any(t.batch_size == b and t.state is State.CONVERGED for t in log.trials):
             why_not = f"no run of the default batch size {b} has reached the target"
@@ -216,18 +216,6 @@ class Baseline:
         if spent is None or draws is None:
             return Estimate.missing(OURS if spent is None else THEIRS)
         return estimate(draws.sum(1))
-
-
-def before_sizes(log: Dataset, profiled: LimitProfiles, full_w: float | None) -> Mapping[RunId, Rates]:
-    """Rates of the runs before the job named sizes, where it says that they had the default (``ran_with``)."""
-    job, found = log.job, {}
-    for t in log.lessons:
-        alone = t.planned.phase is Phase.MEASURED and t.state is State.DONE
-        if alone and t.observation.where == log.where and t.spec["job_version"] == job.job_version:
-            seen = at_full_power(t.observation, profiled, job.default_batch_size, full_w)
-            if seen is not None and (rates := Rates.of_steps(seen, job.ran_with)) is not None:
-                found[t.recurrence] = rates
-    return found
 
 
 def less(baseline: Estimate, spent: float) -> Estimate:

@@ -9,7 +9,6 @@ from enum import StrEnum
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.family import Family
 from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State
 from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
@@ -44,7 +43,6 @@ class BeliefRow:
     believed: Posterior
     observed: tuple[float, ...]  # cost of each converged cold run on this device, profiling included, oldest first
     typical: tuple[float, ...]  # the same as it would have been on a typical slice of the data
-    family: float | None  # what the curve of its relatives would have it cost, at this job's level; None without one
     observed_mean: Estimate  # without an interval: ``observed`` shows the spread
 
 
@@ -79,7 +77,6 @@ def belief_table(
         loads(belief, device),
     )
     decided = decided or NextDecision.of(log, profiles=profiles)
-    relatives = _of_relatives(decided.family, belief, figures)
     statuses = _statuses(log, belief, decided.settled.batch_size, list(figures))
     observed: dict[int, list[float]] = {b: [] for b in figures}
     typical: dict[int, list[float]] = {b: [] for b in figures}
@@ -98,7 +95,6 @@ def belief_table(
             believed=figures[b],
             observed=tuple(observed[b]),
             typical=tuple(typical[b]),
-            family=relatives.get(b),
             observed_mean=Estimate(math.fsum(observed[b]) / len(observed[b]), reason="a mean of what was observed")
             if observed[b]
             else Estimate.missing("no run on this device reached the target with a known cost"),
@@ -110,19 +106,6 @@ def belief_table(
         unit=weights.unit,
         settled=decided.settled,
     )
-
-
-def _of_relatives(family: Family | None, belief: Belief, figures: Mapping[int, Posterior]) -> dict[int, float]:
-    """Cost of a run of each size, if the job's curve were its relatives': from its own level and EpochCosts."""
-    costed = {b: e * c for b, p in figures.items() if (e := p.epochs.value) and (c := p.epoch_cost.value)}
-    known = [b for b in belief.reached if b in costed and family is not None and b in family.sizes]
-    if family is None or not known:
-        return {}
-    from airflow_provider_zeus.optimizer.knowledge_gradient.family import log_epochs
-
-    told = log_epochs(family, belief.job.default_batch_size)
-    level = math.fsum(math.log(figures[b].epochs.value or 1.0) - told[b] for b in known) / len(known)
-    return {b: math.exp(level + told[b]) * (figures[b].epoch_cost.value or 0.0) for b in told if b in costed}
 
 
 def _statuses(log: Dataset, belief: Belief, settled: int, sizes: Sequence[int]) -> dict[int, BatchSizeStatus]:

@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.family import Family
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import (
@@ -40,7 +39,6 @@ class NextDecision:
     settings: Mapping[str, Any] = field(default_factory=dict)  # live
     room_s: float | None = None  # from the newest run's begin to its deadline: the next one is decided with as much
     lineage: Lineage | None = None  # the earlier model, as far as the log shows it
-    family: Family | None = None  # what relatives reported to the newest decision
 
     @classmethod
     def of(
@@ -64,16 +62,15 @@ class NextDecision:
             "profiles": profiles,
             "device": log.device,
             "running": [t for t in trials if t.state is State.RUNNING],
-            "seed": decision_seed(trials[0].job_id if trials else "", number, job.seed),
+            "seed": decision_seed(trials[0].job_id if trials else "", number),
             "finish_by_s": room_s,
             "lineage": _lineage(job, trials),
-            "family": max(trials, key=lambda t: t.number).decision.family if trials else None,  # the newest
         }
         decision = choose(job, belief, settings=live, **asked)
         last = incumbent_or_last(decision.attempts)
         ends = settled(job, belief, live, **asked) if last.phase is Phase.AUDIT else last
-        known = {"lineage": asked["lineage"], "family": asked["family"]}
-        return cls(attempts=decision.attempts, settled=ends, settings=live, room_s=room_s, **known)
+        lineage = asked["lineage"]
+        return cls(attempts=decision.attempts, settled=ends, settings=live, room_s=room_s, lineage=lineage)
 
     def epochs_of_start(self, attempt: PlannedAttempt, belief: Belief) -> Estimate | None:
         """Epochs of an attempt that starts from the earlier model; None for a cold one."""
@@ -110,7 +107,7 @@ def _room(trials: Sequence[Trial]) -> float | None:
     """Time from the beginning of the newest run with a deadline until that deadline [s]; None without one."""
     for trial in sorted(trials, key=lambda t: -t.number):
         known = trial.planned.in_time
-        if known is not None and known.finish_by_s is not None:
+        if known is not None:
             begun = min(t.opened_at for t in trials if t.key.ti_id == trial.key.ti_id)
             return known.finish_by_s - begun
     return None
@@ -171,4 +168,4 @@ def next_rung(job: ZeusJob) -> str:
     )
     if job.mode == "measure":
         return f'To save energy, mode="optimize" tunes the power limit of a torch training. {by_size}.'
-    return f"{by_size}; ran_with=N there says which batch size the runs so far had."
+    return f"{by_size}."

@@ -10,9 +10,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_provider_zeus.model.budget import BudgetUse
 from airflow_provider_zeus.model.cost import Weights, observed_cost, weights_of
-from airflow_provider_zeus.model.trial import DeviceInfo, Trial
+from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic, posteriors
 from airflow_provider_zeus.printable import plain_name
@@ -104,17 +103,6 @@ def job_metrics(run: RunFigures, most_sizes: int = 32) -> list[Metric]:
     for b in log.job.batch_sizes[:most_sizes]:
         cost = believed[b].cost.value if b in believed else None
         found += _gauges("zeus.believed", {f"cost_{unit}": cost}, {**tags, "batch_size": str(b)})
-    return found
-
-
-def budget_metrics(trial: Trial, budgets: Iterable[BudgetUse], device: DeviceInfo | None) -> list[Metric]:
-    """How much of each budget is spent, and its amount, as the run began; ``device``: whose energy counts."""
-    tags = {**_origin(trial), "source": _source(device.energy_source if device else None)}
-    found: list[Metric] = []
-    for used in budgets:
-        budget = used.allowance.budget
-        figures = {"spent": used.spent, "amount": budget.amount, "used_ratio": used.share}
-        found += _gauges("zeus.budget", figures, {**tags, "period": budget.period, "unit": budget.unit})
     return found
 
 

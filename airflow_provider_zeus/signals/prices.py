@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from airflow_provider_zeus.model.budget import Allowance, Budget, Kind
 from airflow_provider_zeus.model.trial import Observation
 from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, counted
 
@@ -136,21 +135,6 @@ class Prices:
             price_per_kwh=None if price is None else price + money / kwh,
             g_co2e_per_kwh=None if intensity is None else intensity + grams / kwh,
         )
-
-    def allowance(self, budget: Budget, now_s: float) -> Allowance | str:
-        """The budget in the period of a time [s since the epoch]; where it cannot be converted, why."""
-        begin_s, end_s = budget.span(now_s)
-        per_j, per_gpu_s = 1.0, 0.0
-        if budget.kind is Kind.CARBON:
-            if self.g_co2e_per_kwh is None:
-                return f"budget {budget.text}: set [zeus] g_co2e_per_kwh, which says what a kilowatt hour emits"
-            per_j = self.g_per_j
-        elif budget.kind is Kind.MONEY:
-            if not self.priced or self.currency != budget.unit:
-                known = f"they are in {self.currency}" if self.priced and self.currency else "none is set"
-                return f"budget {budget.text}: set [zeus] price_per_kwh and currency = {budget.unit} ({known})"
-            per_j, per_gpu_s = self.per_j_and_s(1)
-        return Allowance(budget=budget, begin_s=begin_s, end_s=end_s, per_j=per_j, per_gpu_s=per_gpu_s)
 
 
 def read(option: Callable[[str], str]) -> dict[str, Any]:

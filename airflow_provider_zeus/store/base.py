@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from airflow_provider_zeus.model.budget import Allowance, BudgetUse
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import (
     DeviceInfo,
@@ -36,9 +35,7 @@ class AskRequest:
     device: DeviceInfo | None = None  # None: not known where the request is made (a pod)
     lease_s: float = 90.0
     pinned_by: str | None = None  # what makes the run take the default batch size; None: nothing does
-    allowances: Sequence[Allowance] = ()  # the job's budgets in the present periods
     finish_by_s: float | None = None  # when the run has to end [s since the epoch]; None: no deadline
-    family: str | None = None  # whose members learn from each other; None: the job is in none
     runs_left: int | None = None  # runs after this one until the schedule ends; None: not known, or no end
 
 
@@ -48,12 +45,10 @@ class AskAnswer:
 
     trial: Trial  # running, with its planned attempt
     profile: tuple[ProfileSample, ...] = ()  # sums per (batch size, limit)
-    profile_device: DeviceInfo | None = None  # of the profile: the request's, else that of the job's newest trial
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     # gpu uuid -> (limit found, limit last set) [W] of the newest trial there, while it has not restored the limit
     redelivered: bool = False  # the same open trial was returned before
     previous: Previous | None = None  # None: no run of this job has left a model
-    budgets: Sequence[BudgetUse] = ()  # as the job stands, those whose figures are known
     shared_with: Sequence[int] = ()  # other map indexes of the task that have trials of the job in this run
 
 

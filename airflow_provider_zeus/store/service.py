@@ -11,16 +11,13 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_zeus.errors import BudgetSpentError, StoreError, UnknownTrialError
-from airflow_provider_zeus.model.budget import BudgetUse, use
-from airflow_provider_zeus.model.family import Family
+from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import DeviceInfo, Lineage, Origin, Previous, State, Trial, TrialKey
-from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, heard_by, told_by
-from airflow_provider_zeus.reports.budget_figures import USUAL, spent_by_open_runs, usual_run
+from airflow_provider_zeus.model.trial import Lineage, Origin, Previous, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.policy import choose, decision_seed
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, Unreadable
-from airflow_provider_zeus.store.sql import checkpoints, families, measurements, moving, trials
+from airflow_provider_zeus.store.sql import checkpoints, measurements, moving, trials
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -61,8 +58,6 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
     """Close stale trials. Return the open trial of this task instance's try, or choose and open the next one.
 
     :param fresh: whether the live settings were read for this decision: later ones may then go by them.
-
-    Raises BudgetSpentError: a budget is used up, and no run of the job begins until its next period.
     """
     known = dict(settings) if fresh else None
     if request.pinned_by is not None:
@@ -77,10 +72,6 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
     device = request.device or belief.last_device()
     own = trials.of_task_instance(log.connection, request.ti_id)
     again = rules.redelivered(own, request.job_id)
-    budgets = _budgets(log, request, running, device)
-    spent_up = job.on_budget != "warn" and next((u for u in budgets if u.share >= 1), None)
-    if spent_up and job.on_budget != "incumbent" and not again:
-        raise BudgetSpentError(spent_up.text)
     version = rules.version_of(again.spec) if again else job.job_version
     left = _left_a_model(log, request.origin, job)
     profile = measurements.profile(log.connection, log.job_id, device.where if device else None, version)
@@ -88,7 +79,7 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
         trial = _redeliver(log, again, request.lease_s)
     else:
         number = log.newest + 1
-        seed = decision_seed(request.job_id, number, job.seed)
+        seed = decision_seed(request.job_id, number)
         lineage = _lineage(log, request.origin, job, left)
         decision = choose(
             job,
@@ -97,13 +88,12 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
             device=device,
             running=running,
             seed=seed,
-            settings={**settings, "budget_spent": spent_up.text} if spent_up else settings,
+            settings=settings,
             run_type=request.origin.run_type,
             runs_left=request.runs_left,
             finish_by_s=request.finish_by_s,
             now_s=log.now,
             lineage=lineage,
-            family=_told(log, request, belief, device),
         )
         attempt = trials.next_attempt(log.connection, request.ti_id)
         decision = replace(decision, settings=known)
@@ -121,44 +111,11 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
     return AskAnswer(
         trial=trial,
         profile=profile,
-        profile_device=device,
         limits_found_w=trials.limits(log.connection, log.job_id, log.newest),
         previous=Previous(returned=left[0].observation.returned, not_needed=len(unneeded)) if left else None,
-        budgets=budgets,
         redelivered=again is not None,
         shared_with=sorted(others),
     )
-
-
-def _told(log: JobLog, request: AskRequest, belief: Belief, device: DeviceInfo | None) -> Family | None:
-    """What the job's relatives tell it, with the sizes that they try now; tells them what it knows itself."""
-    if request.family is None or not request.job.chooses_size:
-        families.share(log.connection, log.job_id, None)
-        return None
-    families.share(log.connection, log.job_id, request.family, told_by(belief, device))
-    others = families.others(log.connection, log.job_id, request.family)
-    tries = families.tries(log.connection, log.job_id, request.family, log.now) if others else ()
-    return heard_by(belief, device, others, tries)
-
-
-def _budgets(log: JobLog, request: AskRequest, running: Sequence[Trial], device: DeviceInfo | None) -> list[BudgetUse]:
-    """How much of the job's budgets is used, by trials of the run's energy source. Open runs count as whole ones."""
-    if not request.allowances:
-        return []
-    source = device.energy_source if device else None
-    most = 8 * USUAL  # trials: attempts of these runs, and those of their retries
-    measured = trials.measured(log.connection, log.job_id, source, most, log.newest)
-    takes = usual_run([*measured, *running], source)
-    others = {t.recurrence: t.origin for t in running if t.key.ti_id != request.ti_id}
-    dag_runs = {(origin.dag_id, origin.run_id) for origin in others.values() if origin.run_id}
-    found = [t for key in dag_runs for t in trials.only_trials(trials.of_run(log.connection, *key))]
-    attempts = [t for t in found if t.job_id == log.job_id and t.recurrence in others]
-    attempts += [t for t in running if t.recurrence in others and not t.origin.run_id]
-    uses = []
-    for allowance in request.allowances:
-        spent = trials.spent(log.connection, log.job_id, allowance.begin_s, source, log.newest)
-        uses.append(use(allowance, spent, spent_by_open_runs(attempts, allowance), takes))
-    return [each for each in uses if each is not None]
 
 
 def _left_a_model(log: JobLog, origin: Origin, job: ZeusJob) -> list[Trial]:

@@ -342,7 +342,7 @@ class LiveAttempt(AttemptSteps):
         """What the best limit depends on now: the followed signal, and the time that is left."""
         now_s, in_time = self._clock(), self.planned.in_time
         ratio = self._followed.ratio(now_s) if self._followed else 1.0
-        if in_time is None or in_time.finish_by_s is None:
+        if in_time is None:
             return Conditions(ratio)
         size, done = self._meter.samples_per_epoch or self.planned.bound_samples_per_epoch, self._meter.epochs_done
         profiler, rest_s = self._sweep.profiler, self.snapshot.rest_s
@@ -355,7 +355,7 @@ class LiveAttempt(AttemptSteps):
     def _late(self) -> bool:
         """Whether the attempt after this one needs all of the time that is left."""
         in_time = self.planned.in_time
-        if in_time is None or in_time.finish_by_s is None or not in_time.reserve_s:
+        if in_time is None or not in_time.reserve_s:
             return False
         return self._clock() > in_time.finish_by_s - in_time.reserve_s
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -26,11 +25,11 @@ ENDS = [*[State.CONVERGED] * 8, State.EXHAUSTED, State.FAILED]
 _T = schema.trial
 
 
-def ask(store: SqlStore, job_id: str, n: int, who: str = "", family: str | None = None) -> AskAnswer:
+def ask(store: SqlStore, job_id: str, n: int, who: str = "") -> AskAnswer:
     """The question of recurrence ``n`` of a job, in a DAG of its own."""
     origin = Origin(dag_id=job_id, run_id=f"run{who}{n}", task_id="train", run_type="scheduled")
-    asked = AskRequest(job=JOB, job_id=job_id, ti_id=f"{job_id}-{who}{n}", origin=origin, device=DEVICE, lease_s=3600)
-    return store.ask(replace(asked, family=family))
+    ti_id = f"{job_id}-{who}{n}"
+    return store.ask(AskRequest(job=JOB, job_id=job_id, ti_id=ti_id, origin=origin, device=DEVICE, lease_s=3600))
 
 
 def tell(store: SqlStore, trial: Trial, n: int, state: State = State.CONVERGED) -> Trial:

@@ -6,7 +6,6 @@ import csv
 import io
 import sys
 import zipfile
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -44,7 +43,6 @@ class Series:
     starts: Sequence[int]  # the hours at which a model is trained
     shares: Sequence[float]  # targets of the check, as shares of the error of always forecasting the mean
     target_share: float | None = None  # of the usual change of each hour of the day; None: what a reference run reaches
-    members: Sequence[str] = ()  # airport or carrier of each row
 
     def rows(self, first: int, end: int) -> tuple[Hours, Rows, Rows]:
         """Hours, features and ``y`` of the rows from ``first`` to before ``end``."""
@@ -80,7 +78,6 @@ def _weather() -> Series:
         starts=starts[:-1],
         shares=(0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9),
         target_share=0.55,
-        members=[AIRPORTS[i] for i in x[:, -len(AIRPORTS) :].argmax(axis=1)],
     )
 
 
@@ -119,7 +116,6 @@ def _flights() -> Series:
         step_h=2 * WEEK_H,
         starts=range(4 * WEEK_H, 50 * WEEK_H + 1, 2 * WEEK_H),
         shares=(0.85, 0.9, 0.95, 1.0, 1.05),
-        members=[flights[i]["carrier"] for i in order],
     )
 
 
@@ -186,19 +182,10 @@ def dated(name: str, bike: Path | None = None) -> Dated:
     )
 
 
-def members(name: str, most: int) -> dict[str, Dated]:
-    """The weather of each airport, or the flights of each of the carriers that have most, as series of their own."""
-    found = series(name)
-    whose = np.array(found.members)
-    largest = [member for member, _ in Counter(found.members).most_common(most)]
-    return {member: _in_order(found, whose == member) for member in sorted(largest)}
-
-
-def _in_order(found: Series, chosen: NDArray[np.bool_] | None = None) -> Dated:
-    """Rows in order of time, ``chosen`` ones or all; a slice has as many as its hours have on average."""
-    rows = np.arange(len(found.y)) if chosen is None else np.flatnonzero(chosen)
-    hours = found.hours[rows]
-    order, rows_an_hour = rows[np.argsort(hours, kind="stable")], len(rows) / (int(hours.max()) - int(hours.min()) + 1)
+def _in_order(found: Series) -> Dated:
+    """Rows in order of time; a slice has as many as its hours have on average."""
+    order = np.argsort(found.hours, kind="stable")
+    rows_an_hour = len(order) / (int(found.hours.max()) - int(found.hours.min()) + 1)
     window, step = (round(span * rows_an_hour) for span in (found.window_h, found.step_h))
     return Dated(found.x[order].astype(np.float64), found.y[order].astype(np.float64), window, step)
 

@@ -16,6 +16,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample
 from airflow_provider_zeus.training.profiling.measurement_windows import SETTLE_S
+from airflow_provider_zeus.training.profiling.profiler import WINDOW_STEPS
 from airflow_provider_zeus.training.profiling.search import LimitMeasurement, Search
 from benchmarks.quality.slice_tables import Points, Week, pair_of
 from benchmarks.quality.slice_tables import points as simulated
@@ -33,8 +34,8 @@ class Profile:
     def __init__(self, points: Sequence[PowerMeasurement], steps: int, job: ZeusJob, weights: Weights) -> None:
         self.seen: dict[float, LimitMeasurement] = {}
         self._steps = steps  # of an epoch
-        self._window_s = {p.limit_w: max(job.profile_s, job.profile_steps * p.time_s / steps) for p in points}
-        self._search = Search(tuple(self._window_s), weights, job.profile_s, job.profile_steps)
+        self._window_s = {p.limit_w: max(job.profile_s, WINDOW_STEPS * p.time_s / steps) for p in points}
+        self._search = Search(tuple(self._window_s), weights, job.profile_s, WINDOW_STEPS)
 
     def epochs_left(self, points: Sequence[PowerMeasurement]) -> float:
         """Epochs until the profile is complete."""

@@ -1,4 +1,4 @@
-"""``make demo-levers``: when a run starts, whether it trains, that it ends in time, and what it may spend.
+"""``make demo-levers``: when a run starts, whether it trains, and that it ends in time.
 
 All its files are in ``.demo/`` of the checkout, and its servers listen on 127.0.0.1 only.
 """

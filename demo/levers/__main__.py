@@ -33,9 +33,9 @@ HOME = STATE / "levers"
 CARBON = HOME / "signals" / "carbon.csv"
 ABOUT = f"""\
 One job with all that a scheduler can decide: retrain New York's weather model only where the earlier one is no
-longer good, at the cleanest minute, done 15 minutes after its run was due, for at most 1.5 Wh a day. The trainings are
-real; time and energy are those of a SIMULATED V100. The carbon intensity is made up: it falls from {HIGH:g} to
-{LOW:g} g/kWh just after the third run is due. A wait this short is slept; a longer one holds no worker."""
+longer good, at the cleanest minute, done 15 minutes after its run was due. The trainings are real; time and energy
+are those of a SIMULATED V100. The carbon intensity is made up: it falls from {HIGH:g} to {LOW:g} g/kWh just after the
+third run is due. A wait this short is slept; a longer one holds no worker."""
 
 
 def main() -> int:

@@ -18,7 +18,6 @@ FOUR_SIZES = ZeusJob(
     max_epochs=30,
     device="simulated:v100/shufflenet",
     profile_s=0.1,
-    profile_steps=2,
 )
 SAVED: list[tuple[str, int]] = []  # (run id, batch size) of every model kept, in order
 

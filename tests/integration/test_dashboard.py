@@ -8,18 +8,18 @@ from __future__ import annotations
 import math
 import os
 import re
+import subprocess
 import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from airflow_provider_zeus.model.budget import Allowance, Budget, BudgetUse
-from airflow_provider_zeus.model.trial import DeviceInfo
 from airflow_provider_zeus.operators import mixins
 from airflow_provider_zeus.reports.run_figures import RunFigures, with_log
-from airflow_provider_zeus.reports.run_metrics import Metric, budget_metrics, job_metrics, trial_metrics
+from airflow_provider_zeus.reports.run_metrics import Metric, job_metrics, trial_metrics
 from tests.dashboard import DAY_S, PROMETHEUS, PROMTOOL, WHY_NOT, asked, chart, draw, openmetrics, panels, prometheus
 from tests.integration.jobs import EPOCHS, job, log_of, zeus_dag
 from tests.receivers import PREFIX, Point, airflow_sends, flush, otlp
@@ -27,21 +27,12 @@ from tests.ui.browser import find_browser
 from tests.unit.reports.test_run_figures import DEFAULTS, PROFILE, trial
 
 RUNS = 12
+METRICS = Path(__file__).parents[2] / "docs" / "metrics.md"
 NAME = re.compile(r"\bairflow_zeus_\w+")
 
 
 def test_every_metric_and_tag_of_the_dashboard_is_one_that_is_sent() -> None:
-    own = [trial(9, 16, 2.0)]
-    allowance = Allowance(budget=Budget.parse("1 kWh/day"), begin_s=0.0, end_s=1.0, per_j=1.0, per_gpu_s=0.0)
-    use = BudgetUse(allowance=allowance, spent=1.0, committed=0.0)
-    sent: list[Metric] = trial_metrics(own, own) + job_metrics(
-        with_log(RunFigures(cost={}, ended=own), [*DEFAULTS, *own], lambda *_: PROFILE)
-    )
-    sent += budget_metrics(own[0], [use], DeviceInfo(model="V100", energy_source="rapl"))
-    tags: dict[str, set[str]] = {}
-    for metric in sent:
-        name = (PREFIX + metric.name).replace(".", "_") + ("_total" if metric.total else "")
-        tags.setdefault(name, set()).update(metric.tags)
+    tags = _tags_by_name()
     for title, target in [(panel["title"], target) for panel in panels() for target in panel["targets"]]:
         names = set(NAME.findall(target["expr"]))
         assert names <= set(tags), title
@@ -49,12 +40,37 @@ def test_every_metric_and_tag_of_the_dashboard_is_one_that_is_sent() -> None:
         assert all(used <= tags[name] for name in names), title
 
 
+def test_the_alert_rule_of_the_docs_names_what_is_sent(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(groups:.*?)```", METRICS.read_text(encoding="utf-8"), re.DOTALL)
+    ((rule,),) = (group["rules"] for group in yaml.safe_load(text)["groups"])
+    (name,) = NAME.findall(rule["expr"])
+    (by,) = re.findall(r"sum by \(([^)]*)\)", rule["expr"])
+    used = {*by.split(", "), *re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])}
+    assert used <= _tags_by_name()[name]
+    if PROMTOOL:
+        (tmp_path / "rules.yml").write_text(text, encoding="utf-8")
+        subprocess.run([PROMTOOL, "check", "rules", tmp_path / "rules.yml"], check=True)
+
+
+def _tags_by_name() -> dict[str, set[str]]:
+    """The tags of each metric that runs send, by its name in Prometheus."""
+    own = [trial(9, 16, 2.0)]
+    sent: list[Metric] = trial_metrics(own, own) + job_metrics(
+        with_log(RunFigures(cost={}, ended=own), [*DEFAULTS, *own], lambda *_: PROFILE)
+    )
+    tags: dict[str, set[str]] = {}
+    for metric in sent:
+        name = (PREFIX + metric.name).replace(".", "_") + ("_total" if metric.total else "")
+        tags.setdefault(name, set()).update(metric.tags)
+    return tags
+
+
 @pytest.mark.nightly
 @pytest.mark.skipif(not (PROMETHEUS and PROMTOOL), reason=WHY_NOT)
 def test_every_panel_shows_what_real_runs_sent(run_dag: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
     monkeypatch.setattr(mixins, "figures_of", partial(mixins.figures_of, most_s=60.0))
-    spec = job(budget=["20 kJ/day", "5 MJ/month"], eta=0.7, policy="zeus")
+    spec = job(eta=0.7, policy="zeus")
     dag = zeus_dag("energy", spec, {**EPOCHS, 16: 6}.__getitem__)
     runs: list[list[Point]] = []
     with otlp() as received, airflow_sends("otel", received.port, monkeypatch.setenv):
@@ -78,7 +94,6 @@ def test_every_panel_shows_what_real_runs_sent(run_dag: Any, monkeypatch: pytest
     assert float(newest["values"][-1][1]) == pytest.approx(log[-1].observation.energy_j)
     believed = {s["metric"]["batch_size"] for s in found["Believed cost of each batch size"]}
     assert {"32"} < believed <= {"16", "32", "64"}, "one that was given up may have none"
-    assert {s["metric"]["period"] for s in found["Budgets"]} == {"day", "month"}
 
     if folder := os.environ.get("ZEUS_DASHBOARD"):
         if find_browser().path is None:

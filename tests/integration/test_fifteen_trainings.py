@@ -21,9 +21,7 @@ pytestmark = pytest.mark.slow
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 STEPS = 400
-JOB = ZeusJob(
-    device="simulated:v100/shufflenet", eta=1.0, power_limits_w=[250.0, 175.0, 100.0], profile_s=0.5, profile_steps=4
-)
+JOB = ZeusJob(device="simulated:v100/shufflenet", eta=1.0, power_limits_w=[250.0, 175.0, 100.0], profile_s=0.5)
 
 
 def data(width: int = 4) -> tuple[Any, Any]:

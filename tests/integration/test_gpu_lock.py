@@ -39,7 +39,7 @@ def command_dag(nvml: FakeNvml, tmp_path: Path) -> Any:
     def build(dag_id: str, **changes: Any) -> DAG:
         script = tmp_path / "script.py"
         script.write_text(SCRIPT)
-        spec = job(device="auto", profile_s=0.01, profile_steps=1, power_limits_w=[250, 150], **changes)
+        spec = job(device="auto", profile_s=0.01, power_limits_w=[250, 150], **changes)
         with DAG(dag_id, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
             env = {"PYTHONPATH": str(ROOT), **nvml.environment}
             ZeusCommandOperator(task_id="train", job=spec, command=[sys.executable, str(script)], env=env)

@@ -56,18 +56,18 @@ def test_a_function_stays_as_it_is_whatever_its_parameters_are_called(run_dag: A
         def called(batch_size: int) -> int:
             return 2 * batch_size
 
-        @task.zeus(ZeusJob(mode="measure", budget="1 kWh/day"))
-        def with_budget() -> None:
+        @task.zeus(ZeusJob(mode="measure", eta=0.5))
+        def with_job() -> None:
             return None
 
         bare(3)
         called(3)
-        with_budget()
+        with_job()
     dag_run = run_dag(dag)
     assert dag_run.state == "success"
     assert value(dag_run, "bare") == [3, "mine", True]
     assert value(dag_run, "called") == 6
-    for name in ("bare", "called", "with_budget"):
+    for name in ("bare", "called", "with_job"):
         assert ended(f"measured_plain.{name}") == [("done", None)]
     cost, decision = value(dag_run, "bare", "zeus_cost"), value(dag_run, "bare", "zeus_decision")
     assert (cost["batch_size"], decision["batch_size"], decision["phase"]) == (None, None, "measured")
@@ -336,7 +336,6 @@ def test_without_a_store_the_task_runs_and_its_cost_is_kept(
     [
         ({"mode": "off"}, "batch_sizes"),
         ({"finish_by": "06:00"}, "finish_by"),
-        ({"max_slowdown": 1.2}, "max_slowdown"),
         ({"require_target": True}, "require_target"),
         ({"target": "accuracy >= 0.9"}, "batch_sizes, default_batch_size, max_epochs"),
         ({"batch_sizes": [16], "default_batch_size": 16}, "target, max_epochs"),
@@ -400,9 +399,7 @@ SCRIPTS = {
     "unchanged": "",
     "measured": OTHER,
 }
-BY_LIMIT = ZeusJob(
-    device="simulated:v100/shufflenet", eta=1.0, power_limits_w=[250.0, 175.0, 100.0], profile_s=0.5, profile_steps=4
-)
+BY_LIMIT = ZeusJob(device="simulated:v100/shufflenet", eta=1.0, power_limits_w=[250.0, 175.0, 100.0], profile_s=0.5)
 
 
 @pytest.mark.slow

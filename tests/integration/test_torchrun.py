@@ -383,7 +383,7 @@ def test_rank_0_alone_sets_the_limits_of_all_gpus_and_each_comes_back(
     cards = [nvml.add() for _ in range(3)]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
     hook = "epoch < 5 or RANK or os.kill(os.getpid(), signal.SIGKILL)" if dies else "pass"
-    spec = {"device": "auto", "power_limits_w": [250.0, 150.0], "profile_s": 0.1, "profile_steps": 1, "eta": 1.0}
+    spec = {"device": "auto", "power_limits_w": [250.0, 150.0], "profile_s": 0.1, "eta": 1.0}
     code = BEGIN + REAL_TIME.replace("HOOK", hook) + RUN
     dag_run = torchrun.run(torchrun.dag(f"zeus_ranks_nvml_{dies}".lower(), code, **spec))
     assert dag_run.state == ("failed" if dies else "success")
@@ -504,7 +504,7 @@ if not rank:
 def test_without_a_batch_size_the_first_process_sets_the_limit_for_all(torchrun: Torchrun, tuned: bool) -> None:
     name = f"zeus_ranks_tuned_{tuned}"
     dag = torchrun.dag(name, UNCHANGED if tuned else UNCHANGED.replace("with ZeusRun.from_env():", "if True:"))
-    quick = {"power_limits_w": [250.0, 100.0], "profile_s": 0.5, "profile_steps": 4, "eta": 1.0}
+    quick = {"power_limits_w": [250.0, 100.0], "profile_s": 0.5, "eta": 1.0}
     dag.task_dict["train"].job = ZeusJob(
         device="simulated:v100/shufflenet", **quick if tuned else {"mode": "measure"}
     ).to_dict()

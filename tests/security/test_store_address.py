@@ -22,7 +22,6 @@ from tests.unit.store.store_kit import DictPort, report, request
 NAMED = ["/zeus/api/dags/d/costs", "/zeus/api/dags/d/runs/run1/costs", "/zeus/api/jobs"]
 OTHERS = [
     "/zeus/api/dags/d/charts",
-    "/zeus/api/dags/d/what-if",
     "/zeus/api/dags/d/export?kind=csv",
     "/zeus/api/dags/d/runs/run1/charts?job_id=d.train&task_id=train",
     "/zeus/api/dags/d/settings?job_id=d.train",

@@ -17,8 +17,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.model.size_bounds import MOST_TEXT
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.plugin.api import app, reading
-from airflow_provider_zeus.plugin.views import dag_what_if
+from airflow_provider_zeus.plugin.api import app, dag_routes, reading
 from airflow_provider_zeus.reports.export_rows import csv_of, rows_of
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -33,7 +32,6 @@ HEAVY = [
     "/zeus/api/jobs/d/saved?job_id=d.train",
     "/zeus/api/dags/d/costs?limit=1000",
     "/zeus/api/dags/d/charts",
-    "/zeus/api/dags/d/what-if?eta=0.3",
     "/zeus/api/dags/d/export?kind=csv",
     "/zeus/api/dags/d/runs/run1/costs",
     "/zeus/api/dags/d/runs/run1/charts?job_id=d.train&task_id=train",
@@ -340,29 +338,25 @@ def test_a_client_that_takes_nothing_loses_its_place(
         assert any(lost(bound_s) == [200, 200, 429] for bound_s in (1.0, 4.0, 16.0, 64.0))
 
 
-# --- what-if
+# --- answers that are kept
 
 
-def test_a_what_if_is_worked_out_once_while_nothing_changes(
+def test_charts_are_worked_out_once_while_nothing_changes(
     viewer: Any, store: Store, home: Path, airflow_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, real = [], dag_what_if.answered
-    monkeypatch.setattr(dag_what_if, "answered", lambda *given: made.append(real(*given)) or made[-1])
+    made, real = [], dag_routes.JobLog
+    monkeypatch.setattr(dag_routes, "JobLog", lambda *given: made.append(real(*given)) or made[-1])
 
-    def asked(eta: float = 0.3) -> tuple[int, Any]:
+    def asked() -> tuple[int, Any]:
         """How many were worked out for it, and what it says."""
         before = len(made)
-        answer = viewer.get("/zeus/api/dags/d/what-if", params={"eta": eta})
+        answer = viewer.get("/zeus/api/dags/d/charts")
         assert answer.status_code == 200
-        assert answer.json() == real_answer(eta)
-        return len(made) - before, answer.json()
-
-    def real_answer(eta: float) -> Any:
-        from airflow_provider_zeus.plugin.api import dag_routes
-
-        trials = store.runs("d", "d.train", last=dag_routes.reading.MOST_RUNS)
-        analysis = dag_routes.analysis(store, "d", "d.train", trials)
-        return real(analysis, dag_what_if.Wish(eta=eta), dag_routes.configured()).model_dump(mode="json")
+        worked_out = len(made) - before
+        with monkeypatch.context() as patch:
+            patch.setattr(dag_routes, "_charts", reading.LruCache(1))
+            assert answer.json() == viewer.get("/zeus/api/dags/d/charts").json(), "as if nothing were kept"
+        return worked_out, answer.json()
 
     for n in range(1, 5):
         ran(store, n)
@@ -376,7 +370,6 @@ def test_a_what_if_is_worked_out_once_while_nothing_changes(
         return counted[-1] == 1
 
     assert not fresh()
-    assert asked(0.4)[0] == 1, "another wish"
     ran(store, 5, epochs=50.0)
     assert fresh(), "a run"
     assert not fresh()

@@ -52,7 +52,6 @@ JOB = ZeusJob(
     job_id="death",
     power_limits_w=[225.0, 175.0, 150.0],
     profile_s=0.1,
-    profile_steps=1,
 )
 
 

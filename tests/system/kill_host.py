@@ -119,7 +119,6 @@ def job(device: str) -> Any:
         job_id=f"kill-{os.environ['ZEUS_TEST']}",
         power_limits_w=[*found_w, 175.0, 150.0],
         profile_s=1.0 if simulated else 0.02,
-        profile_steps=1,
     )
 
 

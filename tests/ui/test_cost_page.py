@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -14,10 +15,14 @@ import pytest
 import sqlalchemy as sa
 
 from airflow_provider_zeus.cli.export import rows_of_jobs
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.plugin.charts.dag_front import front_chart
+from airflow_provider_zeus.reports.eta_choices import EtaChoice
+from airflow_provider_zeus.reports.pareto import OperatingPoint, marked
 from airflow_provider_zeus.store.open import embedded_path, open_store
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
-from tests.ui.accessible import focused, tab_to, usable
+from tests.ui.accessible import tab_to, usable
 from tests.ui.look import DAG_PAGE, DAG_TAB, Visit, came, drawn, unfolded
 from tests.ui.site import PLAIN_DAG, RUNS, ZEUS_DAG, Site
 from tests.unit.plugin.kit import ran
@@ -205,48 +210,81 @@ def test_an_ended_login_is_named(visit: Visit) -> None:
     assert tab.locator("#message.problem").inner_text().startswith("Your session has expired.")
 
 
-# --- what-if, sorting, links, export
+# --- the choice at each eta, sorting, links, export
+
+# The texts of the chart of energy against time: [text, left, top, right, bottom], and its width last [px].
+FRONT_TEXTS = """() => {
+  const chart = window.echarts.getInstanceByDom(document.querySelector(".front .chart"));
+  const texts = chart.getZr().storage.getDisplayList().filter((shape) => shape.style.text);
+  return [...texts.map((shape) => {
+    const box = shape.getBoundingRect().clone();
+    const moved = shape.getComputedTransform();
+    if (moved) box.applyTransform(moved);
+    return [shape.style.text, box.x, box.y, box.x + box.width, box.y + box.height];
+  }), chart.getWidth()];
+}"""
 
 
-@pytest.mark.slow
-def test_moving_eta_changes_what_is_said(visit: Visit) -> None:
-    at = visit(DAG_PAGE)
+CROWDED = [  # batch size, limit [W], time [s], energy [J]
+    (64, 250.0, 3000.0, 900e3),
+    (64, 200.0, 3100.0, 800e3),
+    (64, 150.0, 3500.0, 700e3),
+    (64, 100.0, 4800.0, 660e3),
+    (32, 250.0, 3150.0, 760e3),
+    (32, 100.0, 5200.0, 560e3),
+    (16, 100.0, 5300.0, 550e3),
+]
+CHOICES = [(0.0, 64, 250.0), (0.25, 64, 200.0), (0.4, 32, 250.0), (0.5, 32, 250.0), (0.75, 32, 100.0), (1.0, 16, 100.0)]
+
+
+def crowded_front() -> Any:
+    """A chart whose points lie close together, and whose job has another eta than the five."""
+    points = marked(
+        OperatingPoint(batch_size=b, limit_w=w, tta_s=s, eta_j=j, runs=1, observed=w == 250.0) for b, w, s, j in CROWDED
+    )
+    choices = [EtaChoice(eta=eta, batch_size=b, limit_w=w, start=None) for eta, b, w in CHOICES]
+    return front_chart(points, Weights(0.4, 300.0), choices).model_dump(mode="json")
+
+
+def with_crowded_front(page: Any) -> None:
+    def answer(route: Any) -> None:
+        got = route.fetch()
+        route.fulfill(response=got, json=got.json() | {"front": crowded_front()})
+
+    page.route("**/api/dags/*/charts*", answer)
+
+
+@pytest.mark.parametrize(
+    ("theme", "before"),
+    [
+        pytest.param("light", None, marks=pytest.mark.slow, id="light"),
+        pytest.param("dark", with_crowded_front, marks=pytest.mark.slow, id="dark-crowded"),
+        pytest.param("light", with_crowded_front, marks=pytest.mark.nightly, id="light-crowded"),
+        pytest.param("dark", None, marks=pytest.mark.nightly, id="dark"),
+    ],
+)
+def test_each_eta_is_named_once_and_no_name_covers_another(
+    visit: Visit, theme: str, before: Callable[[Any], None] | None
+) -> None:
+    at = visit(DAG_PAGE, theme=theme, before=before)
     tab = unfolded(at.tab())
-    said = tab.locator("#what-if-text")
-    said.filter(has_text="At today's eta 0.5").wait_for()
-    eta = tab.get_by_label("eta: weight of energy against time, slider")
-    eta.focus()
-    at.page.keyboard.press("End")
-    said.filter(has_text="At eta 1 the log says").wait_for()
-    assert tab.locator("#what-if-table tbody tr").first.inner_text().split("\t") == [
-        "eta (weight of energy)",
-        "0.5",
-        "1",
-    ]
-    tab.locator(".front figcaption").filter(has_text="what costs as much at eta 1").wait_for()
-    tab.get_by_label("Price per kWh").fill("0.3")
-    tab.locator("#what-if-table tbody tr").filter(has_text="Money").wait_for()
-    at.shoot_whole(tab, "dag-what-if")
-    tab.get_by_label("Price per kWh").fill("-1")
-    at.page.wait_for_timeout(400)
-    assert tab.evaluate("document.querySelector('.what-if-form').checkValidity()") is False
-    assert "Money" in tab.locator("#what-if-table").inner_text(), "the last answer stays"
-    tab_to(at.page, tab, "As today")
-    at.page.keyboard.press("Enter")
-    said.filter(has_text="At today's eta 0.5").wait_for()
-    assert tab.get_by_label("Price per kWh").input_value() == ""
-    assert focused(tab)["name"] == "As today"
+    for width, height in ((1280, 720), (740, 720)):
+        at.page.set_viewport_size({"width": width, "height": height})
+        drawn(tab, ".front .chart")
+        at.page.wait_for_timeout(300)  # the chart takes its new size
+        *texts, wide = tab.evaluate(FRONT_TEXTS)
+        marks = [text for text in texts if text[0].startswith("eta ")]
+        etas = ", ".join(mark[0].removeprefix("eta ") for mark in marks).replace(" (today)", "").split(", ")
+        assert sorted(map(float, etas)) == [0, 0.25, *([0.4] if before else []), 0.5, 0.75, 1]
+        for mark in marks:
+            assert 0 <= mark[1] < mark[3] <= wide, f"{mark[0]} is cut off"
+            assert mark[2] >= 0, f"{mark[0]} is cut off"
+            for other in texts:
+                beside = other[3] <= mark[1] or mark[3] <= other[1] or other[4] <= mark[2] or mark[4] <= other[2]
+                assert other is mark or beside, f"{mark[0]} and {other[0]} overlap"
+        tab.locator(".front").scroll_into_view_if_needed()
+        at.shoot(f"front-{theme}-{width}{'-crowded' if before else ''}")
     assert at.fine()
-
-
-@pytest.mark.nightly
-def test_a_refused_wish_is_told_in_words(visit: Visit) -> None:
-    at = visit(DAG_PAGE)
-    tab = unfolded(at.tab())
-    tab.locator("#what-if-text").filter(has_text="At today").wait_for()
-    tab.evaluate("document.querySelector('.what-if-form').reportValidity = () => true")
-    tab.get_by_label("Price per kWh").fill("-1")
-    tab.locator("#what-if-text").filter(has_text="price_per_kwh: Input should be greater than or equal to 0").wait_for()
 
 
 @pytest.mark.nightly

@@ -25,6 +25,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from airflow_provider_zeus.optimizer.arms import BETA
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess, Indices, Vector
 
 HORIZON = 30.0  # recurrences that will use the answer of an experiment, where so many are left
@@ -66,10 +67,8 @@ class Predictions(NamedTuple):
     success: Vector  # probability that a complete run reaches the target
     caution: Vector  # log cost that counts against a size as the incumbent; 0 where the default cannot be it
     max_epochs: float
-    beta: float  # no attempt may cost more than beta x the incumbent's cost (section 4.4)
     horizon: float  # recurrences that will use the answer of an experiment
     allowance: float  # expected cost [J] of the next recurrence above which a try counts as a loss
-    awaited: frozenset[int] = frozenset()  # indices of sizes whose outcome relatives are about to tell
     most_cost: Vector | None = None  # (size,) [J] at which a try is given up for want of time; None: no deadline
 
     @property
@@ -181,9 +180,8 @@ def net_value(
     gains = gain(predictions, incumbent, candidates, runs)
     incumbent_cost = np.exp(runs.log_cost[..., incumbent])
     horizon: Vector = np.full((len(candidates), 1), predictions.horizon)
-    horizon[np.isin(candidates, list(predictions.awaited))] = 0.0  # others answer: it is worth what it saves
     value = value_if_given_up_at(horizon, success, gains, runs.cost, incumbent_cost[..., None])
-    allowed = runs.cost <= predictions.beta * incumbent_cost[..., None]
+    allowed = runs.cost <= BETA * incumbent_cost[..., None]
     if predictions.most_cost is not None:
         allowed &= runs.cost <= predictions.most_cost.take(candidates)[:, None]
     allowed[:, 0] = True

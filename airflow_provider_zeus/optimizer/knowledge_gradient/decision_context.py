@@ -31,7 +31,6 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.gp import P_FAIL, Vector
 from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
 from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.optimizer.thompson import start_at
-from airflow_provider_zeus.units import counted
 
 EXTRA_SHARE = 0.02  # what tries may cost besides what was saved: share of the runs of the default
 
@@ -53,7 +52,7 @@ class DecisionContext(NamedTuple):
     newest_runs: Mapping[int, int]  # trial number of the newest run of each batch size
     missed: frozenset[int]  # sizes that have converged, and whose newest run was complete and missed the target
     horizon: float  # recurrences that will use the answer of a try
-    times: RunTimes | None  # of a job with a deadline or a limit to its slowdown
+    times: RunTimes | None  # of a job with a deadline
 
     @classmethod
     def of(
@@ -68,8 +67,7 @@ class DecisionContext(NamedTuple):
         """The context of the next decision of this job on this device.
 
         :param runs_left: recurrences after the next one; None: many.
-        :param times: of a job with a deadline or a limit to its slowdown: EpochCost is then that of the limits that
-            are fast enough.
+        :param times: of a job with a deadline: EpochCost is then that of the limits that are fast enough.
         """
         weights, model = Weights.of(job, device), UNKNOWN if device is None else device.model
         if times is not None and not times.fitting(belief.reached - belief.barred(model, job.batch_sizes)):
@@ -83,9 +81,6 @@ class DecisionContext(NamedTuple):
         if times is not None and not weights.fastest:
             slowdowns = {b: max(times.slowdown(b), 1.0) for b in times.most_s}
             costs |= profiled_epoch_costs(belief, device, profiles, weights, slowdowns)
-        near, told = converged, belief.family
-        if told is not None:  # sizes that reached a relative's target are no step into the dark
-            near = converged and converged.union(told.reached, told.tried)
         return cls(
             job=job,
             belief=belief,
@@ -93,7 +88,7 @@ class DecisionContext(NamedTuple):
             all_sizes=sizes,
             feasible=feasible,
             converged=converged,
-            in_reach=in_reach(sizes, feasible, near),
+            in_reach=in_reach(sizes, feasible, converged),
             epoch_costs=costs,
             epoch_costs_elsewhere=epoch_costs_elsewhere(belief, device, weights),
             epoch_cost_variance=epoch_cost_variance(belief, device, weights),
@@ -114,13 +109,6 @@ class DecisionContext(NamedTuple):
         epochs = np.array([times.epochs_before(b, incumbent) for b in self.all_sizes])
         return context, predictions._replace(most_cost=np.exp(predictions.log_epoch_cost) * epochs)
 
-    @property
-    def predicted_from(self) -> str:
-        """Where the figures of a size come from that has not run."""
-        told = self.belief.family
-        siblings = f"{counted(told.members, 'sibling job')} and " if told else ""
-        return f"predicted from {siblings}its neighbours"
-
     def standing(self, predictions: Predictions, incumbent: int) -> str:
         """Why the incumbent is the incumbent; another size may be believed cheaper, but not surely.
 
@@ -136,11 +124,8 @@ class DecisionContext(NamedTuple):
 
     def predictions(self) -> Predictions | None:
         """Predictions for all sizes; None where no EpochCost is known on any device."""
-        default, told, elsewhere = self.job.default_batch_size, self.belief.family, self.epoch_costs_elsewhere
-        relatives = dict(zip(told.cost_sizes, told.costs, strict=True)) if told else {}
-        if told and told.members == 1:  # whom nobody confirms: as far as another device
-            elsewhere, relatives = elsewhere or relatives, {}
-        costs = predicted(self.all_sizes, self.epoch_costs, elsewhere, default, self.loads, relatives)
+        default = self.job.default_batch_size
+        costs = predicted(self.all_sizes, self.epoch_costs, self.epoch_costs_elsewhere, default, self.loads)
         if costs is None:
             return None
         noise = np.array([self.epoch_cost_variance.get(b, 0.0) for b in self.all_sizes])
@@ -163,10 +148,8 @@ class DecisionContext(NamedTuple):
             success=self.success(),
             caution=caution,
             max_epochs=self.belief.max_epochs,
-            beta=self.job.beta,
             horizon=self.horizon,
             allowance=self._allowance(np.exp(costs[0])),
-            awaited=frozenset(i for i, b in enumerate(self.all_sizes) if told and b in told.tried),
         )
 
     def _allowance(self, epoch_costs: Vector) -> float:

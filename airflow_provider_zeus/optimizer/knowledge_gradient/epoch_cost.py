@@ -9,8 +9,7 @@ Before a second batch size has run, the power drawn shows where r may lie: a dev
 the power gives the share of a step that is work, ``b / (b + r)``.
 
 Where another device has run the job, its curve is expected here too, at another level: EpochCost can be translated
-between GPUs, and Epochs do not depend on the GPU (section 7 of the paper). So is the curve that relatives have measured
-on this very device, which is as near as the job's own. Needs numpy; imported lazily.
+between GPUs, and Epochs do not depend on the GPU (section 7 of the paper). Needs numpy; imported lazily.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ def predicted(
     elsewhere: Mapping[int, float],
     default: int,
     loads: Mapping[int, float] | None = None,
-    relatives: Mapping[int, float] | None = None,
 ) -> tuple[Vector, Vector] | None:
     """(log EpochCost, its variance) of each batch size; None where nothing was measured on any device.
 
@@ -48,22 +46,16 @@ def predicted(
     :param elsewhere: the same on another device, at the same weights.
     :param default: the job's default batch size.
     :param loads: share of MAXPOWER that training drew on this device, by batch size.
-    :param relatives: what relatives have measured on this device, at no level; comes before another device's.
     """
-    order, told = tuple(sizes), relatives or {}
-    here, there, kin = (tuple(i for i, b in enumerate(order) if b in costs) for costs in (known, elsewhere, told))
-    if here and (kin or not there):
-        r = _expected_r(known, default, loads or {})
-        if not kin:
-            return _curve(order, here, _of(order, here, known), r)
-        mean, doubt = _curve(order, kin, _of(order, kin, told), r)
-        mean, variance = _around(mean, order, here, known, TREND_SD)
-        return mean, np.where(variance > 0, variance + doubt, 0.0)
-    at, costs = (there, elsewhere) if there else (kin, told)
-    if not at:
-        return None
-    mean, variance = _curve(order, at, _of(order, at, costs), default * R_SHARE)
-    return _around(mean, order, here, known, TREND_ELSEWHERE_SD) if here else (mean, variance)
+    order = tuple(sizes)
+    here = tuple(i for i, b in enumerate(order) if b in known)
+    there = tuple(i for i, b in enumerate(order) if b in elsewhere)
+    if there:
+        mean, variance = _curve(order, there, _of(order, there, elsewhere), default * R_SHARE)
+        return _around(mean, order, here, known) if here else (mean, variance)
+    if here:
+        return _curve(order, here, _of(order, here, known), _expected_r(known, default, loads or {}))
+    return None
 
 
 def _expected_r(known: Mapping[int, float], default: int, loads: Mapping[int, float]) -> float:
@@ -110,10 +102,10 @@ def _curve(
 
 
 def _around(
-    expected: Vector, order: tuple[int, ...], at: tuple[int, ...], costs: Mapping[int, float], trend_sd: float
+    expected: Vector, order: tuple[int, ...], at: tuple[int, ...], costs: Mapping[int, float]
 ) -> tuple[Vector, Vector]:
-    """Mean and variance of log EpochCost around another curve. Eq. KG-17 of docs/knowledge-gradient.md."""
-    known, residual = list(at), _conditioning(order, at, trend_sd)
+    """Mean and variance of log EpochCost around another device's curve. Eq. KG-17 of docs/knowledge-gradient.md."""
+    known, residual = list(at), _conditioning(order, at, TREND_ELSEWHERE_SD)
     y = np.log([costs[order[i]] for i in at])
     mean, variance = expected + (y - expected[known]) @ residual.gain, residual.variance.copy()
     mean[known], variance[known] = y, 0.0

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from copy import copy
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
-from airflow_provider_zeus.model.family import Family
-from airflow_provider_zeus.optimizer.knowledge_gradient.family import joined
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, GaussianProcess, Vector, prior
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
     KEPT,
@@ -176,20 +173,6 @@ class EpochsModel:
     def default_total(self) -> float:
         """Epochs that the default would have needed on all slices."""
         return self.newest.account.default_total(self.sizes, self._mixed[0], self._default)
-
-    @property
-    def curve(self) -> tuple[Vector, Vector]:
-        """Mean and covariance of c."""
-        mean, cov, _ = self._mixed
-        return mean[:-1], cov[:-1, :-1]
-
-    def among(self, family: Family) -> Self:
-        """The model with what other jobs tell of the curve. For one decision: no run is learnt after it."""
-        found = copy(self)
-        found.__dict__.pop("gp", None)
-        found._state = joined(self._state, family)
-        found._mixed = mixed(found._state)
-        return found
 
     @cached_property
     def gp(self) -> GaussianProcess:

@@ -45,7 +45,7 @@ def recommend(
 
     :param held: why no new batch size may be tried now; None where one may.
     :param runs_left: recurrences after this one; None: many.
-    :param times: of a job with a deadline or a limit to its slowdown.
+    :param times: of a job with a deadline.
     """
     return with_drift(
         belief, attempts_of_sizes(DecisionContext.of(job, belief, device, profiles, runs_left, times), held)
@@ -126,10 +126,10 @@ def _exploratory(context: DecisionContext, predictions: Predictions, choice: Cho
     why = Why.WORTH_IT.of(
         b=b,
         cost=text(float(cost[choice.index])),
-        source=f"from {counted(runs, 'run')}" if runs else context.predicted_from,
+        source=f"from {counted(runs, 'run')}" if runs else "predicted from its neighbours",
         incumbent=incumbent,
         incumbent_cost=text(float(cost[index])),
-        later="next run" if choice.index in predictions.awaited else later,
+        later=later,
     )
     why = f"{until(context, why, choice.give_up_at)} {_hard_slice(context, b)}".strip()
     attempt = PlannedAttempt(batch_size=b, phase=Phase.EXPLORE if not runs else Phase.SAMPLE, why=why)

@@ -1,9 +1,9 @@
 """How long a run of each batch size takes, and how much a power limit may slow it. Pure; needs numpy.
 
 The time of a run is Epochs(b) times the time of an epoch at the highest power limit: both are believed to be lognormal.
-A run ends in time where the 95 % quantile of this product does (``finish_by``), and is fast enough where its median is
-within ``max_slowdown`` of the fastest known batch size's. A try either ends in time itself, or leaves time enough for
-the incumbent behind it. Where no known size ends in time, time alone decides, so that a faster size is found.
+A run ends in time if the 95 % quantile of this product does (``finish_by``). A try either ends in time itself, or
+leaves time enough for the incumbent behind it. If no known size ends in time, time alone decides, so that a faster size
+is found.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from airflow_provider_zeus.optimizer.arms import (
     pace,
     profiled_epoch_costs,
 )
-from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
+from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
 from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.units import time_text
 
-_TIME = Weights(0.0, 1.0, time_alone=True, objective="time")  # a cost is a time [s]
+_TIME = Weights(0.0, 1.0, time_alone=True)  # a cost is a time [s]
 
 
 class RunTimes(NamedTuple):
@@ -42,11 +42,7 @@ class RunTimes(NamedTuple):
     median_s: Mapping[int, float]
     most_s: Mapping[int, float]  # that 95 % of the runs take at most
     first_epoch_s: Mapping[int, float]  # that 95 % of its epochs take at most
-    doubt: Mapping[int, float]  # sd of ln median_s, against that of the fastest known size
-    known: frozenset[int]  # that reached the target and may run
-    room_s: float  # until the deadline; infinite where there is none
-    fast_s: float  # that the median run may take by ``max_slowdown``; infinite without it
-    slack: float  # ``max_slowdown``; infinite without it
+    room_s: float  # until the deadline
     pace: float  # how many times as long as the profile says training takes here
 
     @classmethod
@@ -74,46 +70,31 @@ class RunTimes(NamedTuple):
         most = np.minimum(np.exp(log_s + Z_SURE * np.sqrt(belief.gp.run_variance + variance)), longest)
         median_s = dict(zip(sizes, np.exp(log_s).tolist(), strict=True))
         sds = np.sqrt(belief.gp.run_variance).tolist()
-        known = belief.reached - belief.barred(UNKNOWN if device is None else device.model, job.batch_sizes)
-        fastest = min(known & median_s.keys(), key=lambda b: (median_s[b], b), default=job.default_batch_size)
-        at, slack = sizes.index(fastest), math.inf if job.max_slowdown is None else job.max_slowdown
-        own = belief.gp.cov.diagonal()  # what these share with the next slice cancels out
-        apart = own + own[at] - belief.gp.cov[at] - belief.gp.cov[:, at] + variance + variance[at]
-        apart[at] = 0.0
         return cls(
             log_epochs=dict(zip(sizes, zip(belief.gp.mean.tolist(), sds, strict=True), strict=True)),
             median_s=median_s,
             most_s=dict(zip(sizes, most.tolist(), strict=True)),
             first_epoch_s=dict(zip(sizes, np.exp(found[0] + Z_SURE * epoch_sd).tolist(), strict=True)),
-            doubt=dict(zip(sizes, np.sqrt(np.maximum(apart, 0.0)).tolist(), strict=True)),
-            known=known & median_s.keys(),
             room_s=room_s,
-            fast_s=slack * median_s[fastest] if known else math.inf,
-            slack=slack,
             pace=slower,
         )
 
     def slowdown(self, b: int, reserve_s: float = 0.0) -> float:
         """How many times as long as at the highest limit a run of b may take; below 1: it does not end in time.
 
-        A size that has not reached the target may turn out to be the fastest, so it may be as much slower as that one.
-
         :param reserve_s: that has to be left when it ends.
         """
-        slow = self.fast_s / self.median_s[b]
-        return min((self.room_s - reserve_s) / self.most_s[b], slow if b in self.known else max(slow, self.slack))
+        return (self.room_s - reserve_s) / self.most_s[b]
 
     def fitting(self, sizes: Iterable[int]) -> frozenset[int]:
         """The sizes that end in time."""
         return frozenset(b for b in sizes if self.slowdown(b) >= 1 - 1e-9)
 
     def may_try(self, b: int, incumbent: int) -> bool:
-        """Whether an epoch of b may be tried before the incumbent, and its runs may be fast enough."""
+        """Whether an epoch of b may be tried before the incumbent."""
         if not self.fitting([incumbent]):
             return True
-        begun_s = self.first_epoch_s[b] + self.reserve_s(b, incumbent)
-        least_s = self.median_s[b] * math.exp(-Z_SURE * self.doubt[b])
-        return begun_s <= self.room_s and least_s <= self.fast_s * (1 + 1e-9)
+        return self.first_epoch_s[b] + self.reserve_s(b, incumbent) <= self.room_s
 
     def reserve_s(self, b: int, incumbent: int) -> float:
         """Time that a try of b leaves for the incumbent [s]: none where it ends in time itself, or nothing does."""
@@ -126,19 +107,17 @@ class RunTimes(NamedTuple):
         return max(self.room_s - reserve_s, 0.0) / epoch_s if reserve_s else math.inf
 
 
-def in_time(decision: Decision, job: ZeusJob, times: RunTimes | None, finish_by_s: float | None) -> Decision:
+def in_time(decision: Decision, times: RunTimes | None, finish_by_s: float) -> Decision:
     """The decision with what is known of the time in each of its attempts, and a sentence about it.
 
     :param times: None where nothing is known of the time that a run takes.
     """
     last = decision.attempts[-1].batch_size
-    *tries, model = (_timed(attempt, last, job, times, finish_by_s) for attempt in decision.attempts)
-    stand_in = decision.stand_in and _timed(decision.stand_in, last, job, times, finish_by_s)
+    *tries, model = (_timed(attempt, last, times, finish_by_s) for attempt in decision.attempts)
+    stand_in = decision.stand_in and _timed(decision.stand_in, last, times, finish_by_s)
     known = model.in_time
     if times is None or known is None or known.time_95_s is None:
         said = Why.TIME_UNKNOWN.of()
-    elif math.isinf(times.room_s):
-        said = ""
     else:
         most, left = time_text(known.time_95_s), time_text(max(times.room_s, 0.0))
         said = (Why.LATE if known.hurry else Why.IN_TIME).of(most=most, left=left)
@@ -146,22 +125,19 @@ def in_time(decision: Decision, job: ZeusJob, times: RunTimes | None, finish_by_
     return replace(decision, attempts=(*tries, model), stand_in=stand_in)
 
 
-def _timed(
-    attempt: PlannedAttempt, last: int, job: ZeusJob, times: RunTimes | None, finish_by_s: float | None
-) -> PlannedAttempt:
+def _timed(attempt: PlannedAttempt, last: int, times: RunTimes | None, finish_by_s: float) -> PlannedAttempt:
     """The attempt with what is known of its time. ``last``: the batch size that ends with a model."""
     b = attempt.batch_size
     if times is None or b not in times.most_s or last not in times.most_s:
-        return replace(attempt, in_time=InTime(finish_by_s=finish_by_s, slowdown=job.max_slowdown))
+        return replace(attempt, in_time=InTime(finish_by_s=finish_by_s))
     hurry = not times.fitting([last])
-    reserve_s = times.reserve_s(b, last) if attempt.bounded and not math.isinf(times.room_s) else 0.0
-    slowdown = times.slowdown(b, reserve_s)
+    reserve_s = times.reserve_s(b, last) if attempt.bounded else 0.0
     return replace(
         attempt,
         in_time=InTime(
             finish_by_s=finish_by_s,
             reserve_s=reserve_s,
-            slowdown=None if math.isinf(slowdown) else max(slowdown, 1.0),
+            slowdown=max(times.slowdown(b, reserve_s), 1.0),
             hurry=hurry,
             pace=times.pace,
             log_epochs=times.log_epochs[b],

@@ -183,7 +183,7 @@ def _tried(context: DecisionContext, found: Pairs, choice: Choice, incumbent: in
     why = Why.WORTH_IT.of(
         b=_name(pairs[choice.index]),
         cost=text(float(cost[choice.index])),
-        source="from its runs" if is_known else context.predicted_from,
+        source="from its runs" if is_known else "predicted from its neighbours",
         incumbent=_name(pairs[incumbent]),
         incumbent_cost=text(float(cost[incumbent])),
         later=f"next {later}" if context.horizon >= HORIZON else f"{later} left",

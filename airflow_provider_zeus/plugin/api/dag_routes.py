@@ -17,27 +17,21 @@ from airflow_provider_zeus.plugin.api import action_routes, auth, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import File, answered, file
 from airflow_provider_zeus.plugin.text import run_notes, words
-from airflow_provider_zeus.plugin.views import costs, dag_what_if, pages
-from airflow_provider_zeus.plugin.views.alerts_view import budget_answers
+from airflow_provider_zeus.plugin.views import costs, pages
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
 from airflow_provider_zeus.plugin.views.dag_view import NO_JOB, JobLog, JobRuns
 from airflow_provider_zeus.plugin.views.factors import Factors, configured
 from airflow_provider_zeus.plugin.views.measured_view import MeasuredLog
 from airflow_provider_zeus.plugin.views.models import short
 from airflow_provider_zeus.reports import export_rows, job_remarks
-from airflow_provider_zeus.reports.budget_figures import budget_spent, trials_of_periods
-from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
 
 Limit = Annotated[int, Query(ge=1, le=reading.MOST_RUNS)]
 Skip = Annotated[int, Query(ge=0, le=1_000_000)]  # so many newest runs are left out
-Price = Annotated[float | None, Query(ge=0, le=dag_what_if.MOST_PRICE, allow_inf_nan=False)]
-
 
 _charts: LruCache[Any] = LruCache(16)
-_what_ifs: LruCache[Any] = LruCache(64)
 
 
 @router.get("/costs")
@@ -56,9 +50,8 @@ def dag_costs(user: GetUserDep, dag_id: str, job_id: str | None = None, limit: L
     if not trials:
         return answer | {"left_out": left_out, "note": left_out or "There is no older run."}
     newest = store.trials(job_id, last=job_remarks.NEWEST)  # of all DAGs: runs of another one may be another job's
-    live, now_s = store.settings(job_id), time.time()
+    live = store.settings(job_id)
     job = job_today(trials, live)
-    spent = trials_of_periods(lambda last: store.trials(job_id, last=last), job, now_s) if job.budget else []
     runs = JobRuns(
         trials=trials,
         live=live,
@@ -69,7 +62,6 @@ def dag_costs(user: GetUserDep, dag_id: str, job_id: str | None = None, limit: L
             *(short(remark.text) for remark in job_remarks.remarks(newest, reader=dag_id)),
             *_renamed(user, store, newest),
         ],
-        budgets=budget_answers(spent, job, configured(), now_s, reader=dag_id) if job.budget else [],
     )
     table = {"more": runs.more, "skipped": skip, "totals": costs.totals_of(runs.rows)}
     page = "dag" if job.chooses_size else "measured"
@@ -90,31 +82,7 @@ def dag_charts(user: GetUserDep, dag_id: str, job_id: str | None = None) -> Any:
         hours = reading.kept_signals(store, analysis.log.job, time.time())
         return {"note": None} | pages.content("dag", JobLog(trials, analysis, factors, hours, more), slow=True)
 
-    return _of_newest(_charts, dag_id, job_id, make)
-
-
-@router.get("/what-if")
-@answered
-def dag_what_if_(
-    user: GetUserDep,
-    dag_id: str,
-    job_id: str | None = None,
-    eta: Annotated[float | None, Query(ge=0, le=1, allow_inf_nan=False)] = None,
-    price_per_kwh: Price = None,
-    price_per_gpu_hour: Price = None,
-    g_co2e_per_kwh: Annotated[float | None, Query(ge=0, le=dag_what_if.MOST_CARBON, allow_inf_nan=False)] = None,
-) -> Any:
-    """Choice and cost that the log predicts for other weights and prices. Trains and writes nothing."""
-    wish = dag_what_if.Wish(
-        eta=eta, price_per_kwh=price_per_kwh, price_per_gpu_hour=price_per_gpu_hour, g_co2e_per_kwh=g_co2e_per_kwh
-    )
-
-    def make(store: Store, trials: list[Trial], analysis: JobAnalysis | ZeusJob, factors: Factors) -> Any:
-        if isinstance(analysis, ZeusJob):
-            return {"note": next_rung(analysis)}
-        return dag_what_if.answered(analysis, wish, factors)
-
-    return _of_newest(_what_ifs, dag_id, job_id, make, wish)
+    return _of_newest(dag_id, job_id, make)
 
 
 @router.get("/export")
@@ -176,16 +144,11 @@ def _renamed(user: BaseUser, store: Store, newest: list[Trial]) -> list[str]:
 
 
 def _of_newest(
-    cache: LruCache[Any],
     dag_id: str,
     job_id: str | None,
     make: Callable[[Store, list[Trial], JobAnalysis | ZeusJob, Factors], Any],
-    *asked: object,
 ) -> Any:
-    """An answer about the newest runs, kept until the log, the settings, the prices or the day change.
-
-    :param asked: what else the answer depends on.
-    """
+    """An answer about the newest runs, kept until the log, the settings or the prices change."""
     store, _, job_id, note = _job(dag_id, job_id)
     if store is None or job_id is None:
         return {"note": note}
@@ -200,9 +163,8 @@ def _of_newest(
 
     if version is None:
         return made()
-    today = f"{datetime.now(UTC):%Y-%m-%d}"  # periods of budgets begin at midnight (UTC)
-    key = store.identity, dag_id, job_id, version, json.dumps(live, sort_keys=True), today, factors, asked
-    return cache.get(key, made)
+    key = store.identity, dag_id, job_id, version, json.dumps(live, sort_keys=True), factors
+    return _charts.get(key, made)
 
 
 def measured_log(
@@ -220,5 +182,4 @@ def analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> Job
         return job
     job, switched = next_of(job)
     dataset, profiles = reading.learned(store, dag_id, job, trials)
-    spent = budget_spent(lambda last: store.trials(job_id, last=last), job, configured(), time.time())
-    return JobAnalysis.of(trials, dataset, profiles, {**live, **spent, **switched})
+    return JobAnalysis.of(trials, dataset, profiles, {**live, **switched})

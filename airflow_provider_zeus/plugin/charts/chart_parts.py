@@ -7,7 +7,7 @@ the theme and shows a point's ``tip`` as its tooltip.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -89,19 +89,48 @@ def hollow(colour: str) -> Option:
     return {"color": "transparent", "borderColor": colour, "borderWidth": 2}
 
 
-def label_rows(at: Sequence[tuple[float, float, str]]) -> list[int]:
-    """By how many rows the label of each point is raised, so that none covers one that stands before it in the list.
+def label_width_px(label: str) -> float:
+    """How wide a label is at most [px]."""
+    return 7.0 * len(label) + 4.0
+
+
+class Box(NamedTuple):
+    """The place of a label or a point: its middle, to the right and upwards, and its width [px]."""
+
+    x: float
+    y: float
+    wide: float
+    below: float | None = None  # the y of a label that may stand below its point instead
+
+    def rows(self) -> Iterator[int]:
+        """The rows that a label may take, the nearest first: 0, 1, ... upwards; -1, -2, ... below its point."""
+        for row in count():
+            yield row
+            if self.below is not None and self.below - ROW_PX * (row + 0.5) >= 0:
+                yield -1 - row
+
+    def in_row(self, row: int) -> Box:
+        """The place of a label in one of its rows."""
+        if row >= 0 or self.below is None:
+            return self._replace(y=self.y + ROW_PX * row)
+        return self._replace(y=self.below + ROW_PX * (row + 1))
+
+    def covers(self, other: Box) -> bool:
+        """Whether two labels, or a label and a point, cover each other."""
+        return abs(self.x - other.x) < (self.wide + other.wide) / 2 and abs(self.y - other.y) < ROW_PX
+
+
+def label_rows(labels: Sequence[Box], points: Sequence[Box] = ()) -> list[int]:
+    """The row of each label (see :meth:`Box.rows`): it covers no point, and no label that stands before it in the list.
 
     The build of ECharts that the page uses lacks ECharts' own layout of labels.
-
-    :param at: the points, in pixels to the right and upwards, and their labels.
     """
-    rows, placed = list[int](), list[tuple[float, float, int]]()
-    for x, y, label in at:
-        wide_px = 7 * len(label) + 4
-        near = [b for a, b, px in placed if abs(x - a) < (wide_px + px) / 2]
-        rows.append(next(n for n in count() if all(abs(y + ROW_PX * n - b) >= ROW_PX for b in near)))
-        placed.append((x, y + ROW_PX * rows[-1], wide_px))
+    rows: list[int] = []
+    placed = [*points]
+    for label in labels:
+        row = next(row for row in label.rows() if not any(label.in_row(row).covers(other) for other in placed))
+        rows.append(row)
+        placed.append(label.in_row(row))
     return rows
 
 

@@ -9,7 +9,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import Phase
-from airflow_provider_zeus.optimizer.starts import Served, serves_worse
+from airflow_provider_zeus.optimizer.starts import START_TOLERANCE, Served, serves_worse
 from airflow_provider_zeus.plugin.charts.chart_parts import (
     COLOURS,
     GREY,
@@ -29,7 +29,8 @@ from airflow_provider_zeus.reports.belief_table import BatchSizeStatus
 from airflow_provider_zeus.reports.belief_table import BeliefTable as Beliefs
 from airflow_provider_zeus.units import counted
 
-BELIEVED, OBSERVED, FAMILY = "believed", "observed", "as its siblings'"
+BELIEVED = "believed"
+OBSERVED = "observed"
 STANDINGS = {
     BatchSizeStatus.INCUMBENT: "in use",
     BatchSizeStatus.CONVERGED: "reached the target",
@@ -49,12 +50,7 @@ def belief_chart(beliefs: Beliefs, weights: Weights) -> Chart:
     """
     title = "Belief per batch size" + (", from a cold start" if beliefs.settled.start else "")
     costs = [row.believed.cost for row in beliefs.lines]
-    siblings = [(i, row.family) for i, row in enumerate(beliefs.lines) if row.family is not None]
-    values = (
-        [v for row in beliefs.lines for v in row.typical]
-        + [v for _, v in siblings]
-        + [v for c in costs for v in (c.low, c.value, c.high)]
-    )
+    values = [v for row in beliefs.lines for v in row.typical] + [v for c in costs for v in (c.low, c.value, c.high)]
     ends = [v for v in values if v is not None and v > 0]
     whole = next((row for row in beliefs.lines if row.batch_size == beliefs.settled.batch_size), None)
     of_settled = (whole and whole.believed.cost.value) or max(ends, default=1.0)
@@ -70,11 +66,6 @@ def belief_chart(beliefs: Beliefs, weights: Weights) -> Chart:
         "Believed: expected cost of a run to the target. Observed: runs that reached it, profiling included, as they "
         "would have been on a typical slice of the data; the table has what they cost."
     )
-    if siblings:
-        note += (
-            " Dashed: what runs would cost if this job's curve were that of its sibling jobs, at its own level. The "
-            "beliefs are from this job's runs alone; its decisions weigh both."
-        )
     size, text = axis.size, axis.text
     believed, whiskers, observed = list[Option](), list[list[object]](), list[Option]()
 
@@ -94,7 +85,7 @@ def belief_chart(beliefs: Beliefs, weights: Weights) -> Chart:
     wide = max(ends) > 20 * min(ends)  # then the axis is logarithmic
     option = base(
         grid={"left": 64, "right": 24, "top": 36, "bottom": 72},
-        legend={"bottom": 0, "data": [BELIEVED, SURE, OBSERVED, *([FAMILY] if siblings else [])]},
+        legend={"bottom": 0, "data": [BELIEVED, SURE, OBSERVED]},
         xAxis={
             "type": "category",
             "name": "batch size",
@@ -108,7 +99,6 @@ def belief_chart(beliefs: Beliefs, weights: Weights) -> Chart:
         series=[
             # beside the belief
             scatter(OBSERVED, 7, {"color": GREY, "opacity": 0.7}, observed) | {"symbolOffset": [16, 0]},
-            *([line(FAMILY, GREY, [[i, number(v / size)] for i, v in siblings], "dashed")] if siblings else []),
             line(SURE, GREY, whiskers) | {"silent": True, "symbol": "rect", "symbolSize": [14, 2]},
             scatter(BELIEVED, 13, {"color": GREY, "opacity": 1}, believed, symbol="diamond"),
         ],
@@ -164,15 +154,12 @@ def _table(title: str, beliefs: Beliefs, axis: CostAxis) -> Table:
     return Table(caption=title, columns=columns, numeric=[True, False, *[True] * 7], rows=rows)
 
 
-def service(served: Sequence[Served], tolerance: float) -> Chart:
-    """Error of models on the data after theirs, over that of the model trained there, mean by start.
-
-    :param tolerance: ``ZeusJob.start_tolerance``.
-    """
+def service(served: Sequence[Served]) -> Chart:
+    """Error of models on the data after theirs, over that of the model trained there, mean by start."""
     title = "Quality in service, by the start of the model"
     found = {start: [s.log_ratio for s in served if s.start == start] for start in Start}
     ratios = {start: math.exp(math.fsum(each) / len(each)) for start, each in found.items() if each}
-    out = [start for start in ratios if start != Start.COLD and serves_worse(served, start, tolerance)]
+    out = [start for start in ratios if start != Start.COLD and serves_worse(served, start)]
     rows = [
         [start.value, f"{ratio:.3f}", str(len(found[start])), "not used" if start in out else "used"]
         for start, ratio in ratios.items()
@@ -195,7 +182,8 @@ def service(served: Sequence[Served], tolerance: float) -> Chart:
     text = f"Error of the earlier model on new data over that after training there: {told}. Higher is worse."
     note = (
         "Error of a model on the next data over that of the model trained on them: 1 is as good, higher is worse. "
-        f"A start that serves worse than cold ones by more than {100 * tolerance:g} %, surely, is not used for now."
+        f"A start that serves worse than cold ones by more than {100 * START_TOLERANCE:g} %, surely, is not used for "
+        "now."
     )
     table = Table(
         caption=title, columns=["Start", "Ratio", "Runs", "Now"], numeric=[False, True, True, False], rows=rows

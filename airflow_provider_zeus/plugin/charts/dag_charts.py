@@ -13,12 +13,14 @@ from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.plugin.charts.chart_parts import (
     LINE,
     ROW_PX,
+    Box,
     CostAxis,
     Option,
     base,
     hollow,
     interval_band,
     label_rows,
+    label_width_px,
     line,
     mark_lines,
     number,
@@ -116,8 +118,15 @@ def cost_chart(
     changes = [i for i, row in enumerate(shown) if changed[i] or "→" in _sizes(row)]
     changes.sort(key=lambda i: "→" not in _sizes(shown[i]))  # what no legend names has its label first
     step_px, high_px = 440.0 / len(shown), 120.0  # of the smallest such chart without its margins
-    at = [(step_px * i, high_px * (shown[i].cost.value or 0.0) / (highest or 1.0), _sizes(shown[i])) for i in changes]
-    rows_up = dict(zip(changes, label_rows(at), strict=True))
+    labels = [
+        Box(
+            step_px * i,
+            high_px * (shown[i].cost.value or 0.0) / (highest or 1.0),
+            label_width_px(_sizes(shown[i])),
+        )
+        for i in changes
+    ]
+    rows_up = dict(zip(changes, label_rows(labels), strict=True))
     points = [_point(i, row, axis, rows_up.get(i)) for i, row in enumerate(shown)]
     trained = [row for row in shown if not is_idle(row)]
     chosen = [row for row in trained if _size(row) is not None]

@@ -37,7 +37,6 @@ const DRAW = {
     const lead = text.startsWith("It cost ") ? [] : [element("strong", `${word}: `)];
     return element("p", null, { class: "sentence verdict" }, ...lead, unbroken(text));
   },
-  whatIf: () => element("div"),
 };
 const isChart = ({ draw }) => draw === "chart" || draw === "openChart";
 const isEmpty = (content) => content === null || content?.length === 0;

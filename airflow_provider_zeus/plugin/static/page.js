@@ -2,7 +2,6 @@
 import { drawPage, fillSlow } from "./blocks.js";
 import { followTheme } from "./charts.js";
 import { show as showRun } from "./run.js";
-import { showWhatIf } from "./dag_whatif.js";
 import {
   api, byId, closeByEscape, dagId, fetchJson, jobId, leaveSandbox, pageAddress, present, runId, say, showJobs, tryAgain,
 } from "./ui.js";
@@ -26,11 +25,6 @@ const VIEWS = {
       const beside = free - first.nextElementSibling.offsetHeight;
       first.style.setProperty("height", `${Math.min(Math.max(beside < 200 ? free : beside, 180), 340)}px`);
     }
-    const whatIf = byId("what_if");
-    if (!whatIf) return;
-    const ask = () => showWhatIf(whatIf, answer.job_id, document.querySelector(".front"));
-    if (whatIf.parentElement.open) ask(); // it was opened while the charts came
-    else whatIf.parentElement.addEventListener("toggle", ask, { once: true });
   },
   async run() {
     Object.assign(byId("back"), { textContent: "All runs", href: pageAddress(dagId, { job: jobId }), hidden: false });

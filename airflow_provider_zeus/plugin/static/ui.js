@@ -233,10 +233,9 @@ function tileItem({ name, figure: value, note, kind }) {
 }
 
 /** An Answer: its question, its figures and its note. */
-export function answerBlock({ question, about, figures, note, share = null }) {
+export function answerBlock({ question, about, figures, note }) {
   return element("div", null, { class: "answer", role: "group", "aria-label": question },
     element("p", null, { class: "question" }, element("strong", question), element("span", ` ${about}`, { class: "note" })),
-    ...(share === null ? [] : [element("meter", null, { min: 0, max: 1, low: 0.8, high: 0.99, optimum: 0, value: share, "aria-label": `${question} used`, title: `${Math.round(share * 100)} %` })]),
     ...(figures.length ? [element("ul", null, { class: "figures" }, ...figures.map(tileItem))] : []),
     ...(note ? [element("p", note, { class: "note" })] : []));
 }

@@ -16,6 +16,7 @@ from airflow_provider_zeus.model.trial import ProfileSample, Trial, newest_here
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Source
 from airflow_provider_zeus.reports.dataset import Dataset, RunId
+from airflow_provider_zeus.reports.eta_choices import ETAS, EtaChoice, choice_at
 from airflow_provider_zeus.reports.levers import Lever, levers
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, upcoming
@@ -91,6 +92,16 @@ class JobAnalysis:
     def front(self) -> tuple[OperatingPoint, ...]:
         """Energy against time, each run as on a typical slice."""
         return pareto(self.log, profiles=self.profiles, hardness=self.hardness)
+
+    def choices(self) -> list[EtaChoice]:
+        """What runs at the job's eta and what would run at others, by eta."""
+        settled = self.decided.settled
+        today = EtaChoice(
+            eta=self.log.job.eta, batch_size=settled.batch_size, limit_w=self.limit_w, start=settled.start
+        )
+        others = [eta for eta in ETAS if eta != today.eta]
+        choices = [choice_at(eta, self.log, self.decided, profiles=self.profiles) for eta in others]
+        return sorted([today, *choices], key=lambda choice: choice.eta)
 
     @property
     def source(self) -> Source:

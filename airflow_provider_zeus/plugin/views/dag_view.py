@@ -51,7 +51,6 @@ class JobRuns:
     limit: int
     alerts: Alerts
     remarks: Sequence[str]
-    budgets: Sequence[Answer]
 
     @cached_property
     def job(self) -> ZeusJob:
@@ -138,7 +137,7 @@ class JobLog:
     def service(self) -> Chart | None:
         """How well models served, by where their trainings started; None for a job that chooses no start."""
         job, served = self.known.log.job, self.known.log.belief().served
-        return service(served, job.start_tolerance) if job.chooses_start and served else None
+        return service(served) if job.chooses_start and served else None
 
     @property
     def gaps(self) -> list[str]:
@@ -166,10 +165,11 @@ class JobLog:
 
     @property
     def front(self) -> Chart | None:
-        """The chart of energy against time; None where nothing measures energy, or no run reached the target."""
-        known, settled = self.known, self.known.decided.settled
-        chart = front_chart(known.front(), known.weights, settled.batch_size, known.limit_w, settled.start)
-        return chart if chart.option else None
+        """The chart of energy against time; None if nothing measures energy, or no run reached the target."""
+        points = self.known.front()
+        if not points:
+            return None
+        return front_chart(points, self.known.weights, self.known.choices())
 
 
 def shifts(trials: Iterable[Trial], factors: Factors, hours: Mapping[str, Series]) -> str:

@@ -134,8 +134,7 @@ class Tile(BaseModel):
 class Answer(BaseModel):
     """One question that the first line of a tab answers."""
 
-    question: str  # Cost | Saved | Next run | Budget
-    share: float | None = None  # of a budget, drawn as a bar
+    question: str  # Cost | Saved | Next run
     about: Short = ""  # of what
     figures: list[Tile] = []
     note: Short = ""

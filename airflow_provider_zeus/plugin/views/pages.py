@@ -37,7 +37,7 @@ class Block:
 
 
 PAID, SIZES = "Has it paid off, and what saved it?", "What does each batch size cost, and why does the next one run?"
-OTHERWISE, EACH = "What would other weights or prices choose?", "What did each run do?"
+OTHERWISE, EACH = "What would other weights choose, and what would another hour cost?", "What did each run do?"
 MISSING = "What do these figures leave out, and where are they from?"
 
 PAGES: Mapping[str, Sequence[Block]] = {
@@ -51,7 +51,6 @@ PAGES: Mapping[str, Sequence[Block]] = {
         Block("remarks", "What changed about the job", "list", lambda of: of.remarks),
         Block("alerts", "Alerts", "alerts", lambda of: of.alerts),
         Block("cost", "", "chart", lambda of: of.cost, slow=True),
-        Block("budgets", "Budgets", "answers", lambda of: of.budgets),
         Block("paid", "", "text", lambda of: paid_off(of.known.saving, all_of=not of.more), True, PAID),
         Block("levers", "What saved it", "table", lambda of: of.levers, slow=True, fold=PAID),
         Block("saved", "", "chart", lambda of: saved_chart(of.known.saving, of.rows, of.known.weights), True, PAID),
@@ -59,7 +58,6 @@ PAGES: Mapping[str, Sequence[Block]] = {
         Block("service", "", "chart", lambda of: of.service, slow=True, fold=PAID),
         Block("why", "", "text", lambda of: f"The next run: {of.known.next_run.attempts[0].why}", True, SIZES),
         Block("belief", "", "chart", lambda of: of.belief, slow=True, fold=SIZES),
-        Block("what_if", "", "whatIf", fold=OTHERWISE),
         Block(
             "shift",
             "",
@@ -86,7 +84,6 @@ PAGES: Mapping[str, Sequence[Block]] = {
         Block("cost", "", "chart", lambda of: cost_chart(of.rows, of.weights), slow=True),
         # where nothing measures energy the state says what comes first
         Block("rung", "", "text", lambda of: "" if of.state else next_rung(of.job), slow=True),
-        Block("budgets", "Budgets", "answers", lambda of: of.budgets),
         Block("rows", "", "runs", lambda of: of.rows, fold=EACH),
         Block("gaps", "", "list", lambda of: of.gaps, slow=True, fold=MISSING),
         Block("store", "Trial log", "text", fold=MISSING),

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Trial, TrialKey
 from airflow_provider_zeus.store.base import History
-from airflow_provider_zeus.store.sql import families, schema
+from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.trials import count_job
 
 
@@ -131,5 +131,4 @@ def merge(connection: sa.Connection, old: str, new: str, *, counted: Mapping[str
         connection.execute(sa.update(moves).where(moves.c.job_id == old).values(job_id=new))
     count_job(connection, new, seq=seq + later_seq, newest=newest + later)
     connection.execute(sa.delete(schema.checkpoint).where(schema.checkpoint.c.job_id.in_([old, new])))
-    families.share(connection, new, None)  # the next request tells its family what both have learnt
     connection.execute(sa.delete(schema.job).where(schema.job.c.job_id == old))

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.store.base import Unreadable
-from airflow_provider_zeus.store.sql import checkpoints, families, schema, trials
+from airflow_provider_zeus.store.sql import checkpoints, schema, trials
 from airflow_provider_zeus.store.sql.engine import explained, file_of, transaction
 
 TRIALS_A_STEP = 200  # read in one transaction: some 4 MB
@@ -185,7 +185,6 @@ def _without_checkpoints(engine: sa.Engine, pruned: Pruned, before_s: float, *, 
         count, size = connection.execute(sa.select(sa.func.count(), size_of_all).where(idle)).one()
         if not dry_run:
             connection.execute(sa.delete(_C).where(idle))
-            families.share(connection, pruned.job_id, None)
         return replace(pruned, checkpoints=count, checkpoint_bytes=size)
 
 

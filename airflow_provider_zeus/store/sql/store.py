@@ -15,7 +15,7 @@ from airflow_provider_zeus.store import heartbeat, rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Profile, Report, Unreadable
 from airflow_provider_zeus.store.live_settings import ReadText, last_known, read_settings
 from airflow_provider_zeus.store.service import JobLog
-from airflow_provider_zeus.store.sql import checkpoints, families, measurements, moving, pages
+from airflow_provider_zeus.store.sql import checkpoints, measurements, moving, pages
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.engine import clock, engine_of, forget, read_url, shown, transaction
 from airflow_provider_zeus.store.sql.migrate import check
@@ -187,11 +187,6 @@ class Store(ABC):
         """DAGs with a trial of a job, whether or not Airflow still has them."""
         with self._transaction([job_id]) as connection:
             return sql_trials.dag_ids(connection, job_id)
-
-    def members(self) -> dict[str, int]:
-        """How many jobs are in the family of each job, itself among them; without jobs that are in none."""
-        with self._transaction(None) as connection:
-            return families.members(connection)
 
     def profile(self, job_id: str, device: Where | None, job_version: str) -> list[ProfileSample]:
         """What one version of a job measured on one device: one sum per (batch size, power limit), in that order.

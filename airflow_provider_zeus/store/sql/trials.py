@@ -243,37 +243,6 @@ def runs_between(connection: sa.Connection, origin: Origin, run_types: Sequence[
     return connection.scalar(_RUNS_BETWEEN, {"job": trained.job_id, **values}) or 0
 
 
-def spent(
-    connection: sa.Connection, job_id: str, begin_s: float, source: str | None, newest_number: int
-) -> tuple[float | None, float]:
-    """Energy [J] and time of all devices [s] of a job's trials since a time, of the newest :data:`SEARCHED`."""
-    device_s = _T.c.time_s * sa.func.coalesce(_T.c.device_count, 1)
-    sums = sa.select(sa.func.sum(_T.c.energy_j), sa.func.sum(device_s)).where(
-        *_searched(job_id, source, newest_number),
-        _T.c.opened_at >= begin_s,
-        countable(_T.c.energy_j, _T.c.time_s, _T.c.device_count),
-    )
-    energy_j, gpu_s = connection.execute(sums).one()
-    return energy_j, gpu_s or 0.0
-
-
-def measured(connection: sa.Connection, job_id: str, source: str | None, most: int, newest_number: int) -> list[Trial]:
-    """The newest ``most`` ended trainings of an energy source that have a time, by number; of :data:`SEARCHED`."""
-    worked = sa.select(_T).where(
-        *_searched(job_id, source, newest_number),
-        _T.c.state.in_([state.value for state in State if state.worked]),
-        _T.c.time_s.is_not(None),
-    )
-    found = _found(connection.execute(worked.order_by(_T.c.number.desc()).limit(most)))
-    return only_trials(found)[::-1]
-
-
-def _searched(job_id: str, source: str | None, newest_number: int) -> tuple[sa.ColumnElement[bool], ...]:
-    """The newest :data:`SEARCHED` trials of a job, those of one energy source."""
-    of_source = sa.func.coalesce(_T.c.energy_source, "") == (source or "")
-    return _T.c.job_id == job_id, _T.c.number > newest_number - SEARCHED, of_source
-
-
 def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[str, tuple[float, float]]:
     """GPU uuid -> (power limit found, last set) [W], where the newest trial has not restored it."""
     left: dict[str, tuple[float, float]] = {}

@@ -12,13 +12,12 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_provider_zeus.errors import DamagedLogError, StoreError
-from airflow_provider_zeus.model.job_checks import OF_TASK
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.store import rules, service
@@ -83,13 +82,6 @@ class VariableStore(Store):
             raise StoreError(
                 f"The Variable store refuses: recurrences of {request.job_id!r} could overlap. {self._remedy}"
             )
-        family = request.job.family
-        if request.family is not None and family != OF_TASK and request.pinned_by is None:
-            raise StoreError(
-                f"The Variable store refuses: ZeusJob.family = {family!r}, and its jobs cannot read each other. Let "
-                "the Connection name a PostgreSQL or SQLite database, or set family=None."
-            )
-        request = replace(request, family=None)
         settings, fresh = self._settings_for(request)
         with self._open_log(request.job_id) as log:
             open_trials = log.open_trials()
@@ -140,10 +132,6 @@ class VariableStore(Store):
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
         return self._names() if dag_id is None else self._or_damaged(super().jobs(dag_id))
-
-    def members(self) -> dict[str, int]:
-        """Empty: jobs in Variables are in no family."""
-        return {}
 
     def recurrence(self, dag_id: str, run_id: str) -> list[Trial]:
         """Every trial of one DAG run, in order of job and number."""

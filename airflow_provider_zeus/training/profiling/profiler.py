@@ -16,6 +16,8 @@ from airflow_provider_zeus.signals.forecast import weighed
 from airflow_provider_zeus.training.profiling.measurement_windows import BOUND, never_binds
 from airflow_provider_zeus.training.profiling.search import LimitMeasurement, Search, by_limit
 
+WINDOW_STEPS = 10  # least optimizer steps of one window, so that no single step decides: judgement
+
 
 class MissedSaving(NamedTuple):
     """Shares of what was drawn and of the time at the limit found, with 90 % intervals; below 0: lost."""
@@ -236,6 +238,6 @@ def profiler_of(
         batch_size=batch_size,
         weights=weights,
         min_s=job.profile_s,
-        min_steps=job.profile_steps,
+        min_steps=WINDOW_STEPS,
         of_steps=of_steps,
     )

@@ -205,8 +205,8 @@ class Search:
 
     def _excess(self, whole: Mapping[float, LimitMeasurement], limit_w: float, best_w: float) -> float:
         """By how much a limit is worse than the best one [relative]."""
-        value = self.weights.value
-        return value(*whole[limit_w].rate) / value(*whole[best_w].rate) - 1
+        cost = self.weights.cost
+        return cost(*whole[limit_w].rate) / cost(*whole[best_w].rate) - 1
 
     def _error(self, whole: Mapping[float, LimitMeasurement], *limits_w: float) -> float:
         """Standard deviation of the difference between limits [relative]."""
@@ -214,8 +214,8 @@ class Search:
         sd_j, sd_s = self.noise(whole)
         variance = 0.0
         for one in (whole[w] for w in limits_w):
-            share = 0.0 if weights.fastest else 1.0  # of energy in what is minimised
-            if weights.objective == "cost" and not weights.fastest:
+            share = 0.0  # of energy in the cost
+            if not weights.fastest:
                 share = weights.eta * one.rate[0] / weights.cost(*one.rate)
             variance += ((share * sd_j) ** 2 + ((1 - share) * sd_s) ** 2) / one.time_s
         return math.sqrt(variance)
@@ -243,7 +243,7 @@ class Search:
                 end += step
             if abs(end - at) > 1:
                 inside = 0 <= end < len(limits_w)
-                far = self.weights.value(*whole[limits_w[end]].rate) if inside else math.inf
+                far = self.weights.cost(*whole[limits_w[end]].rate) if inside else math.inf
                 gaps.append((far, limits_w[at + step * (abs(end - at) // 2)]))
         return min(gaps)[1] if gaps else None
 

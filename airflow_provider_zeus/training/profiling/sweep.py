@@ -281,10 +281,9 @@ class Sweep:
         if best is None or first is None:
             return
         log.info(
-            "Zeus power profile %s: %g W is best by %s; per %s %+.1f %% energy, %+.1f %% time against %g W.%s",
+            "Zeus power profile %s: %g W is best; per %s %+.1f %% energy, %+.1f %% time against %g W.%s",
             profiler.of,
             best_w,
-            profiler.weights.objective,
             profiler.unit,
             100 * (best[0] / first[0] - 1),
             100 * (best[1] / first[1] - 1),

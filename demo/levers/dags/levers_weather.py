@@ -1,4 +1,4 @@
-"""The decisions that a scheduler owns, in one job: in time, when, whether, and not more than.
+"""The decisions that a scheduler owns, in one job: in time, when, and whether.
 
 A run is triggered with ``{"week": "2013-W20"}``. Minutes stand here where a nightly job has hours.
 """
@@ -23,7 +23,6 @@ JOB = ZeusJob(
     start_within="10 min",  # "8 h"
     start_signal="carbon",  # Connection zeus_carbon
     retrain_every=2,  # 7
-    budget="1.5 Wh/day",  # "50 kWh/month"
     data_slice="{{ dag_run.conf['week'] }}",
     device="simulated:v100/shufflenet",
     profile_s=1.0,
@@ -46,7 +45,7 @@ def earlier_is_good(run: Any, week: str) -> bool:
 
 @dag(schedule=None, max_active_runs=1, tags=["zeus", "demo"])
 def zeus_levers() -> None:
-    """Retrain only where the earlier model has grown old, at the cleanest minute, in time, within a budget."""
+    """Retrain only where the earlier model has grown old, at the cleanest minute, in time."""
 
     @task.zeus(JOB, retries=1, retry_delay=timedelta(seconds=5))
     def train(run: Any, dag_run: Any) -> str:

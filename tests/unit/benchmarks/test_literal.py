@@ -7,11 +7,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_zeus.optimizer import thompson
 from benchmarks.parts.literal import TRIES, Parts, Settled, literal
 from benchmarks.simulation.driver import replay
 from benchmarks.simulation.environment import Log
@@ -40,9 +42,10 @@ def sizes(log: Log) -> list[list[int]]:
 @given(scenarios(), st.integers(0, 1000), st.sampled_from([1.2, 2.0]))
 def test_all_switches_on_is_policy_zeus(scenario: Scenario, seed: int, beta: float) -> None:
     window = 2 * len(scenario.pair.batch_sizes) + 1  # small: sizes leave it and return
-    job = scenario.job(policy="zeus", beta=beta, window=window)
+    job = scenario.job(policy="zeus", window=window)
     ours = literal(scenario, 40, seed, settled=Settled.all(), beta=beta, window=window)
-    assert_alike(ours, replay(scenario, job, 40, seed))
+    with patch.object(thompson, "BETA", beta):
+        assert_alike(ours, replay(scenario, job, 40, seed))
 
 
 def test_a_window_that_is_just_full_has_forgotten_an_older_miss(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from benchmarks import weather
 from benchmarks.quality import slice_tables as wt
+from benchmarks.quality import slice_trainings
 from benchmarks.quality.slice_tables import Week
 from benchmarks.quality.slice_trainings import Profile, Trainings, always, best_limit, full_power, replay, truths_of
 from benchmarks.simulation.environment import Run
@@ -37,13 +38,19 @@ from benchmarks.simulation.traces import PowerMeasurement
 WEEKS = [Week("A", 100, {10: (2.0,), 20: (math.inf,)}), Week("B", 200, {10: (3.0,), 20: (math.inf,)})]
 
 
+@pytest.fixture(autouse=True)
+def _short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice here has ten steps, as many as one window has."""
+    monkeypatch.setattr(slice_trainings, "WINDOW_STEPS", 1)
+
+
 def points(batch_size: int, samples: int) -> tuple[PowerMeasurement, ...]:
     """Twice the batch size takes two thirds of the time."""
     factor = samples / 100 * (1.0 if batch_size == 10 else 2 / 3)
     return PowerMeasurement(100.0, 12.0 * factor, 80.0), PowerMeasurement(200.0, 10.0 * factor, 150.0)
 
 
-def job(*sizes: int, policy: str = "knowledge_gradient", steps: int = 1) -> ZeusJob:
+def job(*sizes: int, policy: str = "knowledge_gradient") -> ZeusJob:
     return ZeusJob(
         batch_sizes=sizes,
         default_batch_size=10,
@@ -51,7 +58,6 @@ def job(*sizes: int, policy: str = "knowledge_gradient", steps: int = 1) -> Zeus
         max_epochs=60,
         window=26,
         profile_s=2.0,
-        profile_steps=steps,
         policy=policy,
     )
 
@@ -84,7 +90,7 @@ def test_a_single_batch_size_costs_its_epochs_and_its_profiling(policy: str) -> 
     assert costs == pytest.approx([2 * 1980 + profiling, 3 * 3960])
 
 
-def test_profiling_goes_on_where_the_run_before_ended() -> None:
+def test_profiling_goes_on_where_the_run_before_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     at = points(10, 100)
     weights = Weights(0.5, 200.0)
     profile = Profile(at, 10, job(10), weights)
@@ -93,7 +99,8 @@ def test_profiling_goes_on_where_the_run_before_ended() -> None:
     assert {w: seen.time_s for w, seen in profile.seen.items()} == pytest.approx({200.0: 1.0})
     assert profile.walk(at, 60)[2] == pytest.approx(2 + 3)
     assert profile.walk(at, 60) == (0.0, 0.0, 0.0)
-    slow = Profile(at, 10, job(10, steps=4), weights)
+    monkeypatch.setattr(slice_trainings, "WINDOW_STEPS", 4)
+    slow = Profile(at, 10, job(10), weights)
     assert slow.walk(at, 60)[2] == pytest.approx(1 + 4.0 + 1 + 4.8)
 
 

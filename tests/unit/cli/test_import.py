@@ -69,7 +69,7 @@ def test_another_log_believes_and_decides_the_same(
     zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch, seed: int, source: str, target: str
 ) -> None:
     draw = random.Random(seed)
-    job = replace(JOB, policy=draw.choice(["zeus", "knowledge_gradient"]), budget=["50 kWh/month"], eta=0.25)
+    job = replace(JOB, policy=draw.choice(["zeus", "knowledge_gradient"]), log_to=["mlflow"], eta=0.25)
     stores = {"a": STORES[source](home / "a.db"), "b": STORES[target](home / "b.db")}
     monkeypatch.setattr("airflow_provider_zeus.store.open.open_store", lambda conn_id, **_: stores[conn_id])
     log = stores["a"]

@@ -81,7 +81,6 @@ def test_json_keeps_numbers_with_their_units(zeus: Zeus, store: Store) -> None:
     (job,) = json.loads(zeus("jobs", "list", "-o", "json").out)
     assert job == {
         "job": "d.train",
-        "members": None,
         "trials": 1,
         "recurrences": 1,
         "last_state": "converged",

@@ -61,7 +61,7 @@ def test_old_points_go_and_every_other_command_says_the_same(zeus: Zeus, log: St
     before, size = said(zeus), (home / "zeus.db").stat().st_size
     done = zeus("prune", "--older-than", "210d")
     assert (done.status, done.err) == (0, "")
-    assert re.findall(r"^(d\.\w+): power points of (\d+)", done.out, re.M) == [("d.other", "19"), ("d.train", "19")]
+    assert re.findall(r"^(d\.\w+): power over time of (\d+)", done.out, re.M) == [("d.other", "19"), ("d.train", "19")]
     assert f"deleted from sqlite:{home}/zeus.db" in done.out
     assert (with_points(log), with_points(log, "d.other")) == (11, 11)
     assert said(zeus) == before
@@ -89,7 +89,7 @@ def test_keep_trials_leaves_the_decisions(zeus: Zeus, log: Store) -> None:
 
 
 def test_what_is_too_young_or_used_stays_and_is_counted(zeus: Zeus, log: Store) -> None:
-    assert "power points of 24 trials" in (out := zeus("prune", "--older-than", "12h").out)
+    assert "power over time of 24 trials" in (out := zeus("prune", "--older-than", "12h").out)
     assert "5 others of that age" in out
 
 

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from airflow_provider_zeus.cli.shell import number_text, or_dash
-from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import BATCH_SIZE, UNSEEN, Observation, State
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import Store
@@ -169,14 +168,3 @@ def test_plain_of_nothing_is_empty(zeus: Zeus, store: Store) -> None:
     recur(store, 1)
     done = zeus("trials", "d.train", "--run", "none", "-o", "plain")
     assert (done.out, "No trial of run 'none'" in done.err) == ("", True)
-
-
-def test_jobs_that_learn_from_each_other_are_shown_with_their_number(zeus: Zeus, store: Store) -> None:
-    job = ZeusJob(batch_sizes=[16, 32], default_batch_size=32, target="acc >= 0.9", max_epochs=9, family="churn")
-    for n, (name, family) in enumerate([("eu", "f"), ("us", "f"), ("other", None)], 1):
-        store.ask(request(n, ti_id=name, job=job, job_id=f"d.{name}", family=family))
-    table = zeus("jobs", "list").out
-    assert "family" in table
-    assert table.count("churn, 2 jobs") == 2
-    listed = json.loads(zeus("jobs", "list", "-o", "json").out)
-    assert {each["job"]: each["members"] for each in listed} == {"d.eu": 2, "d.us": 2, "d.other": None}

@@ -482,17 +482,6 @@ MISTAKES: dict[str, list[Mistake]] = {
         ),
         of_job("data_slice=\"{{ macros.ds_add('2026-11-01', 1) }}\"", "data_slice", "leave it out", status="warning"),
     ],
-    "budget in another currency": [
-        of_job('budget="20 USD/week"', "budget", "currency = USD (they are in EUR)"),
-        of_job('budget=["50 kWh/month", "20 GBP/week"]', "budget", "20 GBP/week is ignored"),
-        of_job('budget="5 CHF/day", on_budget="incumbent"', "budget", "currency = CHF"),
-        of_job(
-            'budget="{{ params.most }}"',
-            "budget",
-            "currency = USD",
-            dag='schedule="@daily", params={"most": "9 USD/day"}',
-        ),
-    ],
     "log_to without an open run": [
         of_job('log_to=["mlflow"]', "log_to", "mlflow.start_run()", status="warning"),
         Mistake(
@@ -613,9 +602,9 @@ with DAG("nightly", schedule="@daily", start_date=datetime(2026, 1, 1), params={
                                      "data_slice": "{{ params.rows }}"})
     task.zeus(job)(train)("{{ params.rows }}", region="{{ var.value.get('region', 'eu') }}")
 """,
-    "slices, deadline, budgets": right(
+    "slices, deadline": right(
         job='target="accuracy >= 0.9", data_slice="{{ data_interval_end | ds }}", finish_by=timedelta(hours=3), '
-        'budget=["50 kWh/month", "20 EUR/week"], max_slowdown=1.2, learn_from=["scheduled", "backfill"]'
+        'learn_from=["scheduled", "backfill"]'
     ),
     "a signal with its Connection": right(
         job='target="accuracy >= 0.9", mode="optimize", device="simulated:v100/neumf", follow="carbon", '

@@ -20,7 +20,7 @@ from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.integrations.conftest import left_behind, one_thread
 from tests.unit.training.conftest import Kit, explore, incumbent
 
-SIZES: dict[str, Any] = {"batch_sizes": [16, 32], "default_batch_size": 16, "profile_s": 0.1, "profile_steps": 1}
+SIZES: dict[str, Any] = {"batch_sizes": [16, 32], "default_batch_size": 16, "profile_s": 0.1}
 SAMPLES = 36
 
 

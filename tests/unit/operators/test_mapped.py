@@ -68,22 +68,6 @@ def test_the_part_ends_the_default_and_the_given_job_id() -> None:
     assert ask_request(named, context(), None, lease_s=90, part="eu").job_id == "nightly.eu"
 
 
-def test_jobs_of_one_task_are_a_family_and_a_name_joins_those_of_one_dag(monkeypatch: pytest.MonkeyPatch) -> None:
-    def family(part: str | None = None, **fields: Any) -> str | None:
-        job = ZeusJob.from_dict({**JOB.to_dict(), **fields})
-        return ask_request(job, context(), None, lease_s=90, part=part).family
-
-    assert family() is None
-    assert family("eu") == "accuracy >= task d train"
-    assert family("eu", target="accuracy >= 0.5", max_epochs=9, batch_sizes=[32, 64]) == family("us"), "levels are free"
-    assert family("eu", target="loss <= 0.9") != family("eu")
-    assert family("eu", family=None) is None
-    assert family(family="churn") == family("eu", family="churn") == "accuracy >= dag d churn"
-    monkeypatch.setenv("AIRFLOW__ZEUS__FAMILIES", "demand, churn")
-    assert family(family="churn") == "accuracy >= all churn"
-    assert family(family="all churn") == "accuracy >= dag d all churn", "no name makes a family of another DAG"
-
-
 def test_an_argument_that_the_function_does_not_have_is_refused_at_parse() -> None:
     def train(run: Any, region: str) -> None: ...
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus import airflow_compat
-from airflow_provider_zeus.operators.metrics import named, send_budgets, send_run
+from airflow_provider_zeus.operators.metrics import named, send_run
 from airflow_provider_zeus.operators.mixins import figures_of
 from airflow_provider_zeus.reports.run_figures import RunFigures
 from airflow_provider_zeus.reports.run_metrics import Metric
@@ -134,7 +134,6 @@ def test_stats_that_raise_fail_nothing(sent: Sent, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(sent, "incr", broken)
     send_run(run(None))
-    send_budgets(OWN[0], [], None)
 
 
 def test_settings_that_cannot_be_read_fail_nothing(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,7 @@ def test_a_checkpoint_s_tag_holds_all_that_a_belief_depends_on() -> None:
     changes = ({"target": "acc >= 0.8"}, {"job_version": "2"}, {"window": 99}, {"learn_from": ("manual",)})
     for changed in (*changes, {"policy": "knowledge_gradient"}):
         assert belief_tag(replace(JOB, **changed)) != tag
-    for same in ({"eta": 0.1}, {"beta": 3.0}, {"batch_sizes": (32, 128)}, {"seed": 5}, {"max_epochs": 7}):
+    for same in ({"eta": 0.1}, {"batch_sizes": (32, 128)}, {"max_epochs": 7}):
         assert belief_tag(replace(JOB, **same)) == tag
     assert belief_tag(replace(JOB, learn_from=JOB.learn_from[::-1])) == tag
 

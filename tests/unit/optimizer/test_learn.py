@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
-from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import BATCH_SIZE, PLAIN, Phase, State
-from airflow_provider_zeus.optimizer.arms import epoch_costs, run_variance
-from airflow_provider_zeus.optimizer.belief import RECURRENCES_KEPT, Belief, belief_tag
+from airflow_provider_zeus.optimizer.belief import RECURRENCES_KEPT, Belief
 from airflow_provider_zeus.optimizer.learn import with_rates
 from tests.unit.optimizer.world import World, job_of
 
@@ -123,30 +120,12 @@ def measured(w: World, state: State = State.DONE, **seen: float | None) -> None:
     w.log[-1] = replace(w.log[-1], planned=replace(w.log[-1].planned, batch_size=None))
 
 
-def test_measured_runs_teach_the_default_what_a_step_takes_where_the_job_says_their_size() -> None:
-    for job, known in ((JOB_KG, 0), (replace(JOB_KG, ran_with=32), 1)):
-        w = World(job, {16: 20, 32: 10, 64: 8})
-        measured(w)
-        measured(w, State.FAILED)
-        measured(w, samples=None)
-        assert w.belief.device is not None
-        assert w.belief.device[0] == 3
-        assert (len(w.belief.rates), w.belief.recurrences, w.belief.converged) == (known, 0, ())
-        assert with_rates(w.belief, w.log).rates == w.belief.rates
-    (((size, _), ((number, rates),)),) = w.belief.rates.items()
-    assert (size, number, rates.j_per_sample, rates.s_per_sample) == (32, 1, 2.0, 0.02)
-    assert belief_tag(JOB_KG) != belief_tag(w.job), "no checkpoint is read that was made without it"
-    assert Belief.from_json(w.job, w.belief.to_json()).rates == w.belief.rates
-
-
-def test_measured_runs_count_no_more_once_the_size_has_run() -> None:
-    alone, before = (World(replace(JOB_KG, ran_with=32), {16: 20, 32: 10, 64: 8}) for _ in range(2))
-    measured(before)
-    for w in (alone, before):
-        w.add(32)
-        w.add(32)
-    weights = Weights.of(JOB_KG, alone.device)
-    for figure in (partial(epoch_costs, profiles=()), run_variance):
-        assert figure(alone.belief, alone.device, weights=weights) == figure(
-            before.belief, before.device, weights=weights
-        )
+def test_runs_from_before_a_job_named_sizes_teach_their_device_alone() -> None:
+    w = World(JOB_KG, {16: 20, 32: 10, 64: 8})
+    measured(w)
+    measured(w, State.FAILED)
+    measured(w, samples=None)
+    assert w.belief.device is not None
+    assert w.belief.device[0] == 3
+    assert (w.belief.rates, w.belief.recurrences, w.belief.converged) == ({}, 0, ())
+    assert with_rates(w.belief, w.log).rates == {}

@@ -260,7 +260,7 @@ def test_the_fallback_is_unbounded() -> None:
         (("dag.train", 7, 1), False),
     ],
 )
-def test_a_decision_s_seed_is_of_job_number_and_user_seed(other: tuple[str, int, int], same: bool) -> None:
+def test_a_decision_s_seed_is_of_job_number_and_replay(other: tuple[str, int, int], same: bool) -> None:
     assert (decision_seed(*other) == decision_seed("dag.train", 7, 0)) is same
     assert 0 <= decision_seed(*other) < 2**53  # exact in every JSON reader
 

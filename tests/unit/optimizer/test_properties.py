@@ -147,7 +147,7 @@ def test_the_same_log_and_seed_give_the_same_decision(
     job_and_log: JobAndLog, device: DeviceInfo | None, profile: Sequence[Any]
 ) -> None:
     job, log = job_and_log
-    seed = decision_seed("dag.train", len(log) + 1, job.seed)
+    seed = decision_seed("dag.train", len(log) + 1)
     again = ZeusJob.from_dict(json.loads(json.dumps(job.to_dict())))
     first = choose(job, belief_of(job, log), device=device, profiles=profile, seed=seed)
     assert choose(again, belief_of(again, log), device=device, profiles=profile[::-1], seed=seed) == first

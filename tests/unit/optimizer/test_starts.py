@@ -203,8 +203,8 @@ def test_a_start_that_serves_worse_is_out() -> None:
 )
 def test_only_what_is_surely_worse_counts(ours: list[float], cold: list[float], worse: bool) -> None:
     known = [Served(n, W, r) for n, r in enumerate(ours)] + [Served(n, C, r) for n, r in enumerate(cold)]
-    assert serves_worse(known, W, 0.03) is worse
-    assert not serves_worse(known, S, 0.03)
+    assert serves_worse(known, W) is worse
+    assert not serves_worse(known, S)
 
 
 def test_a_cold_run_is_due_when_the_savings_pay_for_five() -> None:
@@ -289,8 +289,6 @@ def test_pins_audits_and_fallbacks_have_a_start() -> None:
         ({"starts": ["cold", "hot"]}, "'hot' is not known"),
         ({"starts": "warm"}, "not a list"),
         ({"starts": ["cold", "warm"], "policy": "zeus"}, "not known to policy"),
-        ({"start_tolerance": 2}, "start_tolerance"),
-        ({"cold_every": 0}, "cold_every"),
     ],
 )
 def test_wrong_starts_are_refused(fields: dict[str, Any], problem: str) -> None:

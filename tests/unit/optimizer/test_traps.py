@@ -85,11 +85,11 @@ def test_trap_7_after_a_shift_in_cost_every_run_still_ends_with_a_model() -> Non
 
 
 def test_trap_8_one_lucky_run_does_not_tighten_the_bound_to_its_own_cost() -> None:
-    world = World(job_of(16, 32, default=32, beta=1.5), NEEDS)
+    world = World(job_of(16, 32, default=32), NEEDS)
     for round_, epochs in ((1, 10.0), (2, 4.0)):
         world.add(32, epochs=epochs, phase=Phase.EXPLORE, round_=round_)
     bounded = world.decide().attempts[0]
-    assert bounded.bound_cost == pytest.approx(1.5 * 7.0 * 2250.0)  # beta x the mean of 10 and 4, not x 4
+    assert bounded.bound_cost == pytest.approx(2.0 * 7.0 * 2250.0)  # beta x the mean of 10 and 4, not x 4
 
 
 def test_trap_9_each_decision_draws_its_own_numbers_and_can_be_repeated() -> None:
@@ -123,14 +123,13 @@ def test_trap_11_an_idle_arm_is_forgotten_and_tried_again() -> None:
 
 def test_a_bounded_attempt_that_is_given_up_costs_at_most_beta_times_the_incumbent() -> None:
     world = settled_world(FAR)
-    world.job = replace(world.job, beta=1.2)
     rng = Random(5)
     for _ in range(30):
         world.epochs = {b: rng.uniform(0.5, 3.0) * epochs for b, epochs in FAR.items()}
         decision = world.decide()
         arms = world.arms()
         if decision.attempts[0].bounded:
-            assert decision.attempts[0].bound_cost == pytest.approx(1.2 * min(a.mean for a in arms.values()))
+            assert decision.attempts[0].bound_cost == pytest.approx(2.0 * min(a.mean for a in arms.values()))
         world.run()
 
 

@@ -1,4 +1,4 @@
-"""The charts of a DAG's tab beside that of cost, its words and its what-if: data, worked out by hand."""
+"""The charts of a DAG's tab beside that of cost, and its words: data, worked out by hand."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import SURE
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
-from airflow_provider_zeus.optimizer.policy import heard_by, told_by
 from airflow_provider_zeus.plugin.api.reading import BeliefCache
 from airflow_provider_zeus.plugin.charts.chart_parts import number
-from airflow_provider_zeus.plugin.charts.dag_belief import BELIEVED, FAMILY, OBSERVED, STANDINGS, belief_chart
+from airflow_provider_zeus.plugin.charts.dag_belief import BELIEVED, OBSERVED, STANDINGS, belief_chart
 from airflow_provider_zeus.plugin.charts.dag_front import CHOSEN, FRONT, PROFILED, RAN, front_chart
 from airflow_provider_zeus.plugin.charts.dag_saved import EXPLORED, SUM, saved_chart
 from airflow_provider_zeus.plugin.text import headline, saved_text
-from airflow_provider_zeus.plugin.views import costs, dag_view, dag_what_if
+from airflow_provider_zeus.plugin.views import costs, dag_view
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.plugin.views.dag_view import JobLog
-from airflow_provider_zeus.plugin.views.dag_what_if import Wish
 from airflow_provider_zeus.plugin.views.factors import Factors
 from airflow_provider_zeus.plugin.views.models import Chart
 from airflow_provider_zeus.reports.belief_table import BatchSizeStatus, belief_table
 from airflow_provider_zeus.reports.dataset import ENERGY, as_dataset
-from airflow_provider_zeus.reports.pareto import OperatingPoint, marked, pareto
+from airflow_provider_zeus.reports.eta_choices import EtaChoice
+from airflow_provider_zeus.reports.pareto import OperatingPoint, marked
 from airflow_provider_zeus.reports.savings import Savings, saving
 from airflow_provider_zeus.units import three_digits
 from tests.unit.plugin.kit import JOB, charts, trial
@@ -152,29 +151,6 @@ def test_belief_stands_beside_what_was_observed() -> None:
     ]
 
 
-def test_the_curve_of_siblings_is_dashed_at_the_jobs_own_level() -> None:
-    job = replace(JOB, policy="knowledge_gradient", max_epochs=50)
-    log = [run(n, b, 4.0, epochs=e) for n, (b, e) in enumerate([(32, 10.0), (16, 20.0), (64, 10.0)] * 4, 1)]
-    told = told_by(as_dataset(log, job).belief(), None)
-    assert told is not None
-    first = run(1, 32, 4.0)
-    family = heard_by(as_dataset([first], job).belief(), None, [told] * 3)
-    alone = belief_table(as_dataset([first], job))
-    beside = belief_table(as_dataset([replace(first, decision=replace(first.decision, family=family))], job))
-    assert [line.believed for line in beside.lines] == [line.believed for line in alone.lines]
-    costs = {line.batch_size: line.family or 0.0 for line in beside.lines}
-    own = {line.batch_size: line.believed.cost.value or 0.0 for line in alone.lines}
-    assert costs[32] == pytest.approx(own[32]), "its level is the job's"
-    assert costs[16] / own[16] > 1.3, "and its shape the siblings'"
-    chart = belief_chart(beside, HALF)
-    drawn = series(chart)[FAMILY]
-    assert drawn["lineStyle"]["type"] == "dashed"
-    assert len(values(drawn)) == 3
-    assert "Dashed" in chart.note
-    assert "from this job's runs alone" in chart.note, "the decision's sentence may name another cost"
-    assert FAMILY not in series(belief_chart(alone, HALF))
-
-
 def doubtful() -> tuple[ZeusJob, list[Trial]]:
     """32 is believed cheaper than 64, the default, by less than it takes to replace it."""
     job = replace(JOB, batch_sizes=[32, 64], default_batch_size=64, policy="knowledge_gradient", max_epochs=50, eta=1.0)
@@ -255,9 +231,6 @@ def test_runs_that_do_not_teach_are_no_nothing(policy: str) -> None:
     assert all("that teaches" in row[7] for row in answer.belief.table.rows)
     assert "that teaches" in answer.belief.text
     assert "not clear yet" in answer.sentence.text, "they are compared: the policy alone learns nothing from them"
-    asked = dag_what_if.answered(found, Wish(), Factors())
-    assert "that teaches" in asked.text
-    assert "unknown amount" not in asked.text
     taught = replace(job, learn_from=("backfill",))
     answer = charts(backfills(), known(*backfills(), job=taught))
     assert answer.gaps == []
@@ -298,19 +271,80 @@ def front(*points: tuple[int, float, float, float, bool]) -> tuple[OperatingPoin
     return marked(made)
 
 
+def choice(eta: float, batch_size: int, limit_w: float | None = None, start: str | None = None) -> EtaChoice:
+    return EtaChoice(eta=eta, batch_size=batch_size, limit_w=limit_w, start=start)
+
+
 POINTS = ((32, 300.0, 10.0, 4000.0, True), (32, 200.0, 20.0, 2000.0, False), (64, 300.0, 30.0, 3000.0, True))
 
 
-@pytest.mark.parametrize(("eta", "cheapest"), [(0.0, [10, 4]), (0.5, [20, 2]), (1.0, [20, 2])])
-def test_the_line_of_equal_cost_touches_the_cheapest(eta: float, cheapest: list[float]) -> None:
+@pytest.mark.parametrize(("eta", "limit_w", "cheapest"), [(0.0, 300.0, [10, 4]), (0.5, 200.0, [20, 2])])
+def test_the_line_of_equal_cost_touches_what_runs_today(eta: float, limit_w: float, cheapest: list[float]) -> None:
     weights = known(run(1, 32, 4.0), job=replace(JOB, eta=eta)).weights
     assert weights.max_power_w == 300.0
-    drawn = series(front_chart(front(*POINTS), weights))
+    drawn = series(front_chart(front(*POINTS), weights, [choice(eta, 32, limit_w)]))
     assert values(drawn[CHOSEN]) == [cheapest]
     (x1, y1), (x2, y2) = values(drawn[f"equal cost at eta {eta:g}"])
     best = weights.cost(3600 * cheapest[1], cheapest[0])
     assert [weights.cost(3600 * y, x) for x, y in ((x1, y1), (x2, y2))] == pytest.approx([best, best], rel=1e-4)
     assert (x1, y1) != (x2, y2)
+
+
+def ring_labels(chart: Chart) -> list[str]:
+    return [ring["label"]["formatter"] for ring in series(chart)[CHOSEN]["data"]]
+
+
+def test_a_point_that_several_etas_choose_has_one_mark_with_all_their_names() -> None:
+    choices = [choice(0.0, 32, 300.0), choice(0.25, 32, 300.0), choice(0.5, 64, 300.0), choice(1.0, 32, 200.0)]
+    chart = front_chart(front(*POINTS), HALF, choices)
+    assert ring_labels(chart) == ["eta 0, 0.25", "eta 0.5 (today)", "eta 1"]
+    assert values(series(chart)[CHOSEN]) == [[10, 4], [30, 3], [20, 2]]
+    assert "At eta 0, 0.25 runs batch size 32, 300 W, 10 s and 4 Wh." in chart.text.replace("\u00a0", " ")
+    assert chart.table is not None
+    assert [row[-1] for row in chart.table.rows] == ["0, 0.25", "1", "0.5 (today)"]
+
+
+def test_the_name_of_a_mark_covers_no_other_name_and_no_point() -> None:
+    near = [(b, 200.0, 100.0 + b / 100, 2000.0 + b / 100, True) for b in (16, 32, 64)]
+    etas = [choice(0.0, 16), choice(0.25, 32), choice(0.5, 64), choice(1.0, 128)]
+    drawn = series(front_chart(front(*near, (128, 200.0, 900.0, 5000.0, True)), HALF, etas))
+    rings = [point["label"] for point in drawn[CHOSEN]["data"]]
+    assert len({(ring["position"], ring["offset"][1]) for ring in rings[:3]}) == 3
+    assert (rings[3]["position"], rings[3]["offset"]) == ("top", [0, 0]), "alone, it stays just above its ring"
+
+
+def test_the_name_of_a_mark_is_below_it_if_that_is_nearer_and_above_the_axis() -> None:
+    top, bottom = (128, 200.0, 500.0, 5000.0, True), (16, 200.0, 500.0, 1000.0, True)
+
+    def position(eta_j: float) -> str:
+        above = [(b, 200.0, 101.0, eta_j + more_j, True) for b, more_j in ((64, 400.0), (256, 800.0))]
+        points = front(top, bottom, (32, 200.0, 100.0, eta_j, True), *above)
+        (ring,) = series(front_chart(points, HALF, [choice(0.5, 32)]))[CHOSEN]["data"]
+        return str(ring["label"]["position"])
+
+    assert position(3000.0) == "bottom"
+    assert position(1000.0) == "top", "below are the numbers of the axis"
+
+
+def test_of_runs_at_unknown_limits_the_cheapest_at_that_eta_is_marked() -> None:
+    points = front((32, 300.0, 10.0, 4000.0, True), (32, 100.0, 30.0, 1000.0, True), (32, 150.0, 12.0, 900.0, False))
+    chart = front_chart(points, HALF, [choice(0.0, 32), choice(1.0, 32)])
+    assert values(series(chart)[CHOSEN]) == [[10, 4], [30, 1]], "of those that ran"
+
+
+def test_a_choice_of_which_no_run_reached_the_target_is_told_in_words() -> None:
+    chart = front_chart(front(*POINTS), HALF, [choice(0.5, 32, 300.0), choice(0.75, 128), choice(1.0, 128)])
+    assert ring_labels(chart) == ["eta 0.5 (today)"]
+    for words_ in (chart.text, chart.note):
+        assert "At eta 0.75, 1 runs batch size 128, but no run of it that reached the target is known here" in words_
+
+
+def test_a_start_that_a_job_chooses_is_marked_at_its_own_point() -> None:
+    points = marked(replace(p, start=start) for p, start in zip(front(*POINTS[::2]), ("cold", "warm"), strict=True))
+    cold, warm = replace(points[0], batch_size=64), points[1]
+    chart = front_chart((cold, warm), HALF, [choice(0.0, 64, start="cold"), choice(0.5, 64, start="warm")])
+    assert values(series(chart)[CHOSEN]) == [[10, 4], [30, 3]]
+    assert {point["label"]["formatter"] for point in series(chart)[RAN]["data"]} == {"64, cold", "64, warm"}
 
 
 LIMITS = [
@@ -324,8 +358,7 @@ LIMITS = [
     [
         ({}, 100.0),
         ({"mode": "observe"}, 300.0),
-        ({"power_objective": "time"}, 300.0),
-        ({"max_slowdown": 1.02}, 200.0),
+        ({"eta": 0.0}, 300.0),
         ({"power_limits_w": [200.0, 300.0]}, 200.0),
     ],
 )
@@ -335,13 +368,12 @@ def test_what_runs_has_the_limit_that_the_job_sets_though_a_profile_shows_a_chea
     job = replace(JOB, batch_sizes=[32], eta=0.9, policy="knowledge_gradient", **fields)
     log = [replace(run(n, 32, 4.0), spec=job.to_dict()) for n in (1, 2, 3)]
     found = JobAnalysis.of(log, as_dataset(log, job), LIMITS)
-    answers = charts(log, found), dag_what_if.answered(found, Wish(), Factors())
+    chart = charts(log, found).front
     (at,) = [p for p in found.front() if p.limit_w == limit_w]
-    for answer in answers:
-        assert answer.front is not None
-        assert f"At eta 0.9 runs batch size 32, {limit_w:g} W," in answer.front.text
-        x, y = values(series(answer.front)[CHOSEN])[0]
-        assert [x, y * 3600] == pytest.approx([at.tta_s, at.eta_j], rel=1e-3)
+    assert chart is not None
+    (today,) = [ring for ring in series(chart)[CHOSEN]["data"] if "0.9 (today)" in ring["label"]["formatter"]]
+    x, y = today["value"]
+    assert [x, y * 3600] == pytest.approx([at.tta_s, at.eta_j], rel=1e-3)
 
 
 def test_nothing_is_called_what_runs_where_that_size_never_reached_the_target() -> None:
@@ -349,13 +381,13 @@ def test_nothing_is_called_what_runs_where_that_size_never_reached_the_target() 
     found = JobAnalysis.of(log, as_dataset(log, JOB), [], {"pin_batch_size": 64})
     chart = charts(log, found).front
     assert chart is not None
-    assert "At eta 0.5 runs batch size 64, but no run of it" in chart.text
+    assert "At eta 0, 0.25, 0.5 (today), 0.75, 1 runs batch size 64, but no run of it" in chart.text
     assert series(chart)[CHOSEN]["data"] == []
 
 
 def test_no_label_hides_another() -> None:
     near = [(b, 200.0, 100.0 + b / 100, 1000.0 + b / 100, True) for b in (16, 32, 64)]
-    drawn = series(front_chart(front(*near, (128, 200.0, 900.0, 5000.0, True)), known(run(1, 32, 4.0)).weights))
+    drawn = series(front_chart(front(*near, (128, 200.0, 900.0, 5000.0, True)), HALF, []))
     labels = {p["label"]["formatter"]: p["label"] for p in drawn[RAN]["data"]}
     assert all(label["show"] for label in labels.values())
     assert len({labels[str(b)]["offset"][1] for b in (16, 32, 64)}) == 3
@@ -363,63 +395,31 @@ def test_no_label_hides_another() -> None:
 
 
 def test_the_front_and_what_was_only_profiled() -> None:
-    chart = front_chart(front(*POINTS), known(run(1, 32, 4.0)).weights)
+    chart = front_chart(front(*POINTS), HALF, [])
     drawn = series(chart)
     assert values(drawn[FRONT]) == [[10, 4], [20, 2]]
     assert values(drawn[RAN]) == [[10, 4], [30, 3]]
     assert values(drawn[PROFILED]) == [[20, 2]]
     assert drawn[PROFILED]["data"][0]["itemStyle"]["color"] == "transparent", "not by colour alone"
     assert chart.table is not None
-    assert [row[-1] for row in chart.table.rows] == ["yes", "yes", "no"]
+    assert [row[-2] for row in chart.table.rows] == ["yes", "yes", "no"]
 
 
 def test_without_energy_there_is_no_front() -> None:
     log = [run(1, 32, 4.0, energy_j=None, energy_source=None)]
-    chart = front_chart(pareto(as_dataset(log, JOB)), known(*log).weights)
-    assert chart.option is None
-    assert chart.note.startswith("No run on this device reached the target")
+    assert charts(log, known(*log)).front is None
 
-
-# --- what-if
 
 FAST, FRUGAL = {"time_s": 10.0, "energy_j": 2500.0}, {"time_s": 40.0, "energy_j": 800.0}
 WEIGHED = [trial(n, f"run{n}", b, **{**FULL, **of}) for n, (b, of) in enumerate([(32, FAST), (16, FRUGAL)] * 3, 1)]
 
 
-def asked(factors: Factors | None = None, **wish: float) -> Any:
-    return dag_what_if.answered(known(*WEIGHED), Wish(**wish), factors or Factors())
-
-
-def test_another_eta_chooses_another_batch_size_and_says_what_it_takes() -> None:
-    answer = asked(eta=1.0)
-    assert answer.text.startswith(
-        "At eta 1 the log says batch size 16 at 300 W; at today's 0.5 it says batch size 32 at"
-    )
-    assert "energy −" in answer.text
-    assert "time +" in answer.text
-    assert answer.table.rows[1] == ["Batch size", "32", "16"]
-    assert asked().text.startswith("At today's eta 0.5 the log says: batch size 32 at 300 W. A settled run")
-    assert "the same" in asked(eta=0.4).text
-
-
-def test_prices_are_conversions_and_change_no_choice() -> None:
-    priced = asked(price_per_kwh=3600.0, price_per_gpu_hour=360.0, g_co2e_per_kwh=1000.0)
-    assert priced.table.rows[1] == asked().table.rows[1]
-    rows = {row[0]: row[2] for row in priced.table.rows}
-    energy_j, time_s = 2500.0, 10.0
-    assert float(rows["Money"].split()[0]) == pytest.approx(energy_j / 1000 + time_s / 10, rel=0.1)
-    assert rows["CO₂e"].endswith("g CO₂e")
-    assert rows["Money"] in priced.text
-    with_pue = asked(Factors(pue=2.0), price_per_kwh=3600.0)
-    assert float({row[0]: row[2] for row in with_pue.table.rows}["Money"].split()[0]) == pytest.approx(5.0, rel=0.1)
-
-
-def test_where_time_alone_counts_eta_changes_nothing_and_that_is_said() -> None:
-    log = [run(n, 32, 4.0, energy_j=None, energy_source=None) for n in (1, 2)]
-    answer = dag_what_if.answered(known(*log), Wish(eta=1.0), Factors())
-    assert answer.text.startswith(
-        "Nothing measures energy where these runs trained, so time alone counts and eta changes nothing: batch"
-    )
+def test_the_chart_of_a_log_marks_the_fast_choice_and_the_frugal_one() -> None:
+    job = replace(JOB, eta=0.4)
+    log = [replace(t, spec=job.to_dict()) for t in WEIGHED]
+    chart = charts(log, known(*log, job=job)).front
+    assert chart is not None
+    assert ring_labels(chart) == ["eta 0, 0.25, 0.4 (today), 0.5, 0.75", "eta 1"]
 
 
 def test_what_is_weighed_is_never_told_in_the_unit_of_energy() -> None:
@@ -435,8 +435,6 @@ def test_what_is_weighed_is_never_told_in_the_unit_of_energy() -> None:
         assert "Wh" not in json.dumps(chart.table.rows)
         assert "Wh" not in chart.option["yAxis"]["name"]
     assert shown.paid.startswith("0 % of the cost so far was exploration.")
-    rows = dag_what_if.answered(found, Wish(), Factors()).table.rows
-    assert all("Wh" not in " ".join(row) for row in rows if row[0] not in ("Energy of a run", "… observed"))
 
 
 # --- history breaks, comparison curves, cached beliefs
@@ -512,19 +510,3 @@ def test_a_cached_belief_is_that_of_the_whole_log() -> None:
     assert cache.with_belief("b", as_dataset(log[:1], job)).folded == as_dataset(log[:1], job).belief()
     again = cache.with_belief("a", as_dataset(log, job))
     assert again.folded == as_dataset(log, job).belief(), "dropped for b, learned again"
-
-
-def test_a_choice_that_may_lose_is_not_recommended_and_one_size_is_called_what_runs() -> None:
-    log = [run(n, b, 4.0) for n, b in ((1, 32), (2, 64), (3, 32), (4, 64), (5, 32))]
-    found = known(*log)
-    answer = dag_what_if.answered(found, Wish(eta=1.0), Factors())
-    assert answer.table is not None
-    names = [row[0] for row in answer.table.rows]
-    assert names.count("… observed") == 2
-    weights = found.weights
-    best = found.saving.best
-    assert best is not None
-    drawn = series(front_chart(found.front(), weights, best.batch_size))
-    at = values(drawn[CHOSEN])[0]
-    own = {p.batch_size: [p.tta_s, p.eta_j / 3600] for p in found.front()}
-    assert at == pytest.approx(own[best.batch_size], rel=1e-3)

@@ -1,4 +1,4 @@
-"""The routes of a DAG's tab inside Airflow's own app: charts, what-if, export; who may see them, and odd requests."""
+"""The routes of a DAG's tab inside Airflow's own app: charts, export; who may see them, and odd requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.plugin.api import reading
 from airflow_provider_zeus.plugin.text import headline
 from airflow_provider_zeus.plugin.views import dag_view
-from airflow_provider_zeus.reports import budget_figures
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.export_rows import csv_of, exact
 from airflow_provider_zeus.reports.job_remarks import candidates, looks_like
@@ -37,7 +36,7 @@ from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import report, request
 
 BASE = "/zeus/api/dags/{}/{}"
-ROUTES = ("costs", "charts", "what-if", "export?kind=csv", "export?kind=json")
+ROUTES = ("costs", "charts", "export?kind=csv", "export?kind=json")
 
 
 def path(route: str, dag_id: str = "d") -> str:
@@ -71,6 +70,16 @@ def test_the_charts_are_there_with_tables_and_a_badge(viewer: Any, store: Store)
     assert found["whose"] == "V100"
     assert " % of the cost so far was exploration." in found["paid"]
     assert found["sentence"]["text"].startswith("5 runs cost ")
+
+
+def test_the_tab_says_what_the_last_retrainings_bought(viewer: Any, store: Store) -> None:
+    at_full_power(store, 1)
+    assert answer(viewer, "charts")["worth"] == "", "no run reported how good the earlier model was"
+    for n in (2, 3, 4):
+        at_full_power(store, n, served=0.7, metric=0.8)
+    said = answer(viewer, "charts")["worth"]
+    assert said.startswith("The last 3 retrainings brought accuracy from 0.7 to 0.8 on average for ")
+    assert ": 0.1 each" in said
 
 
 def test_figures_of_another_source_are_not_added(viewer: Any, store: Store) -> None:
@@ -151,47 +160,6 @@ def test_the_next_run_is_that_of_zeus_switched_off(viewer: Any, store: Store, mo
     found = answer(viewer, "charts")
     assert found["headline"][-1]["about"].startswith(f"batch size {JOB.default_batch_size}")
     assert "is pinned by [zeus] enabled = measure" in found["why"]
-
-
-# --- what-if
-
-
-def test_what_if_moves_the_weight_and_writes_nothing(viewer: Any, store: Store, home: Path) -> None:
-    for n in range(1, 7):
-        ran(store, n)
-    log = store.trials("d.train")
-    today = answer(viewer, "what-if")
-    moved = answer(viewer, "what-if", eta=1, price_per_kwh=0.3, g_co2e_per_kwh=400)
-    assert [a["value"] for a in today["asked"]] == [0.5, None, None, None]
-    assert [a["value"] for a in moved["asked"]] == [1.0, 0.3, None, 400.0]
-    assert today["text"] != moved["text"]
-    assert "eta 1" in moved["text"]
-    assert moved["text"].count("CO₂e") == 1
-    assert moved["table"]["rows"][0] == ["eta (weight of energy)", "0.5", "1"]
-    assert store.trials("d.train") == log
-    assert answer(viewer, "what-if") == today
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("eta", "1.01"),
-        ("eta", "-0.1"),
-        ("eta", "nan"),
-        ("eta", "much"),
-        ("price_per_kwh", "-1"),
-        ("price_per_kwh", "inf"),
-        ("price_per_gpu_hour", "1e99"),
-        ("g_co2e_per_kwh", "-0.5"),
-    ],
-)
-def test_nonsense_is_refused_in_words(viewer: Any, store: Store, name: str, value: str) -> None:
-    ran(store, 1)
-    got = viewer.get(path("what-if"), params={name: value})
-    assert got.status_code == 422
-    (problem,) = got.json()["detail"]
-    assert problem["loc"] == ["query", name]
-    assert problem["msg"].startswith("Input should be")
 
 
 # --- export
@@ -284,7 +252,7 @@ def test_a_closed_dag_is_closed_here_too(viewer: Any, anonymous: Any, store: Sto
     assert "run1" not in got.text
 
 
-@pytest.mark.parametrize("route", ROUTES[1:3])
+@pytest.mark.parametrize("route", ROUTES[:2])
 def test_a_dag_without_a_job_says_so(viewer: Any, store: Store, route: str) -> None:
     assert answer(viewer, route)["note"] == dag_view.NO_JOB
 
@@ -312,7 +280,6 @@ def test_an_odd_log_is_answered(viewer: Any, store: Store, changes: dict[str, An
     ran(store, 1, **changes)
     found = answer(viewer, "charts")
     assert found["sentence"]["text"]
-    assert answer(viewer, "what-if", eta=0.2)["text"]
     ran(store, 2)
     assert answer(viewer, "charts")["cost"]["option"]
 
@@ -336,8 +303,7 @@ def test_trials_that_cannot_be_read_fail_no_answer_and_are_named(viewer: Any, st
         assert [row["run_id"] for row in costs.get("rows", [])] == rows
         assert "cannot be read: d.train/" in costs["left_out"]
         assert costs["note"] == (None if rows else costs["left_out"])
-        for route in ("charts", "what-if"):
-            assert (answer(viewer, route)["note"] is None) == bool(rows)
+        assert (answer(viewer, "charts")["note"] is None) == bool(rows)
         assert viewer.get(path("export"), params={"kind": "csv"}).status_code == 200
 
 
@@ -379,47 +345,11 @@ def test_a_new_target_is_said(viewer: Any, store: Store) -> None:
     assert "accuracy >= 0.9" in said
 
 
-def test_budgets_are_those_of_the_newest_job(viewer: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran(store, 1)
-    assert answer(viewer, "costs")["budgets"] == []
-    asked = store.ask(request(2, job=replace(JOB, budget="1 MWh/day"), origin=replace(request(2).origin, dag_id="d")))
-    store.tell(asked.trial.key, State.CONVERGED, report(32, energy_j=3.6e6))
-    (budget,) = answer(viewer, "costs")["budgets"]
-    assert budget["question"] == "Budget"
-    assert budget["about"].startswith("1 MWh/day, until ")
-
-
-def _with_budget(store: Store, n: int, dag_id: str, run_id: str) -> None:
-    origin = replace(request(n).origin, dag_id=dag_id, run_id=run_id)
-    asked = store.ask(request(n, ti_id=run_id, job=replace(JOB, budget="1 kWh/month"), job_id="d.train", origin=origin))
-    store.tell(asked.trial.key, State.CONVERGED, report(32, energy_j=3.4e6))
-
-
-def test_a_budget_names_no_run_of_another_dag(viewer: Any, store: Store) -> None:
-    _with_budget(store, 1, SECRET, "their run")
-    _with_budget(store, 2, "d", "our run")
-    (budget,) = answer(viewer, "costs")["budgets"]
-    assert "their run" not in str(budget)
-    assert (" by a run of another DAG." in budget["note"], " by run our run." in budget["note"]) == (True, True)
-
-
-def test_a_budget_is_of_all_its_period_where_that_has_more_runs_than_the_page_shows(
-    viewer: Any, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(budget_figures, "READ", (2, 100))
-    monkeypatch.setattr(reading, "MOST_RUNS", 2)
-    for n in range(1, 6):
-        _with_budget(store, n, "d", f"r{n}")
-    (budget,) = answer(viewer, "costs")["budgets"]
-    assert budget["share"] == pytest.approx(5 * 3.4 / 3.6)
-
-
 # --- a job under a new name
 
 
 def present(monkeypatch: pytest.MonkeyPatch, *dag_ids: str) -> None:
     """The DAGs that Airflow has."""
-    from airflow_provider_zeus.plugin.api import reading
 
     monkeypatch.setattr(reading, "present_dags", lambda asked: {d for d in asked if d in dag_ids})
 

@@ -50,7 +50,7 @@ def test_the_tab_says_what_it_took_and_what_would_save(viewer: Any, store: Store
     for n in (1, 2, 3):
         measured(store, n, energy_j=3600.0, time_s=10.0)
     quick, slow = answer(viewer, "dags/d/costs"), answer(viewer, "dags/d/charts")
-    assert [block["id"] for block in quick["blocks"] if block["id"] in ("what_if", "belief", "controls")] == []
+    assert [block["id"] for block in quick["blocks"] if block["id"] in ("belief", "controls")] == []
     assert [row["attempts"][0]["batch_size"] for row in quick["rows"]] == [None] * 3
     cost, each = slow["headline"]
     assert (each["question"], each["about"]) == ("Next run", "as the runs so far")
@@ -162,7 +162,6 @@ def test_the_page_of_all_jobs_and_the_month_know_it(viewer: Any, admin: Any, sto
         "Nothing",
         "Nothing was saved so far: this job is only measured, and nothing is changed",
     )
-    assert answer(viewer, "dags/d/what-if")["note"]
     months = [json.dumps(answer(admin, path)) for path in ("months", "months/saved")]
     assert "None" not in "".join(months)
 

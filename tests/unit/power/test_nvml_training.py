@@ -50,7 +50,6 @@ class Training:
             "max_epochs": 50,
             "power_limits_w": LIMITS_W,
             "profile_s": 0.01,
-            "profile_steps": 1,
         }
         return Plan(
             **{

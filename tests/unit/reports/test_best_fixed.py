@@ -85,7 +85,8 @@ def test_a_deadline_raises_its_power_limit() -> None:
     log, profiled = as_dataset(made.log, made.job), LimitProfiles.of([slow, fast])
     base, ends = Baseline.of(log, profiled, random.Random(0)), NextDecision.of(log).settled
     found = []
-    for known in (None, InTime(slowdown=1.5), InTime(slowdown=1.0, hurry=True)):
+    due = InTime(finish_by_s=1e9)
+    for known in (None, replace(due, slowdown=1.5), replace(due, slowdown=1.0, hurry=True)):
         best = fixed(replace(ends, in_time=known), log, base, Weights.of(made.job, log.device), profiled)
         found.append(best and best.limit_w)
     assert found == [100.0, 150.0, 150.0]

@@ -14,9 +14,10 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import BATCH_SIZE, DeviceInfo, ProfileSample, State, Trial
 from airflow_provider_zeus.reports.belief_table import belief_table
 from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.eta_choices import choice_at
+from airflow_provider_zeus.reports.next_run import NextDecision
 from airflow_provider_zeus.reports.pareto import pareto
 from airflow_provider_zeus.reports.savings import saving
-from airflow_provider_zeus.reports.what_if import what_if
 from tests.strategies import A40, REPRODUCIBLE, V100, jobs_and_logs
 from tests.unit.optimizer.world import World, job_of
 
@@ -137,7 +138,10 @@ def test_answers_that_share_one_fold_are_the_same_answers(made: tuple[ZeusJob, l
     ]
     assert belief_table(shared) == belief_table(as_dataset(log, job))
     assert pareto(shared) == pareto(as_dataset(log, job))
-    assert what_if(shared, eta=eta, profiles=profiles) == what_if(as_dataset(log, job), eta=eta, profiles=profiles)
+    decided = NextDecision.of(shared, profiles=profiles)
+    assert decided == NextDecision.of(as_dataset(log, job), profiles=profiles)
+    choices = [choice_at(eta, of, decided, profiles=profiles) for of in (shared, as_dataset(log, job))]
+    assert choices[0] == choices[1]
     assert saving(shared, rng=random.Random(1)) == saving(as_dataset(log, job), rng=random.Random(1))
 
 

@@ -13,9 +13,9 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import BATCH_SIZE, Phase, ProfileSample, State
 from airflow_provider_zeus.reports.belief_table import BatchSizeStatus, belief_table
 from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.eta_choices import choice_at
 from airflow_provider_zeus.reports.next_run import NextDecision, upcoming
 from airflow_provider_zeus.reports.savings import saving
-from airflow_provider_zeus.reports.what_if import what_if
 from tests.unit.optimizer.world import World, job_of
 
 JOB = job_of(32, 64, default=32, policy="knowledge_gradient", eta=1.0)
@@ -32,11 +32,10 @@ def named(made: World, *samples: ProfileSample, **settings: Any) -> set[int | No
     log, one = as_dataset(made.log, made.job), decided(made, *samples, **settings)
     found = saving(log, rng=random.Random(0), profiles=samples, decided=one)
     table = belief_table(log, profiles=samples, decided=one)
-    forecast = what_if(log, eta=0.9, profiles=samples, decided=one)
     stars = {row.batch_size for row in table.lines if row.standing is BatchSizeStatus.INCUMBENT}
     assert found.best is not None
     following = upcoming(log, found.base, one, profiles=samples)
-    return {found.best.batch_size, forecast.now.batch_size, following.batch_size, *stars}
+    return {found.best.batch_size, following.batch_size, *stars}
 
 
 def test_out_of_memory_under_an_earlier_target_is_known_to_the_next_run() -> None:
@@ -75,17 +74,6 @@ PROFILE = [
 ]
 
 
-def test_a_limit_to_the_slowdown_changes_the_size_that_every_part_names() -> None:
-    assert named(at_100_w(JOB), *PROFILE) == {64}
-    slow = at_100_w(replace(JOB, max_slowdown=1.05))
-    assert named(slow, *PROFILE) == {32}
-    one = decided(slow, *PROFILE)
-    found = saving(as_dataset(slow.log, slow.job), rng=random.Random(0), profiles=PROFILE, decided=one)
-    assert found.best is not None
-    assert found.best.limit_w == 300.0
-    assert found.per_run.value == 0.0, "the default at full power"
-
-
 def test_a_deadline_changes_the_size_that_every_part_names() -> None:
     made = World(replace(JOB, finish_by="5 min"), NEEDS)
     for b, s, j in ((32, 15.0, 2000.0), (64, 30.0, 1000.0)) * 3:
@@ -104,7 +92,7 @@ def test_a_pinned_size_is_the_one_that_every_part_names() -> None:
     one = decided(made, pin_batch_size=128)
     found = saving(as_dataset(made.log, made.job), rng=random.Random(0), decided=one)
     assert found.per_run.value == pytest.approx(-5 * 10 * 200.0, rel=0.1), "fifteen epochs instead of ten"
-    assert what_if(as_dataset(made.log, made.job), eta=0.5, decided=one).then.batch_size == 128
+    assert choice_at(0.5, as_dataset(made.log, made.job), one).batch_size == 128
 
 
 @pytest.mark.parametrize("settings", [{}, {"audit_after": 12}])
@@ -131,4 +119,3 @@ def test_where_every_size_misses_now_the_one_that_runs_next_is_named() -> None:
     (only,) = made.decide().attempts
     assert only.batch_size != 32
     assert decided(made).settled.batch_size == only.batch_size
-    assert what_if(as_dataset(made.log, made.job)).now.batch_size == only.batch_size

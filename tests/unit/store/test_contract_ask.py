@@ -46,7 +46,7 @@ def test_a_closed_key_gives_the_next_attempt_with_a_decision_of_its_own(store: S
     assert not second.redelivered
     assert (second.trial.number, second.trial.key) == (2, TrialKey("ti-1", 2))
     assert second.trial.asked_after_seq == 1
-    assert second.trial.decision.seed == policy.decision_seed("d.train", 2, JOB.seed)
+    assert second.trial.decision.seed == policy.decision_seed("d.train", 2)
     assert [t.state for t in store.trials("d.train")] == [State.CONVERGED, State.RUNNING]
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from airflow_provider_zeus.model.budget import Allowance, Budget
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, ProfileSample, State
 from airflow_provider_zeus.store.base import AskAnswer, Report
@@ -53,13 +52,11 @@ def test_a_try_that_was_killed_is_closed_by_the_next_one(store: Store) -> None:
     assert (killed.state, running.state) == (State.ABANDONED, State.RUNNING)
 
 
-def test_a_job_that_names_sizes_later_knows_its_device_and_nothing_of_sizes(store: Store) -> None:
+def test_a_job_that_names_sizes_later_knows_nothing_of_them(store: Store) -> None:
     for n in (1, 2, 3):
         measured(store, n)
     asked = store.ask(request(4, device=None))
     assert (asked.trial.batch_size, asked.trial.planned.phase) == (JOB.default_batch_size, Phase.EXPLORE)
-    assert asked.profile_device is not None
-    assert asked.profile_device.model == "V100"
     assert asked.trial.number == 4
 
 
@@ -69,15 +66,6 @@ def test_going_back_leaves_what_was_learned(store: Store) -> None:
     before = store.trials("d.train")[0]
     assert (before.batch_size, before.state) == (32, State.CONVERGED)
     assert run(store, 3).trial.number == 3
-
-
-def test_budgets_count_what_they_take(store: Store, clock: Clock) -> None:
-    budget = Budget.parse("10 kJ/day")
-    begin_s, end_s = budget.span(clock.t)
-    allowance = Allowance(budget=budget, begin_s=begin_s, end_s=end_s, per_j=1.0, per_gpu_s=0.0)
-    measured(store, 1, energy_j=4000.0)
-    asked = store.ask(replace(request(2, job=MEASURED, device=None), allowances=[allowance]))
-    assert asked.budgets[0].spent == 4000.0
 
 
 def test_the_profile_of_its_steps_comes_back_by_device(store: Store) -> None:

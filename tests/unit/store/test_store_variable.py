@@ -210,7 +210,7 @@ def test_a_trial_of_a_newer_version_is_read_teaches_nothing_and_keeps_its_names(
     assert "archived" in port.data[LOG]
     assert "rehearse" in port.data[LOG]
     belief = policy.learn(policy.prior(JOB), store.trials("d.train")[0])
-    seed = policy.decision_seed("d.train", 3, JOB.seed)
+    seed = policy.decision_seed("d.train", 3)
     assert third.decision == policy.choose(JOB, belief, device=DEVICE, seed=seed, run_type="scheduled")
 
 

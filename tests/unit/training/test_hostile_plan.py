@@ -29,7 +29,6 @@ def whole(kit: Kit) -> dict[str, Any]:
         profile=(SAMPLE,),
         limits_found_w={"GPU-1": (250.0, 150.0)},
         profile_s=0.1,
-        profile_steps=1,
     )
     return json.loads(plan.to_json())  # type: ignore[no-any-return]
 

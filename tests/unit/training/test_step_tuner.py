@@ -37,7 +37,7 @@ LIMITS_W = [250.0, 175.0, 100.0]
 
 
 def plan(profile: tuple[ProfileSample, ...] = (), **changes: Any) -> Plan:
-    fields = {"eta": 1.0, "power_limits_w": LIMITS_W, "profile_s": 0.5, "profile_steps": 4} | changes
+    fields = {"eta": 1.0, "power_limits_w": LIMITS_W, "profile_s": 0.5} | changes
     planned = PlannedAttempt(batch_size=None, phase=Phase.MEASURED, why="")
     spec = ZeusJob(**fields).to_dict()
     return Plan(job_id="d.t", ti_id="ti", number=1, first_attempt=1, spec=spec, attempts=(planned,), profile=profile)
@@ -243,7 +243,7 @@ def test_steps_of_another_framework_are_told_by_the_handle(tuned: Callable[..., 
 @pytest.fixture
 def plan_of_gpu(nvml: FakeNvml) -> Plan:
     nvml.add(tick_s=0.002, settle_s=0.002)
-    return plan(device="nvml", profile_s=0.01, profile_steps=1)
+    return plan(device="nvml", profile_s=0.01)
 
 
 def test_a_gpu_that_another_training_uses_gets_no_limit_and_nobody_waits(

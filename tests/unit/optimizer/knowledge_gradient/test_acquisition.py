@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from airflow_provider_zeus.model.trial import DeviceInfo, Phase, State
+from airflow_provider_zeus.optimizer.arms import BETA
 from airflow_provider_zeus.optimizer.policy import learn
 from tests.strategies import CPU, V100
 from tests.unit.optimizer.world import NEVER, World, job_of
@@ -242,12 +243,12 @@ def test_the_default_that_runs_though_another_size_is_believed_cheaper_is_not_ca
 
 
 def test_no_attempt_may_cost_more_than_beta_times_the_incumbent() -> None:
-    w = world(beta=1.5)
+    w = world()
     w.run()
     incumbent = NEEDS[32] * w.epoch_cost(32)
     attempt = w.decide().attempts[0]
     assert attempt.bound_cost is not None
-    assert attempt.bound_cost <= 1.5 * incumbent
+    assert attempt.bound_cost <= BETA * incumbent
 
 
 def test_slices_of_another_size_are_no_jump() -> None:

@@ -24,10 +24,9 @@ def found(
     known: dict[int, float],
     elsewhere: dict[int, float] | None = None,
     loads: dict[int, float] | None = None,
-    relatives: dict[int, float] | None = None,
 ) -> tuple[Vector, Vector]:
     """Predicted log EpochCost and its standard deviation."""
-    answer = predicted(SIZES, known, elsewhere or {}, 64, loads, relatives)
+    answer = predicted(SIZES, known, elsewhere or {}, 64, loads)
     assert answer is not None
     return answer[0], np.sqrt(answer[1])
 
@@ -96,20 +95,6 @@ def test_two_measured_sizes_outweigh_the_power() -> None:
     known = {b: truth[b] for b in (32, 64)}
     waits, works = (found(known, loads=dict.fromkeys(known, load))[0] for load in (0.15, 0.9))
     assert works[4] == pytest.approx(waits[4], abs=0.05)
-
-
-def test_what_relatives_measured_on_this_device_is_nearly_known_and_other_sizes_are_as_doubtful_as_before() -> None:
-    known, told = {64: 100.0}, {16: 4.0, 32: 2.0, 64: 1.0}
-    mean, sd = found(known, relatives=told)
-    assert np.exp(mean[1:4]) == pytest.approx([400.0, 200.0, 100.0], rel=0.02)
-    assert (sd[1:3] < 0.5 * found(known, told)[1][1:3]).all(), "nearer than another device's"
-    assert sd[3] == 0
-    _, beyond = found(known, relatives={64: 1.0})
-    alone = found(known)[1]
-    assert (beyond >= alone).all(), "who have measured no more tell nothing"
-    assert found(known, {32: 9.0, 64: 1.0}, relatives=told)[0] == pytest.approx(mean), "they come first"
-    nothing, _ = found({}, relatives=told)
-    assert nothing[1:4] - nothing[3] == pytest.approx(np.log([4.0, 2.0, 1.0])), "and rank the sizes of a new device"
 
 
 def test_another_gpu_s_curve_is_expected_at_another_level() -> None:

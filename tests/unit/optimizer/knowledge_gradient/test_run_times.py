@@ -1,8 +1,7 @@
-"""Decisions of a job with a deadline or a limit to its slowdown."""
+"""Decisions of a job with a deadline."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -126,56 +125,6 @@ def test_a_try_leaves_room_for_the_incumbent_or_ends_in_time_itself() -> None:
     assert between.reserve_s(64, 32) == times.most_s[32]
     assert times._replace(room_s=times.most_s[64]).reserve_s(64, 32) == 0, "it ends in time itself"
     assert times._replace(room_s=times.most_s[32] / 2).reserve_s(64, 32) == 0, "nothing does"
-
-
-def test_a_slowdown_is_against_the_fastest_known_size() -> None:
-    frugal = world(max_slowdown=1.2)
-    assert model_of(frugal.decide(seed=1)) in (64, 128), "32 takes 1.5 times as long as 64"
-    wide = world(max_slowdown=2.0)
-    last = wide.decide(seed=1).attempts[-1]
-    assert last.batch_size == 32
-    assert last.in_time is not None
-    assert last.in_time.finish_by_s is None
-    assert last.in_time.slowdown == pytest.approx(2.0 * 144 / 220, rel=0.1)
-
-
-def alone(**fields: Any) -> World:
-    """A job of which only the default, 64, has run."""
-    made = World(
-        job_of(16, 32, 64, 128, default=64, policy="knowledge_gradient", max_epochs=60, eta=1.0, **fields), EPOCHS
-    )
-    made.epoch_s = EPOCH_S
-    for _ in range(3):
-        made.add(64, energy_j=EPOCHS[64] * EPOCH_S[64] * FRUGAL[64])
-    return made
-
-
-def test_a_size_that_may_turn_out_to_be_the_fastest_is_tried_at_the_limit_that_it_would_run_at() -> None:
-    tried, kept = decide(alone(max_slowdown=1.1), None).attempts
-    assert (tried.batch_size, kept.batch_size) == (32, 64)
-    assert tried.in_time is not None
-    assert tried.in_time.slowdown == pytest.approx(1.1), "believed to be slower than 64; full power would make it dear"
-    made = alone(max_slowdown=1.1)
-    times = RunTimes.of(made.job, made.belief, made.device, (), math.inf)
-    assert times is not None
-    assert times.median_s[32] > times.median_s[64]
-    assert times.slowdown(64) == pytest.approx(1.1)
-
-
-def test_one_unlucky_run_bars_no_size_and_many_slow_ones_do() -> None:
-    made = alone(max_slowdown=1.1)
-    made.epoch_s = {**EPOCH_S, 32: 14.0}
-    made.add(32, epochs=1.05 * EPOCHS[64])
-    times = RunTimes.of(made.job, made.belief, made.device, (), math.inf)
-    assert times is not None
-    assert times.median_s[32] > times.fast_s
-    assert times.may_try(32, 64)
-    assert times.slowdown(32) < 1, "it is known, and too slow to be the incumbent"
-    for _ in range(12):
-        made.add(32, epochs=1.2 * EPOCHS[64])
-    times = RunTimes.of(made.job, made.belief, made.device, (), math.inf)
-    assert times is not None
-    assert not times.may_try(32, 64)
 
 
 def test_a_machine_that_is_slower_than_its_profile_is_known_by_its_runs() -> None:

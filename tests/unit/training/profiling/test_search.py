@@ -51,12 +51,11 @@ def piece(limit_w: float, j: float, s: float, length_s: float = 1.0) -> ProfileS
 def search(
     limits_w: Sequence[float] = GRID_W,
     eta: float = 0.5,
-    objective: str = "cost",
     slowdown: float | None = None,
     *,
     window_s: float = 5.0,
 ) -> Search:
-    weights = Weights(eta, 250.0, objective=objective, slowdown=slowdown)
+    weights = Weights(eta, 250.0, slowdown=slowdown)
     return Search(tuple(limits_w), weights, window_s * 0.8, 10)
 
 
@@ -78,7 +77,6 @@ def asked(samples: Sequence[ProfileSample]) -> list[float]:
 
 
 rough = st.lists(st.tuples(st.floats(0.05, 20.0), st.floats(0.001, 0.1)), min_size=1, max_size=24)
-objectives = st.sampled_from(["cost", "energy", "time"])
 slowdowns = st.sampled_from([None, 1.0, 1.05, 2.0])
 etas = st.sampled_from([0.0, 0.01, 0.5, 1.0])
 
@@ -87,17 +85,16 @@ etas = st.sampled_from([0.0, 0.01, 0.5, 1.0])
 @given(
     rates=rough,
     eta=etas,
-    objective=objectives,
     slowdown=slowdowns,
     noise=st.sampled_from([0.0, 0.01, 0.1]),
     seed=st.integers(0, 99),
 )
 def test_any_search_ends_within_its_limits_with_the_neighbours_of_the_best_measured(
-    rates: list[tuple[float, float]], eta: float, objective: str, slowdown: float | None, noise: float, seed: int
+    rates: list[tuple[float, float]], eta: float, slowdown: float | None, noise: float, seed: int
 ) -> None:
     limits_w = [700.0 - 25 * i for i in range(len(rates))]
     curve = dict(zip(limits_w, rates, strict=True)).__getitem__
-    one = search(limits_w, eta, objective, slowdown)
+    one = search(limits_w, eta, slowdown)
     samples = walked(one, curve, seed=seed, noise=noise)
     seen = by_limit(samples)
     best_w = one.best_w(seen)
@@ -189,17 +186,17 @@ def test_the_ticks_of_a_counter_are_no_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("objective", "slowdown", "best_w"),
+    ("eta", "slowdown", "best_w"),
     [
-        ("energy", None, 125.0),
-        ("time", None, 225.0),
-        ("energy", 1.3, 150.0),
-        ("energy", 1.05, 200.0),
-        ("energy", 1.02, 200.0),
+        (1.0, None, 125.0),
+        (0.0, None, 225.0),
+        (1.0, 1.3, 150.0),
+        (1.0, 1.05, 200.0),
+        (1.0, 1.02, 200.0),
     ],
 )
-def test_objectives(objective: str, slowdown: float | None, best_w: float) -> None:
-    one = search(objective=objective, slowdown=slowdown)
+def test_energy_or_time_alone_within_a_slowdown(eta: float, slowdown: float | None, best_w: float) -> None:
+    one = search(eta=eta, slowdown=slowdown)
     assert one.best_w(by_limit(walked(one, binding))) == best_w
     assert one.best_w(by_limit(walked(one, binding, seed=5, noise=0.002))) == pytest.approx(best_w, abs=25.0)
 

@@ -20,11 +20,7 @@ job = sa.Table(
     sa.Column("job_id", sa.Text, primary_key=True),
     sa.Column("told_seq", sa.BigInteger, nullable=False),  # number of closings so far
     sa.Column("last_number", sa.BigInteger, nullable=False),  # number of the newest trial
-    sa.Column("family", sa.Text),  # whose members learn from each other; NULL: in none
-    sa.Column("told", sa.Text),  # JSON: what the job tells its family; NULL: nothing yet
-    sa.Column("learnt", sa.Double),  # how much that is
 )
-sa.Index("ix_zeus_job_family", job.c.family, job.c.learnt)
 
 trial = sa.Table(
     "zeus_trial",
