@@ -8,8 +8,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_zeus.log_guard import guard_log_lines
-
 if TYPE_CHECKING:
     from airflow_provider_zeus.cli.check import check as check
     from airflow_provider_zeus.cli.export import read_log as read_log
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.training.run import ZeusRun as ZeusRun
 
 __version__ = "0.2.0"
-
-guard_log_lines()
 
 _MODULES = {  # of each public name, below this package
     "AttemptOver": "training.interrupts",
