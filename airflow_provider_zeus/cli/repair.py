@@ -33,7 +33,7 @@ def repair(args: Namespace) -> int:
     if args.close is not None:
         return _close(args)
     folder = state_dir()
-    steps = {
+    steps: dict[str, Callable[[], bool]] = {
         "Power limits": partial(_restore_limits, folder),  # first: it needs no store
         # before the expired trials: a trial whose result comes is not abandoned
         "Pending costs": partial(_store_costs, args, folder),

@@ -103,10 +103,12 @@ def lock_job(connection: sa.Connection, job_id: str) -> tuple[int, int]:
         sa.func.max(sa.case((column.between(0, MOST_NUMBER), sa.cast(column, sa.BigInteger))))
         for column in (_T.c.told_seq, _T.c.number)
     )
-    seq, newest = connection.execute(sa.select(*highest).where(_T.c.job_id == job_id)).one()
-    if newest is not None:
-        count_job(connection, job_id, seq=seq or 0, newest=newest)
-    return seq or 0, newest or 0
+    counted = connection.execute(sa.select(*highest).where(_T.c.job_id == job_id)).one()
+    seq = counted[0] or 0
+    newest = counted[1] or 0
+    if newest:
+        count_job(connection, job_id, seq=seq, newest=newest)
+    return seq, newest
 
 
 def lock_known(connection: sa.Connection, job_id: str) -> bool:
