@@ -2,11 +2,10 @@
 
 Replays groups of recurring submissions, each group one job, and writes ``report.json`` and ``report.md``: cumulative
 energy and time against Default per workload. ``--trace`` reads a group trace, as the paper's authors published it;
-without one the groups are drawn in the shape of Alibaba's (``--shape``). ``--loads`` lets them wait for the GPUs of one
-cluster too (``report.json``, ``groups.png``). ``--page`` writes ``docs/groups.md`` from ``--draws`` draws.
-``grid_search`` begins at the smallest batch size, which a group of few submissions hardly leaves (the paper names no
-order). ``knowledge_gradient`` looks for changes anew whenever runs end in another order than they began, and is the
-slowest: give it fewer ``--jobs``. Everything is simulated from measured epochs, times and powers.
+without one the groups are drawn in the shape of Alibaba's (``--shape``). ``grid_search``
+begins at the smallest batch size, which a group of few submissions hardly leaves (the paper names no order).
+``knowledge_gradient`` looks for changes anew whenever runs end in another order than they began, and is the slowest:
+give it fewer ``--jobs``. Everything is simulated from measured epochs, times and powers.
 """
 
 from __future__ import annotations
@@ -21,13 +20,10 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
-from benchmarks.command import chosen_traces, command, needs, on_all_cores, option, positive, took
-from benchmarks.group_shape import OFTEN, SHAPE, Group, Shape, draw_groups, read_groups, read_shape, share_beside
-from benchmarks.quality import cluster as cluster_queue
-from benchmarks.quality import groups_page
-from benchmarks.quality.cluster import Cluster, gpus_for, run_cluster
+from benchmarks.command import chosen_traces, command, on_all_cores, option, positive, took
+from benchmarks.quality.group_shape import OFTEN, SHAPE, Group, Shape, draw_groups, read_groups, read_shape
 from benchmarks.quality.overlap import Default, GridSearch, Ledger, Player, Zeus, play
-from benchmarks.report import over_draws, table_of, write_report
+from benchmarks.report import table_of, write_report
 from benchmarks.simulation.scenario import Scenario
 from benchmarks.simulation.traces import Traces
 
@@ -159,76 +155,11 @@ def markdown_of(report: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def cluster_of(
-    groups: Sequence[Group], scenarios: Mapping[str, Scenario], policies: Sequence[str], args: argparse.Namespace
-) -> dict[str, Any]:
-    """``report.json["cluster"]``. Without grid search: it trains sizes that never reach their target to the end."""
-    named = [p for p in policies if p != "grid_search"]
-    gpus = {load: gpus_for(groups, load) for load in args.loads}
-    parts = [(policy, gpus[load]) for load in args.loads for policy in named]
-    work = partial(_on_cluster, groups, scenarios, args.seed)
-    found = dict(zip(parts, on_all_cores(work, parts, args.processes), strict=True))
-    return cluster_queue.report_of({load: {p: found[p, gpus[load]] for p in named} for load in args.loads})
-
-
-def _on_cluster(
-    groups: Sequence[Group], scenarios: Mapping[str, Scenario], seed: int, work: tuple[str, int]
-) -> Cluster:
-    policy, gpus = work
-    return run_cluster(groups, scenarios, policy, player_of, gpus, seed)
-
-
-def one_draw(scenarios: Mapping[str, Scenario], args: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """The report of the groups that a seed draws, in this process."""
-    groups = drawn(scenarios, args.jobs, seed, read_shape(args.shape))
-    return _whole_report(groups, scenarios, argparse.Namespace(**{**vars(args), "seed": seed, "processes": 1}))
-
-
-def one_change(scenarios: Mapping[str, Scenario], args: argparse.Namespace, work: tuple[Shape, int]) -> dict[str, Any]:
-    """``zeus`` and Default on the busiest cluster, on groups of another shape."""
-    shape, seed = work
-    groups = drawn(scenarios, args.jobs, seed, shape)
-    gpus = gpus_for(groups, max(args.loads))
-    found = {policy: _on_cluster(groups, scenarios, seed, (policy, gpus)) for policy in ("default", "zeus")}
-    return {"beside": share_beside(groups), **cluster_queue.report_of({max(args.loads): found})[f"{max(args.loads):g}"]}
-
-
-def _whole_report(
-    groups: Sequence[Group], scenarios: Mapping[str, Scenario], args: argparse.Namespace
-) -> dict[str, Any]:
-    policies = list(dict.fromkeys(args.policies))
-    report = report_of(run_groups(groups, scenarios, policies, args.seed, args.processes))
-    report["in_groups_of_5"] = sum(n for g in groups if (n := len(g.submissions)) >= OFTEN) / report["submissions"]
-    if args.loads:
-        report["cluster"] = cluster_of(groups, scenarios, policies, args)
-    return report
-
-
-def write_page(scenarios: Mapping[str, Scenario], args: argparse.Namespace) -> None:
-    """``docs/groups.md`` with its picture. Raises JobSpecError where an option that it needs is missing."""
-    lacking = {"zeus", "knowledge_gradient", "grid_search", "default"} - set(args.policies)
-    if not args.loads or lacking or args.trace is not None:
-        remedy = "It is made of draws (no --trace), with --loads and all four of --policies"
-        raise JobSpecError.of("page", str(args.page), "cannot be made of these options", remedy)
-    seeds = range(args.draws)
-    reports = list(on_all_cores(partial(one_draw, scenarios, args), seeds, args.processes))
-    shapes = groups_page.shapes_of(read_shape(args.shape))
-    parts = [(shape, seed) for shape in shapes.values() for seed in seeds]
-    found = list(on_all_cores(partial(one_change, scenarios, args), parts, args.processes))
-    changed = {name: found[i * args.draws : (i + 1) * args.draws] for i, name in enumerate(shapes)}
-    (args.page.parent / "images").mkdir(parents=True, exist_ok=True)
-    cluster_queue.draw(over_draws(reports), args.page.parent / "images" / "groups.png")
-    args.page.write_text(groups_page.page_of(reports, changed, args), encoding="utf-8")
-
-
 @command(
     "--traces --out",
     option("--gpu", help="default: the last one in the folder"),
     option("--trace", type=Path, metavar="FILE", help="a group trace, as alibaba_groups.csv.xz; default: drawn"),
     option("--shape", type=Path, default=SHAPE, metavar="FILE", help="of the groups that are drawn"),
-    option(
-        "--loads", type=float, nargs="+", default=[], help="of a cluster with a queue, under the default configuration"
-    ),
     option(
         "--jobs",
         type=positive,
@@ -237,27 +168,18 @@ def write_page(scenarios: Mapping[str, Scenario], args: argparse.Namespace) -> N
     ),
     option("--seed", type=int, default=0, help="of the groups that are drawn, and of the luck of every run"),
     option("--policies", nargs="+", default=list(FIGURE_9), choices=NAMES, metavar="POLICY"),
-    option("--page", type=Path, metavar="FILE", help="write docs/groups.md there, and its picture"),
-    option("--draws", type=positive, default=20, help="of the page, each a trace of its own (default: 20)"),
     option("--processes", type=positive, help="default: one per core"),
     out=Path("groups-report"),
 )
 def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
     traces = chosen_traces(args)
-    args.gpu = args.gpu or traces.gpus[-1]
-    scenarios = scenarios_of(traces, args.gpu)
-    if args.loads:
-        needs("matplotlib", ", or leave out --loads")
-    if args.page is not None:
-        write_page(scenarios, args)
-        print(f"{args.page} after {took(args)}")
-        return
-    made = partial(drawn, scenarios, args.jobs, args.seed)
-    groups = read_groups(args.trace) if args.trace else made(read_shape(args.shape))
-    report = _whole_report(groups, scenarios, args)
+    scenarios = scenarios_of(traces, args.gpu or traces.gpus[-1])
+    shape = read_shape(args.shape)
+    groups = read_groups(args.trace) if args.trace else drawn(scenarios, args.jobs, args.seed, shape)
+    policies = list(dict.fromkeys(args.policies))
+    report = report_of(run_groups(groups, scenarios, policies, args.seed, args.processes))
+    report["in_groups_of_5"] = sum(n for g in groups if (n := len(g.submissions)) >= OFTEN) / report["submissions"]
     write_report(args.out, report, markdown_of(report))
-    if args.loads:
-        cluster_queue.draw(over_draws([report]), args.out / "groups.png")
     print(markdown_of(report), end="")
     print(f"{len(groups):,} groups; {args.out / 'report.md'} after {took(args)}")

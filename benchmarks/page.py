@@ -10,9 +10,6 @@ folded this log before.
 Then, where a Chromium is found, the DAG's tab in it inside Airflow's own page, as a real api-server sends it: from the
 charts' data to all of them drawn (budget: 1 s), and from the click to all drawn, as a multiple of Airflow's own
 tab of the same runs. Cold: nothing is in the browser's cache.
-
-``--hostile`` measures something else instead: forty viewers who export without a pause; see
-:mod:`benchmarks.cost.page_hostile`.
 """
 
 from __future__ import annotations
@@ -33,7 +30,6 @@ from airflow_provider_zeus.model.trial import Observation, Origin, State, Trial,
 from airflow_provider_zeus.store.base import AskRequest, Report
 from airflow_provider_zeus.store.sql.store import Store
 from benchmarks.command import command, option
-from benchmarks.cost import page_hostile
 from benchmarks.cost.airflow_dag import known_to_airflow
 from benchmarks.cost.store_log import DEVICE, seen
 
@@ -238,8 +234,6 @@ def _loaded(browser: Any, login: Any, address: str, selector: str, least: int) -
     option("--runs", type=int, default=1000),
     option("--repeat", type=int, default=30),
     option("--loads", type=int, default=5, help="of each page in the browser"),
-    option("--hostile", action="store_true", help="measure what viewers who only export cost the others"),
-    option("--seconds", type=float, default=30.0, help="of each load, with --hostile"),
 )
 def main(args: argparse.Namespace) -> int:
     """Print the figures; 1 when the median is above the budget."""
@@ -255,9 +249,6 @@ def main(args: argparse.Namespace) -> int:
         browser = _browser()
         trials = _fill(args.runs)
         _runs(args.runs)
-        if args.hostile:
-            print(f"runs, trials logged {args.runs:,}, {trials:,}")
-            return 0 if page_hostile.measured(Path(folder), DAG, args.seconds) else 1
         api, limit = f"/zeus/api/dags/{DAG}", min(args.runs, 1000)
         first = _measured(browser, f"{api}/charts", 0)
         told = {

@@ -77,7 +77,7 @@ def without(part: str, scenario: Scenario, recurrences: int, seed: int) -> Log:
     return replay(scenario, scenario.job(policy=OURS), recurrences, seed, env=env)
 
 
-UPSTREAM = "upstream"  # upstream's algorithm, which benchmarks/upstream.py holds against its own code
+UPSTREAM = "upstream"  # the public code's algorithm; a test holds it against that code itself
 ABLATIONS = {
     "no_early_stopping": Parts(early_stopping=False),
     "no_pruning": Parts(pruning=False),

@@ -109,14 +109,6 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def over_draws(reports: Sequence[Any]) -> Any:
-    """Reports of the same form as one whose numbers are [mean, half of ci95]; what some lack is of the others."""
-    if not isinstance(reports[0], Mapping):
-        return mean_ci(reports) if isinstance(reports[0], int | float) else reports[0]
-    names = dict.fromkeys(name for report in reports for name in report)
-    return {name: over_draws([report[name] for report in reports if name in report]) for name in names}
-
-
 # ---------------------------------------------------------------------- as text
 def plus_minus(figure: Sequence[float], form: str = ".2f") -> str:
     """[mean, half of its interval]."""

@@ -25,8 +25,8 @@ from airflow_provider_zeus.reports.month_spent import DagAbout
 from airflow_provider_zeus.reports.months import month_bounds, month_of
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url
 from airflow_provider_zeus.store.sql.store import SqlStore
-from benchmarks import store_load
 from benchmarks.command import command, option
+from benchmarks.cost import store_load
 from benchmarks.cost.store_log import fill, patient
 from benchmarks.report import write_json
 

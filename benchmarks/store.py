@@ -1,30 +1,148 @@
-"""What the first question costs in the SQL store when the log is long: ``python -m benchmarks.store``.
+"""How fast the trial log answers, on SQLite and PostgreSQL: ``python -m benchmarks.store``. ``--only`` runs a part.
 
-``ask`` + ``tell`` of one more recurrence, with the real policy, against an SQLite file that holds ``--trials`` trials.
-It folds nearly the whole log, since no checkpoint lies near its end; how long another process's heartbeats of the same
-job wait meanwhile is told too. ``--url`` runs it on another database (empty, migrated). What later questions take:
-``benchmarks.store_scale``.
+- ``load``: overlapping recurrences of many processes (``cost.store_load``). Nothing may be lost.
+- ``scale``: whether a question grows with the log. 1,000,000 trials as 1,000 jobs with 1,000 each, and one job with
+  100,000, beside 10,000 trials in all. The median of ``ask`` may be at most 1.5 times that at 10,000; questions to the
+  large and to the small log take turns, so that the machine's mood is shared.
+- ``first``: the first question of a log that was never folded, and how long another process's heartbeats of the same
+  job wait meanwhile.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
-import tempfile
+import statistics
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_provider_zeus.model.trial import TrialKey
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import SqlStore
-from benchmarks.command import command, option
-from benchmarks.cost.store_log import ask, fill, seen, tell
+from benchmarks.command import command, option, progress
+from benchmarks.cost import store_load
+from benchmarks.cost.store_load import LOADS, PROCESSES, databases, timed
+from benchmarks.cost.store_log import ask, checkpoint, empty_commit, fill, seen, tell
 
+MOST = 1.5
+ROUNDS = 96  # several times the trials between two checkpoints
+ASKED = 8  # jobs of many that are asked, spread over them
 JOB_ID = "bench.train"
+
+Empty = Callable[[str], Any]  # of a kind of database, as a context: the URL of an empty one
+
+
+# ---------------------------------------------------------------------- many processes
+def load(backend: str, empty: Empty, args: argparse.Namespace) -> bool:
+    """Whether nothing was lost."""
+    fine = True
+    for one in LOADS:
+        with empty(backend) as url:
+            found = store_load.run(url, one, processes=args.processes)
+        print(f"{backend}, {one.name}: {found['trials']:,} trials from {args.processes} processes")
+        if "ask" in found:
+            print(f"  {found['wall_s']:.1f} s in all; empty commit {found['commit_ms']:.1f} ms")
+            for what in ("ask", "tell"):
+                print(f"  {what:4}  {_of_calls(found[what])}")
+        print(f"  {'; '.join(found['errors'][:5]) or 'nothing lost, no error, no deadlock'}", flush=True)
+        fine = fine and not found["errors"]
+    return fine
+
+
+def _of_calls(figures: Mapping[str, float]) -> str:
+    return (
+        f"{figures['per_s']:7.1f}/s   p50 {figures['p50_ms']:7.1f} ms = {figures['p50_commits']:5.1f} commits   "
+        f"p99 {figures['p99_ms']:7.1f} ms = {figures['p99_commits']:5.1f} commits   "
+        f"longest {figures['longest_ms']:7.1f} ms"
+    )
+
+
+# ---------------------------------------------------------------------- long logs
+class Size(NamedTuple):
+    """So many jobs with so many trials each."""
+
+    jobs: int
+    trials: int
+
+
+SCALES = {
+    "1,000 jobs with 1,000 trials each": (Size(10, 1_000), Size(1_000, 1_000)),
+    "one job with 100,000 trials": (Size(1, 10_000), Size(1, 100_000)),
+}
+
+
+class Filled:
+    """A store with a log of that size, and how long its questions took."""
+
+    def __init__(self, url: str, size: Size) -> None:
+        self.url = url
+        self.size = size
+        self.ask_ms: list[float] = []
+        self.commit_ms: list[float] = []
+        fill(url, (f"job{j:04d}" for j in range(size.jobs)), size.trials)
+        self.asked = [f"job{j:04d}" for j in range(0, size.jobs, max(size.jobs // ASKED, 1))][:ASKED]
+        start_s = time.monotonic()
+        for job_id in self.asked:
+            checkpoint(url, job_id)
+        self.fold_ms = (time.monotonic() - start_s) * 1e3 / len(self.asked)
+        self.store = SqlStore(url)
+
+    def question(self, n: int) -> None:
+        """Ask and tell one recurrence of one of the jobs, in turn."""
+        job_id = self.asked[n % len(self.asked)]
+        number = self.size.trials + 1 + n // len(self.asked)
+        trial = timed(self.ask_ms, ask, self.store, job_id, number).trial
+        tell(self.store, trial, number)
+        timed(self.commit_ms, empty_commit, self.url, job_id)
+
+    def median_ms(self) -> float:
+        """Of the questions, without the first one of each job, which warms the caches."""
+        return statistics.median(self.ask_ms[len(self.asked) :])
+
+
+def scale(backend: str, empty: Empty, args: argparse.Namespace) -> bool:
+    """Whether a question of a long log takes as long as one of a short log."""
+    fine = True
+    for name, sizes in SCALES.items():
+        with ExitStack() as stack:
+            small, large = (Filled(stack.enter_context(empty(backend)), size) for size in sizes)
+            for filled in (small, large):
+                stack.callback(filled.store.close)
+            rounds = ROUNDS + ASKED
+            for n in progress(range(rounds), rounds):
+                small.question(n)
+                large.question(n)
+        ratio = large.median_ms() / small.median_ms()
+        met = ratio <= MOST
+        fine = fine and met
+        print(f"{backend}, {name}")
+        print(f"  ask {large.median_ms():.2f} ms, at 10,000 trials {small.median_ms():.2f} ms: ratio {ratio:.2f}")
+        print(f"  at most {MOST}: {'met' if met else 'MISSED'}")
+        print(f"  empty commit {statistics.median(large.commit_ms):.2f} ms")
+        print(f"  first fold of a whole log, without a checkpoint: {large.fold_ms:.0f} ms", flush=True)
+    return fine
+
+
+# ---------------------------------------------------------------------- a log that was never folded
+def first(backend: str, empty: Empty, args: argparse.Namespace) -> bool:
+    """Always true: these figures have no target."""
+    with empty(backend) as url:
+        fill(url, [JOB_ID], args.trials)
+        store = SqlStore(url)
+        (newest,) = store.trials(JOB_ID, last=1)
+        beside = store.adopt(replace(newest, key=TrialKey("ti-beside")), lease_s=86_400)
+        took_ms: list[float] = []
+        with _beating(url, beside.key) as waited_ms:
+            answer = timed(took_ms, ask, store, JOB_ID, args.trials + 1)
+            timed(took_ms, tell, store, answer.trial, args.trials + 1)
+        store.close()
+    print(f"{backend}, {args.trials:,} trials that were never folded")
+    print(f"  first ask + tell         {sum(took_ms):9.2f} ms")
+    print(f"  a heartbeat meanwhile    {waited_ms.value:9.2f} ms  (the longest)", flush=True)
+    return True
 
 
 @contextmanager
@@ -54,24 +172,18 @@ def _beat(url: str, key: TrialKey, begun: Any, over: Any, longest_ms: Any) -> No
             longest_ms.value = max(longest_ms.value, (time.perf_counter() - start) * 1e3)
 
 
+PARTS: Mapping[str, Callable[[str, Empty, argparse.Namespace], bool]] = {"load": load, "scale": scale, "first": first}
+
+
 @command(
-    "",
-    option("--trials", type=int, default=10_000),
-    option("--url", help="database to run on; default a new SQLite file"),
+    "--backends",
+    option("--only", choices=list(PARTS), help="one part; default: all"),
+    option("--processes", type=int, default=PROCESSES, help="of the load"),
+    option("--trials", type=int, default=10_000, help="of the log that was never folded"),
 )
-def main(args: argparse.Namespace) -> None:
-    """Print the figures."""
-    with tempfile.TemporaryDirectory() as folder:
-        url = args.url or f"sqlite:///{Path(folder) / 'zeus.db'}"
-        fill(url, [JOB_ID], args.trials)
-        store = SqlStore(url)
-        (newest,) = store.trials(JOB_ID, last=1)
-        beside = store.adopt(replace(newest, key=TrialKey("ti-beside")), lease_s=86_400)
-        with _beating(url, beside.key) as waited_ms:
-            start = time.perf_counter()
-            tell(store, ask(store, JOB_ID, args.trials + 1).trial, args.trials + 1)
-            cold = (time.perf_counter() - start) * 1e3
-        store.close()
-    print(f"trials logged            {args.trials:>9,}")
-    print(f"first ask + tell         {cold:9.2f} ms  (the log was never folded before)")
-    print(f"  a heartbeat meanwhile  {waited_ms.value:9.2f} ms  (the longest)")
+def main(args: argparse.Namespace) -> int:
+    """Print the figures; 1 where anything was lost, or a long log takes too long."""
+    parts = [PARTS[args.only]] if args.only else list(PARTS.values())
+    with databases(args.backends) as empty:
+        fine = [part(backend, empty, args) for part in parts for backend in args.backends]
+    return int(not all(fine))

@@ -164,19 +164,24 @@ def _of_files() -> tuple[CLICommand, ...]:
         ),
         _command(
             "report",
-            "Write what all jobs spent and saved in a month",
-            "export.report",
+            "Print what all jobs spent and saved in a month",
+            "report.report",
             Arg(("--month",), help="calendar month in UTC, as 2026-11 (default: the present one)", metavar="MONTH"),
             Arg(
-                ("--out",),
-                help="folder for zeus-MONTH.html and the CSV files (default: .)",
-                default=".",
-                metavar="DIR",
+                ("--by",),
+                help="a line for each job, owner or tag (default: job)",
+                choices=("job", "owner", "tag"),
+                default="job",
             ),
-            Arg(("--by",), help="show what each owner or tag spent, and write nothing", choices=("owner", "tag")),
-            _OUTPUT,
-            description="Write an HTML page, fit for a mail, and CSV files: what each job, owner and tag spent in a "
-            "month, by kind of source, and what each job saved, beside the month before.",
+            Arg(
+                ("-o", "--output"),
+                help="table, csv or json (default: table)",
+                choices=("table", "csv", "json"),
+                default="table",
+                metavar="FORM",
+            ),
+            description="Print what each job, owner or tag spent in a month, by kind of source, and what each job "
+            "saved.",
         ),
     )
 

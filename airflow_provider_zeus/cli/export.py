@@ -1,4 +1,4 @@
-"""What is taken out of the trial log: ``airflow zeus export`` and ``report``, and ``read_log()``."""
+"""What is taken out of the trial log: ``airflow zeus export``, and ``read_log()``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import errno
 import json
 import os
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from airflow_provider_zeus.cli.shell import command, known, of_all_jobs, opened, print_data, say, show
+from airflow_provider_zeus.cli.shell import command, known, of_all_jobs, opened, say
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.reports.export_rows import COLUMNS, Row, csv_of, exact, flat, json_of, rows_of
@@ -22,9 +20,6 @@ from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, open_store
 from airflow_provider_zeus.store.rows import points_to_lists
 
 if TYPE_CHECKING:
-    from airflow_provider_zeus.reports.month_spent import DagAbout
-    from airflow_provider_zeus.reports.months import PeriodSum
-    from airflow_provider_zeus.signals.prices import Prices
     from airflow_provider_zeus.store.sql.store import Store
 
 
@@ -96,44 +91,3 @@ def read_log(job_id: str | None = None, *, zeus_conn_id: str = DEFAULT_CONN_ID) 
         rows = [flat(row) for row, _ in rows_of_jobs(store, store.jobs() if job_id is None else [job_id])]
     nested = ("decision", "reasons")
     return {name: [json.dumps(row[name]) if name in nested else row[name] for row in rows] for name in COLUMNS}
-
-
-@command
-def report(args: Namespace) -> None:
-    """Write the report of a month; or show what owners or tags spent."""
-    from airflow_provider_zeus.hooks.zeus import write_month
-    from airflow_provider_zeus.reports.months import month_of
-
-    month = args.month or month_of(time.time())
-    with opened(args) as store:
-        if args.by:
-            _show_groups(month, args.by, args.output, *_spent(store, month))
-        else:
-            for file in write_month(store, month, Path(args.out)):
-                say(str(file))
-
-
-def _spent(store: Store, month: str) -> tuple[list[PeriodSum], Prices, dict[str, DagAbout]]:
-    """What was spent in a month, the prices, and tags and owners of its DAGs."""
-    from airflow_provider_zeus.hooks.zeus import about_dags, bounds_of
-    from airflow_provider_zeus.signals.prices import in_force
-
-    sums = store.sums(bounds_of(month, 1))
-    return sums, in_force(), about_dags({s.dag_id for s in sums})
-
-
-def _show_groups(
-    month: str, by: str, output: str, sums: list[PeriodSum], prices: Prices, about: dict[str, DagAbout]
-) -> None:
-    from airflow_provider_zeus.reports.month_spent import SPENT, by_group, group_record, group_rows
-
-    groups = [g for g in by_group(sums, about) if g.by == by]
-    if print_data([{"month": month, **group_record(group, prices)} for group in groups], output):
-        return
-    names = [name.lower() for name in (by, "jobs", *SPENT)]
-    rows = [
-        {names[0]: name, "source": kind, **dict(zip(names[1:], cells, strict=True))}
-        for kind in dict.fromkeys(group.kind for group in groups)
-        for name, *cells in group_rows(groups, by, kind, prices)
-    ]
-    show(rows, empty="No run of a DAG that Airflow knows began in this month.", plain=output == "plain")

@@ -14,8 +14,12 @@ from functools import partial
 from pathlib import Path
 
 from airflow_provider_zeus.cli.checks_host import orphans
+<<<<<<< HEAD
 from airflow_provider_zeus.cli.shell import command, confirmed, known, of_all_jobs, opened, os_user, say
 from airflow_provider_zeus.cli.upkeep import size_text
+=======
+from airflow_provider_zeus.cli.shell import command, confirmed, known, message_of, of_all_jobs, opened, os_user, say
+>>>>>>> main
 from airflow_provider_zeus.errors import JobSpecError, ZeusError
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.power.limits.record import restore_orphans
@@ -51,7 +55,7 @@ def _tried(name: str, step: Callable[[], bool]) -> bool:
     except BrokenPipeError:  # of "| head"
         raise
     except ZeusError as error:  # its message names the remedy
-        problem = str(error)
+        problem = message_of(error)
     except Exception as error:
         problem = f"the step itself failed: {type(error).__name__}: {error}. Report this as a bug."
     say(f"{name}: {problem}", file=sys.stderr)

@@ -47,9 +47,7 @@ def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace]
             with warnings.catch_warnings(action="ignore"):  # of libraries; Airflow 3.2 prints them to stdout
                 status = action_cli(check_db=False)(providers_configuration_loaded(function))(args)
         except ZeusError as error:
-            # where Airflow has no database yet to look a Connection up in, that is the cause
-            problem = not_migrated() if isinstance(error, ConnectionLookupError) else None
-            say(f"{problem}: {MIGRATE}." if problem else str(error), file=sys.stderr)
+            say(message_of(error), file=sys.stderr)
             status = 1
         except BrokenPipeError:  # of "| head"
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -58,6 +56,12 @@ def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace]
             raise SystemExit(status)
 
     return run
+
+
+def message_of(error: ZeusError) -> str:
+    """The text of an error. If Airflow has no database yet in which a Connection is looked up, that is the cause."""
+    problem = not_migrated() if isinstance(error, ConnectionLookupError) else None
+    return f"{problem}: {MIGRATE}." if problem else str(error)
 
 
 def not_migrated() -> str | None:

@@ -1,45 +1,55 @@
-"""Events of a job after each of its runs: kept on its page, and handed to its notifiers. No training waits for it.
+"""Events of a job, handed to its notifiers once, when they begin. No training waits for it.
 
-A look at the job takes place once Airflow has the task's state and value, as callback of the task: it adds nothing to
-the task's time, and what raises or hangs changes no state. What a decision shows already, a deadline at risk or a
-store that is away, is sent by a thread while the run trains.
+A run looks at its job once Airflow has the task's state and value, as callback of the task: it adds nothing to the
+task's time, and what raises or hangs changes no state. What a decision shows, a deadline at risk, an earlier run that
+was killed or a store that is away, is sent by a thread while the run trains.
+
+Which events began is decided under the lock of the job's row, and not in the transaction that ends a trial: an attempt
+that another one follows and a try that Airflow repeats end a trial, too, but no run.
 """
 
 from __future__ import annotations
 
 import copy
+import fcntl
 import json
 import logging
+import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_zeus import private_files
 from airflow_provider_zeus.airflow_compat import is_test_run
 from airflow_provider_zeus.errors import JobSpecError, StoreError
-from airflow_provider_zeus.model.trial import ProfileSample, Trial, newest_device
-from airflow_provider_zeus.patience import T, bounded
+from airflow_provider_zeus.model.event import Event
+from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports import alerts
-from airflow_provider_zeus.reports.alert_book import AlertBook, Record
-from airflow_provider_zeus.reports.alerts import KINDS, NEWEST, STORE, Event
 from airflow_provider_zeus.signals.prices import in_force
-from airflow_provider_zeus.store.alerts import change_book, claimed, keep_taken
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
+READ_S, SEND_S = 6.0, 5.0  # limits of a look at the log, and of one notifier
+ALL_S = 12.0  # limit of a look and of all notifiers; Airflow ends a task's process 20 s after its state
+DAY_S = 86_400.0
+
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A notifier, made when it is needed, and its name on the page."""
+    """A notifier, made when it is needed, and its name in the log."""
 
     name: str
     make: Callable[[], Callable[[Any], Any]]
@@ -56,10 +66,6 @@ def notifiers_of(own: Sequence[Callable[[Any], Any]]) -> list[Named]:
     for each in own:
         name = getattr(each, "__qualname__", type(each).__name__)
         found.append(Named(name, lambda each=each: copy.copy(each)))  # type: ignore[misc]
-    seen: dict[str, int] = {}
-    for i, named in enumerate(found):
-        seen[named.name] = count = seen.get(named.name, 0) + 1
-        found[i] = named if count == 1 else Named(f"{named.name} {count}", named.make)
     return found
 
 
@@ -92,12 +98,14 @@ def configured(text: str) -> list[Named]:
     return found
 
 
-def send(named: Named, context: Mapping[str, Any], record: Record, job_id: str, most_s: float) -> str:
-    """Hand an event to a notifier, for at most so many seconds; why it did not take it, empty where it did.
+def send(named: Named, context: Mapping[str, Any], event: Mapping[str, Any]) -> None:
+    """Hand an event to a notifier, for at most :data:`SEND_S` seconds. Raises nothing.
 
-    The reason is the class of the error alone, and so is what is logged: its text may hold an address with a secret.
+    Of an error only its class is logged: its text may hold an address with a secret.
+
+    :param event: what :func:`event_of` returns.
     """
-    handed = {**context, "zeus": event_of(record, job_id)}  # a copy: a notifier writes its fields into it
+    handed = {**context, "zeus": {**event}}  # a copy: a notifier writes its fields into it
 
     def hand_over() -> BaseException | None:
         try:
@@ -107,167 +115,167 @@ def send(named: Named, context: Mapping[str, Any], record: Record, job_id: str, 
         return None
 
     try:
-        error = bounded(hand_over, most_s)
+        error = bounded(hand_over, SEND_S)
     except TimeoutError as late:
-        log.warning("Zeus: notifier %s did not take the event %r: %s.", named.name, record.kind, late)
-        return f"{named.name}: no answer for {most_s:.0f} s"
+        log.warning("Zeus: notifier %s did not take the event %r: %s.", named.name, event["kind"], late)
+        return
     if error is None:
-        return ""
+        return
     *_, (frame, line) = traceback.walk_tb(error.__traceback__)
     place = f"{frame.f_code.co_filename}:{line}"
     log.warning(
         "Zeus: notifier %s did not take the event %r: %s, raised at %s. Its text is not logged: it may hold an "
         "address with a secret.",
-        *(named.name, record.kind, type(error).__name__, place),
+        *(named.name, event["kind"], type(error).__name__, place),
     )
-    return f"{named.name}: {type(error).__name__}"
 
 
-def event_of(record: Record, job_id: str) -> dict[str, Any]:
-    """An event as ``{{ zeus }}`` of a notifier's templates: plain JSON."""
+def event_of(event: Event, run: Trial) -> dict[str, Any]:
+    """An event as ``{{ zeus }}`` of a notifier's templates: plain JSON. ``run``: a trial of the run that sends it."""
     from airflow.sdk import conf
 
     from airflow_provider_zeus.links.zeus import run_path
 
+    dag_id, run_id = run.origin.dag_id, event.run_id or run.origin.run_id
     base = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
     return {
-        "kind": record.kind,
-        "sentence": record.sentence,
-        "remedy": record.remedy,
-        "figures": dict(record.figures),
-        "job": job_id,
-        "dag": record.dag_id,
-        "run": record.run_id,
-        "trial": record.since,
-        "began_s": record.began_s,
-        "page": f"{base}/{run_path(record.dag_id, record.run_id)}" if base else "",
+        "kind": event.kind,
+        "sentence": event.sentence,
+        "remedy": event.remedy,
+        "figures": dict(event.figures),
+        "job": run.job_id,
+        "dag": dag_id,
+        "run": run_id,
+        "trial": event.since,
+        "page": f"{base}/{run_path(dag_id, run_id)}" if base else "",
     }
 
 
-# Limits of reading the log, of asking it which task sends an event, of one notifier.
-READ_S, CLAIM_S, SEND_S = 6.0, 2.0, 5.0
+def is_first_today(state_dir: Path, now_s: float) -> bool:
+    """Whether no other run on this host has told within a day that the store is away. Raises OSError.
 
-log = logging.getLogger(__name__)
+    :param now_s: seconds since the epoch.
+    """
+    private_files.make_folder(state_dir)
+    descriptor = private_files.open_file(state_dir / "store-away", os.O_RDWR | os.O_CREAT)
+    with os.fdopen(descriptor, "r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
+        try:
+            told_s = float(file.read(100))
+        except ValueError:  # the file is new, or somebody wrote something else
+            told_s = 0.0
+        if 0 <= now_s - told_s < DAY_S:
+            return False
+        file.seek(0)
+        file.truncate()
+        file.write(repr(now_s))
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAlerts:
-    """The looks of one run.
+    """The looks of one run at its job.
 
-    :param reopen: opens the trial log, or raises StoreError.
-    :param stored: whether the log was asked for the run's batch size.
     :param trial: of the run.
+    :param stored: whether the log was asked for the run's batch size.
+    :param reopen: opens the trial log, or raises StoreError.
+    :param state_dir: folder of this host.
     """
 
     context: Mapping[str, Any]
     trial: Trial
     stored: bool
     reopen: Callable[[], Store]
-    turn: threading.Lock = field(default_factory=threading.Lock)  # a short run ends while its decision is still sent
+    state_dir: Path
 
-    def watch(self) -> None:
-        """Look at the decision now, beside the training, and at the job when the task has ended. Raises nothing.
+    def watch(self, *, closed: bool) -> None:
+        """Look at the job when the task has ended, and beside the training if the decision shows an event.
 
-        In ``dag.test()`` the look at the end is the only one: no second thread may speak with Airflow there.
+        In ``dag.test()`` the look at the end is the only one: no second thread may speak with Airflow there. Raises
+        nothing.
+
+        :param closed: whether the question for a batch size closed trials whose lease had expired.
         """
-        self.after_task(ended=True)
-        if self._concern and self.decided() and not is_test_run():
-            call = copy_context().run
-            try:
-                threading.Thread(target=call, args=(self.look,), name="zeus-alerts", daemon=True).start()
-            except RuntimeError:  # the look at the end sends it
-                log.debug("Zeus could not start a thread for its events.", exc_info=True)
+        if not self._teaches:
+            return
+        self.after_task(decision=False)
+        shows_event = closed or not self.stored or alerts.deadline_at_risk(self.trial) is not None
+        if not shows_event or is_test_run():
+            return
+        call = copy_context().run
+        try:
+            threading.Thread(target=call, args=(self.look_at_decision,), name="zeus-events", daemon=True).start()
+        except RuntimeError:  # the look at the end sends it
+            log.debug("Zeus could not start a thread for its events.", exc_info=True)
 
     @property
-    def _concern(self) -> bool:
-        """Whether runs of this type are looked at: those that teach."""
+    def _teaches(self) -> bool:
+        """Whether runs of this type raise events: those that teach."""
         return self.trial.origin.run_type in self.trial.job.learn_from
 
-    def after_task(self, *, ended: bool) -> None:
-        """Let the task :meth:`look` when Airflow has its state: success, or failure without a further try."""
-        task = self.context["task"]
-        if not self._concern:
+    def after_task(self, *, decision: bool) -> None:
+        """Let the task look when Airflow has its state: success, or failure without a further try.
+
+        :param decision: at what the decision shows; else at the end of the run.
+        """
+        if not self._teaches:
             return
+        look = self.look_at_decision if decision else self.look_at_end
+        task = self.context["task"]
         for name in ("on_success_callback", "on_failure_callback"):
             given = getattr(task, name, None) or ()
             others = [*given] if isinstance(given, Sequence) else [given]
-            setattr(task, name, [*others, lambda context: self.look(ended=ended)])
+            setattr(task, name, [*others, lambda context: look()])
 
-    def decided(self) -> list[Event]:
-        """What the decision shows."""
-        found = [alerts.deadline_at_risk(self.trial)]
-        if not self.stored:
-            found.append(alerts.store_away(self.trial.job))
-        return [event for event in found if event is not None]
+    def look_at_decision(self) -> None:
+        """Send what began by the time of the decision. Raises nothing."""
+        self._look(is_away=not self.stored)
 
-    def look(self, *, ended: bool = False) -> None:
-        """Keep and send what the decision shows; where the run has ended, what the job's log shows. Raises nothing.
+    def look_at_end(self) -> None:
+        """Send what began by the end of the run. Raises nothing."""
+        self._look(is_away=False)
 
-        The look at the decision ends no event of another run.
-        """
-
-        def keep_and_send() -> None:
-            with self.turn:
-                self._keep_and_send(*(self._shown_by_the_log() if ended else (self.decided(), ())))
+    def _look(self, *, is_away: bool) -> None:
+        def look_and_send() -> None:
+            begun = self._begun(is_away=is_away)
+            if begun:
+                self._send(begun)
 
         try:
-            bounded(keep_and_send, 12.0)  # sending included; Airflow ends a task's process 20 s after its state
+            bounded(look_and_send, ALL_S)
         except Exception:
             log.warning("Zeus could not look for events of %s.", visible(self.trial.job_id), exc_info=True)
 
-    def _shown_by_the_log(self) -> tuple[list[Event], Collection[str]]:
-        """The events that hold, and the kinds that were looked at."""
-        own, away = self.trial, alerts.store_away(self.trial.job)
-
-        def read(store: Store) -> tuple[list[Trial], list[ProfileSample]]:
-            """The newest trials of the job, and the profile of their device."""
-            trials = store.trials(own.job_id, last=NEWEST)
-            return trials, store.profile(own.job_id, newest_device(trials), own.job.job_version)
-
+    def _begun(self, *, is_away: bool) -> list[Event]:
+        """The events that began. ``is_away``: the store could not be asked for the run's batch size."""
+        begun: list[Event] = []
         try:
-            trials, profiles = bounded(lambda: self._in_log(read), READ_S)
-        except (StoreError, TimeoutError):
-            return [away], (STORE,)
-        found = alerts.events(trials, profiles=profiles, prices=in_force())
-        return (found if self.stored else [*found, away]), KINDS
-
-    def _keep_and_send(self, events: Sequence[Event], kinds: Collection[str]) -> None:
-        port, origin, now_s = AirflowVariables(), self.trial.origin, time.time()
-
-        look: dict[str, Any] = {"dag_id": origin.dag_id, "run_id": origin.run_id, "now_s": now_s, "kinds": kinds}
+            begun.extend(bounded(self._begun_in_log, READ_S))
+        except (StoreError, TimeoutError) as error:
+            log.debug("Zeus could not look for events: %s", error)
+            is_away = True
+        if not is_away:
+            return begun
         try:
-            book = change_book(port, self.trial.job_id, lambda held: held.updated(events, **look))
-        except StoreError as error:
-            log.warning("Zeus cannot keep its events and sends those of this run: %s", error)
-            book = AlertBook().updated(events, **look)
+            is_told = not is_first_today(self.state_dir, time.time())
+        except OSError as error:
+            log.warning("Zeus does not send that its store is away, it could do so at every run: %s", error)
+            is_told = True
+        if not is_told:
+            begun.append(alerts.store_away(self.trial.job))
+        return begun
+
+    def _begun_in_log(self) -> Sequence[Event]:
+        look = partial(alerts.look, run=self.trial, prices=in_force())
+        with closing(self.reopen()) as store:
+            return store.look(self.trial.job_id, look, last=alerts.NEWEST)
+
+    def _send(self, events: Sequence[Event]) -> None:
         try:
             notifiers = notifiers_of(getattr(self.context["task"], "notify", ()))
         except JobSpecError as error:
             log.warning("Zeus sends no event: %s", error)
-            notifiers = []
-        due = book.due([named.name for named in notifiers]) if notifiers else []
-        for record in (r for r in due if r.dag_id == origin.dag_id):  # runs of another DAG tell theirs
-            self._send(port, record, [named for named in notifiers if named.name not in record.sent_to])
-
-    def _send(self, port: AirflowVariables, record: Record, notifiers: Sequence[Named]) -> None:
-        """Hand an event to notifiers, and note which took it."""
-        job_id = self.trial.job_id
-        try:
-            mine, taken_before = bounded(lambda: self._in_log(lambda store: claimed(store, job_id, record)), CLAIM_S)
-        except (StoreError, TimeoutError):  # without the log no other task can be asked
-            mine, taken_before = True, []
-        if not mine:
             return
-        notifiers = [named for named in notifiers if named.name not in taken_before]
-        problems = {n.name: why for n in notifiers if (why := send(n, self.context, record, job_id, SEND_S))}
-        taken = [*taken_before, *(named.name for named in notifiers if named.name not in problems)]
-        with suppress(StoreError, TimeoutError):
-            bounded(lambda: self._in_log(lambda store: keep_taken(store, job_id, record, taken)), CLAIM_S)
-        try:
-            change_book(port, job_id, lambda b: b.noted(record, taken, "; ".join(problems.values()), time.time()))
-        except StoreError as error:
-            log.warning("Zeus could not note that an event was sent: %s", error)
-
-    def _in_log(self, call: Callable[[Store], T]) -> T:
-        with closing(self.reopen()) as store:
-            return call(store)
+        for event in events:
+            for named in notifiers:
+                send(named, self.context, event_of(event, self.trial))

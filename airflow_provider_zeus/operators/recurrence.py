@@ -246,19 +246,22 @@ def ask_watched(
 ) -> tuple[Store | None, AskAnswer, Callable[[], Store]]:
     """:func:`ask`, with looks for events at the decision and, where this task trains, at its end."""
 
-    def watch(trial: Trial, *, stored: bool, reopen: Callable[[], Store]) -> None:
-        looks = RunAlerts(context=context, trial=trial, stored=stored, reopen=reopen)
-        if config.enabled != OFF and trains_here:
-            looks.watch()
-        elif config.enabled != OFF:
-            looks.after_task(ended=False)
+    def watch(trial: Trial, *, stored: bool, closed: bool, reopen: Callable[[], Store]) -> None:
+        if config.enabled == OFF:
+            return
+        looks = RunAlerts(context=context, trial=trial, stored=stored, reopen=reopen, state_dir=config.state_dir)
+        if trains_here:
+            looks.watch(closed=closed)
+        else:
+            looks.after_task(decision=True)
 
     try:
         store, asked, reopen = ask(request, conn_id, config, overlap_possible=overlap_possible)
     except StoreError as error:  # of a strict job
-        watch(default_trial(request, error), stored=False, reopen=partial(open_store, conn_id, create=False))
+        reopen = partial(open_store, conn_id, create=False)
+        watch(default_trial(request, error), stored=False, closed=False, reopen=reopen)
         raise
-    watch(asked.trial, stored=store is not None, reopen=reopen)
+    watch(asked.trial, stored=store is not None, closed=asked.closed, reopen=reopen)
     return store, asked, reopen
 
 

@@ -155,8 +155,14 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
             return read_signal(signal, start_s, end_s, None)
 
     if memory is None:
-        looks = RunAlerts(context=training.context, trial=first, stored=first.number > 0, reopen=reopen)
-        looks.after_task(ended=True)
+        looks = RunAlerts(
+            context=training.context,
+            trial=first,
+            stored=first.number > 0,
+            reopen=reopen,
+            state_dir=config.state_dir,
+        )
+        looks.after_task(decision=False)
     reporter = ResultReporter(
         None,
         AirflowVariables(),

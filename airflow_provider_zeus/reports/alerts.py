@@ -1,22 +1,35 @@
-"""What somebody should hear of a job outside the page: the events that hold now, from its newest trials. Pure.
+"""Which events of a job hold now, and which of them began, from its newest trials. Pure.
 
-An event has figures with their units, says which trial showed it first, and names a remedy. It belongs to the DAG of
-that trial, and is read from the runs of this DAG where several share the job. Runs whose type does not teach
-(``learn_from``), such as backfills, are no events.
+An event has figures with their units, says which trial showed it first, and names a remedy. It belongs to one DAG, and
+is read from the runs of this DAG if several share the job. Runs whose type does not teach (``learn_from``), such as
+backfills, raise no event.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import SURE, Estimate
+from airflow_provider_zeus.model.event import (
+    DEADLINE,
+    DRIFTED,
+    FAILING,
+    LIMITS,
+    LOST,
+    NO_DATA,
+    NO_METRIC,
+    NO_TARGET,
+    STORE,
+    Event,
+    Held,
+    Looked,
+)
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
-from airflow_provider_zeus.model.trial import LIMIT, TELL_METRIC, Origin, ProfileSample, State, Trial, newest_here
+from airflow_provider_zeus.model.trial import LIMIT, TELL_METRIC, ProfileSample, State, Trial, newest_here
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline
@@ -25,54 +38,92 @@ from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import costs_as, money_text, share_text, time_text
 
-FAILING, DRIFTED, LOST, LIMITS = "failing", "drifted", "lost", "limit not set"
-STORE, DEADLINE, NO_DATA, NO_METRIC = "store away", "deadline at risk", "no data", "no metric reported"
-KINDS = (FAILING, DRIFTED, LOST, LIMITS, STORE, DEADLINE, NO_DATA, NO_METRIC)
-
 NEWEST = 300  # trials that the events are read from
 LOST_RUNS = 10  # newest runs whose sum is compared with the default
+DRIFT_RUNS = 6  # runs for which a change of the data is new
 
 Run = Sequence[Trial]  # the trials of one scheduled run, by number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """One condition that holds. ``name`` is the same while it lasts.
-
-    With another origin it is another event.
-    """
-
-    kind: str
-    name: str
-    since: int | None = None  # trial that showed it first; None: none did
-    origin: Origin | None = None  # of that trial
-    moves: bool = False  # its first trial is the oldest that is looked at, so that it moves on with each run
-    sentence: str
-    remedy: str
-    figures: Mapping[str, float | str] = field(default_factory=dict)  # of the sentence, with their units in the names
-
-
 @own_arithmetic()
-def events(trials: Sequence[Trial], *, profiles: Sequence[ProfileSample] = (), prices: Prices) -> list[Event]:
-    """The events that hold now, but those of the store, which only the run itself knows.
+def look(
+    held: Mapping[str, Held],
+    trials: Sequence[Trial],
+    profiles: Sequence[ProfileSample],
+    *,
+    run: Trial,
+    prices: Prices,
+) -> Looked:
+    """What a run finds in the log of its job, when it is decided and when it has ended: the events of its DAG.
 
+    Runs may overlap, and Airflow may try a run again that has failed. So a run counts as ended only once it, or one
+    with a higher number, has looked at its end, or if its trial is abandoned.
+
+    :param held: what held before, by DAG. That of other DAGs stays as it is.
     :param trials: the newest of one job, by number.
     :param profiles: samples of its device.
+    :param run: a trial of the run that looks.
     """
+    dag_id = run.origin.dag_id
+    before = held.get(dag_id, Held())
     if not trials:
-        return []
+        return Looked(held=held, begun=())
+    own = [t for t in trials if t.recurrence == run.recurrence]
+    number = before.number
+    if _is_closed(own) and own[-1].state is not State.ABANDONED:
+        number = max(number, _number(own))
+    events = _events(trials, profiles, run=run, number=number, before=before, prices=prices)
+    names_before = {event.name for event in before.events}
+    begun = [event for event in events if event.name not in names_before]
+    return Looked(held={**held, dag_id: Held(number=number, events=events)}, begun=begun)
+
+
+def _events(
+    trials: Sequence[Trial],
+    profiles: Sequence[ProfileSample],
+    *,
+    run: Trial,
+    number: int,
+    before: Held,
+    prices: Prices,
+) -> list[Event]:
+    """The events of a run's DAG that hold now. ``number``: of the newest trial whose run has looked at its end."""
+    dag_id = run.origin.dag_id
     job = newest_here(trials).job
     here = [t for t in trials if t.observation.imported is None]
     teaching = [t for t in here if t.origin.run_type in job.learn_from]
-    ended = [run for run in runs_of(teaching) if all(t.state is not State.RUNNING for t in run)]
+    closed = [trials_of for trials_of in runs_of(teaching) if _is_closed(trials_of)]
+    of_dag = [trials_of for trials_of in closed if trials_of[0].origin.dag_id == dag_id]
+    ended = [trials_of for trials_of in of_dag if _has_ended(trials_of, number, looking=run)]
+    open_runs = [t for t in teaching if t.origin.dag_id == dag_id and t.state is State.RUNNING]
     log = as_dataset(trials, job).of_target()
-    found = [_drifted(log, ended)]
-    for dag_id in dict.fromkeys(t.origin.dag_id for t in teaching):
-        own = [run for run in ended if run[0].origin.dag_id == dag_id]
-        found += [*_ends(own), _limit(own)]
-        found.append(_lost(log, dag_id, profiles, prices))
-        found.append(_deadline([t for t in teaching if t.origin.dag_id == dag_id]))
+    lost_before = next((event for event in before.events if event.kind == LOST), None)
+    found = [
+        _drifted(log, closed, dag_id),
+        *_ends(ended, before.number),
+        _limit(ended),
+        _lost(log, dag_id, profiles, prices, lost_before),
+        *_deadlines(open_runs, ended),
+    ]
     return [event for event in found if event is not None]
+
+
+def _is_closed(run: Run) -> bool:
+    """Whether a run has trials, and none of them is open."""
+    return bool(run) and all(t.state is not State.RUNNING for t in run)
+
+
+def _has_ended(run: Run, number: int, *, looking: Trial) -> bool:
+    """Whether a closed run will not be tried again, as far as is known."""
+    if run[-1].state is State.ABANDONED:
+        is_alive = run[-1].recurrence == looking.recurrence  # its lease expired, and its result comes late
+        return not is_alive
+    return _number(run) <= number
+
+
+def _number(run: Run) -> int:
+    """The number of a run: that of its newest trial."""
+    return max(t.number for t in run)
 
 
 def store_away(job: ZeusJob) -> Event:
@@ -83,7 +134,6 @@ def store_away(job: ZeusJob) -> Event:
         without = "a run of this job fails, as it is strict"
     return Event(
         kind=STORE,
-        name=STORE,
         sentence=f"The trial log could not be reached. Without it {without}.",
         remedy="airflow zeus doctor says why; the log of the task has the error (docs/store.md).",
     )
@@ -116,23 +166,27 @@ def deadline_at_risk(trial: Trial) -> Event | None:
     return _event(DEADLINE, trial, text, remedy, figures)
 
 
-def _deadline(trials: Sequence[Trial]) -> Event | None:
-    """The first of the open runs, or the run that ended last, whose deadline is at risk: runs may overlap."""
-    newest = [run[-1] for run in runs_of(trials)]
-    last = max((t for t in newest if t.state is not State.RUNNING), key=lambda t: t.closed_at or 0.0, default=None)
-    looked_at = (deadline_at_risk(t) for t in newest if t.state is State.RUNNING or t is last)
-    return next(filter(None, looked_at), None)
+def _deadlines(open_runs: Sequence[Trial], ended: Sequence[Run]) -> list[Event | None]:
+    """The deadlines of the open runs that are at risk, and that of the run that ended last if it ended too late."""
+    last = max((run[-1] for run in ended), key=lambda t: t.closed_at or 0.0, default=None)
+    newest = [run[-1] for run in runs_of(open_runs)]
+    return [deadline_at_risk(t) for t in (*newest, last) if t is not None]
 
 
-def _ends(ended: Sequence[Run]) -> list[Event | None]:
-    """What the newest runs ended with: no model, no data, no metric."""
+def _ends(ended: Sequence[Run], looked_at: int) -> list[Event | None]:
+    """What the newest runs ended with: no model, no data, no metric, a model below its target.
+
+    :param looked_at: number of the newest trial whose run has looked at the job before.
+    """
     see = "See the log of the task; the tab of the run has what each attempt cost."
     check, nothing = "Check whether the data of this slice has arrived.", ": no batch came, and nothing was trained"
     until = f"Until one comes no batch size is tried. {TELL_METRIC[0].upper()}{TELL_METRIC[1:]}."
+    below = "Its model was kept. Raise max_epochs, or set a target that this data can reach."
     return [
-        _in_a_row(ended, FAILING, lambda state: state.died, "left no model", see) or _killed(ended),
+        _in_a_row(ended, FAILING, lambda state: state.died, "left no model", see) or _unseen(ended, looked_at),
         _in_a_row(ended, NO_DATA, lambda state: state is State.NO_DATA, "had no data", check, nothing),
         _in_a_row(ended, NO_METRIC, lambda state: state is State.NO_METRIC, "reported no metric", until),
+        _in_a_row(ended, NO_TARGET, lambda state: state is State.EXHAUSTED, "ended below its target", below),
     ]
 
 
@@ -150,21 +204,19 @@ def _in_a_row(
     last, first = found[0][-1], found[-1][0]
     which = "The newest run" if len(found) == 1 else f"Each of the newest {len(found)} runs"
     text = f"{which} {did}{_since(first, found)}{why or _because(last.reason)}."
-    return _event(kind, first, text, remedy, {"runs": len(found)}, moves=len(found) == len(ended))
+    return _event(kind, first, text, remedy, {"runs": len(found)})
 
 
-def _killed(ended: Sequence[Run]) -> Event | None:
-    """The runs in a row before the newest one that were killed, and could tell nothing: the newest one tells it."""
-    killed = _newest(ended[:-1], lambda run: run[-1].state is State.ABANDONED)
-    if not killed:
+def _unseen(ended: Sequence[Run], looked_at: int) -> Event | None:
+    """The runs before the newest one that left no model and could tell nothing: killed, or with a late result."""
+    unseen = _newest(ended[:-1], lambda run: run[-1].state.died and _number(run) > looked_at)
+    if not unseen:
         return None
-    first = killed[-1][0]
-    which = (
-        "The run before the newest one was" if len(killed) == 1 else f"The {len(killed)} runs before the newest were"
-    )
-    text = f"{which} killed and left no model{_since(first, killed)}."
+    first = unseen[-1][0]
+    which = "The run before the newest one" if len(unseen) == 1 else f"The {len(unseen)} runs before the newest one"
+    text = f"{which} left no model{_since(first, unseen)}{_because(unseen[0][-1].reason)}."
     remedy = "See the log of the task, and of its host: out of memory, or a host that went away."
-    return _event(FAILING, first, text, remedy, {"runs": len(killed)})
+    return _event(FAILING, first, text, remedy, {"runs": len(unseen)})
 
 
 def _limit(ended: Sequence[Run]) -> Event | None:
@@ -179,22 +231,33 @@ def _limit(ended: Sequence[Run]) -> Event | None:
     if last.power_limit_w is not None:
         figures["limit_w"] = last.power_limit_w
     remedy = "airflow zeus doctor says what is missing (docs/power.md)."
-    return _event(LIMITS, first, text, remedy, figures, moves=len(unset) == len(ended))
+    return _event(LIMITS, first, text, remedy, figures)
 
 
-def _drifted(log: Dataset, ended: Sequence[Run]) -> Event | None:
-    changes = log.belief().changes if len(ended) >= 3 else ()
-    if not changes or sum(run[-1].number > changes[-1].shown_by[-1] for run in ended) >= 6:
+def _drifted(log: Dataset, closed: Sequence[Run], dag_id: str) -> Event | None:
+    """A new change of the data. It belongs to the DAG whose run showed it."""
+    changes = log.belief().changes if len(closed) >= 3 else ()
+    if not changes:
         return None
-    since, more = changes[-1].since, "more" if changes[-1].jump >= 0 else "fewer"
-    shown_by = next((run[0].origin for run in ended if run[-1].number >= since), None)
-    text = f"The data changed at trial {since}: runs need {more} epochs than the earlier ones showed."
+    change = changes[-1]
+    shown_at = change.shown_by[-1]
+    runs_since = [run for run in closed if run[-1].number > shown_at]
+    shown_by = next((run[-1] for run in closed if run[-1].number == shown_at), None)
+    if len(runs_since) >= DRIFT_RUNS or shown_by is None or shown_by.origin.dag_id != dag_id:
+        return None
+    more = "more" if change.jump >= 0 else "fewer"
+    text = f"The data changed at trial {change.since}: runs need {more} epochs than the earlier ones showed."
     remedy = "Nothing has to be done: older runs count less from here on. Check whether the data looks as expected."
-    return Event(kind=DRIFTED, name=DRIFTED, since=since, origin=shown_by, sentence=text, remedy=remedy)
+    return Event(kind=DRIFTED, since=change.since, run_id=shown_by.origin.run_id, sentence=text, remedy=remedy)
 
 
-def _lost(log: Dataset, dag_id: str, profiles: Sequence[ProfileSample], prices: Prices) -> Event | None:
-    """The loss of the newest runs of a DAG: in money where that is known, else in the cost of the job."""
+def _lost(
+    log: Dataset, dag_id: str, profiles: Sequence[ProfileSample], prices: Prices, before: Event | None
+) -> Event | None:
+    """The loss of the newest runs of a DAG: in money where that is known, else in the cost of the job.
+
+    :param before: the loss that held before; None: none did.
+    """
     ended = [run for run in recurrences(log)[0] if run.trials[0].origin.dag_id == dag_id]
     runs = [run for run in ended if any(t.origin.run_type in log.job.learn_from for t in run.trials)][-LOST_RUNS:]
     if len(runs) < LOST_RUNS:
@@ -206,26 +269,36 @@ def _lost(log: Dataset, dag_id: str, profiles: Sequence[ProfileSample], prices: 
     per_j, per_s = prices.per_j_and_s(log.where[1] if log.where else 1)
     if prices.priced and prices.currency and per_j >= 0 and per_j + per_s > 0:
         paid = base.compare(runs, Weights(per_j / (per_j + per_s), 1.0), "").times(per_j + per_s)
-        return _loss(first, paid.saved.plus(by_start), prices.currency, lambda v: money_text(v, prices.currency))
+        saved, unit = paid.saved.plus(by_start), prices.currency
+        return _loss(first, saved, unit, lambda v: money_text(v, prices.currency), before)
     weights = Weights.of(log.job, log.device)
     found, amount = base.compare(runs, weights, weights.unit), costs_as(weights.unit)
     if (whole := found.baseline.value) and not weights.one_alone:  # energy and time together have no unit of a bill
         amount = lambda v: share_text(v / whole)  # noqa: E731
-    return _loss(first, found.saved, weights.unit, amount)
+    return _loss(first, found.saved, weights.unit, amount, before)
 
 
-def _loss(first: Trial, saved: Estimate, unit: str, amount: Callable[[float], str]) -> Event | None:
-    """A loss, where the whole interval of what was saved lies below 0."""
-    if saved.value is None or saved.low is None or saved.high is None or saved.high >= 0:
+def _loss(
+    first: Trial, saved: Estimate, unit: str, amount: Callable[[float], str], before: Event | None
+) -> Event | None:
+    """A loss. It begins when the whole interval is one, and ends when the middle is a saving, so it does not flap."""
+    if saved.value is None or saved.low is None or saved.high is None:
+        return before
+    begins = saved.high < 0
+    lasts = before is not None and saved.value <= 0
+    if not begins and not lasts:
         return None
     lost, least, most = -saved.value, -saved.high, -saved.low
+    interval = f"{amount(least)} to {amount(most)}"
+    if least < 0:
+        interval = f"{amount(-least)} less to {amount(most)} more"
     text = (
         f"The newest {LOST_RUNS} runs cost {amount(lost)} more than the default batch size at full power would have "
-        f"({SURE}: {amount(least)} to {amount(most)})."
+        f"({SURE}: {interval})."
     )
     remedy = "Pause exploration or pin the default on the tab Zeus cost; see there what was tried, and why."
     figures: dict[str, float | str] = {"runs": LOST_RUNS, "lost": lost, "low": least, "high": most, "unit": unit}
-    return _event(LOST, first, text, remedy, figures, moves=True)
+    return _event(LOST, first, text, remedy, figures)
 
 
 def _newest(ended: Sequence[Run], holds: Callable[[Run], bool]) -> list[Run]:
@@ -241,10 +314,6 @@ def _because(reason: str | None) -> str:
     return f": {visible(truncated(reason, 200)).rstrip('. ')}" if reason else ""
 
 
-def _event(
-    kind: str, first: Trial, text: str, remedy: str, figures: Mapping[str, float | str], *, moves: bool = False
-) -> Event:
-    since, origin = first.number, first.origin
-    return Event(
-        kind=kind, name=kind, since=since, origin=origin, sentence=text, remedy=remedy, figures=figures, moves=moves
-    )
+def _event(kind: str, first: Trial, text: str, remedy: str, figures: Mapping[str, float | str]) -> Event:
+    run_id = first.origin.run_id
+    return Event(kind=kind, since=first.number, run_id=run_id, sentence=text, remedy=remedy, figures=figures)

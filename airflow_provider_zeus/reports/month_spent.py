@@ -23,6 +23,11 @@ from airflow_provider_zeus.units import (
 GROUPINGS = ("owner", "tag")
 NONE, GONE = "(none)", "(not known: Airflow has no such DAG now)"  # names of groups
 SPENT = ("Runs", "Energy", "Time", "Money", "CO₂e")  # names of the cells
+SPENT_COLUMNS = (
+    *("runs", "energy_kwh", "time_h", "gpu_h"),
+    *("money", "currency", "co2e_kg", "attempts_without_energy"),
+)  # names of the numbers
+GROUP_COLUMNS = ("month", "by", "name", "kind", "jobs", *SPENT_COLUMNS)
 
 
 class DagAbout(NamedTuple):

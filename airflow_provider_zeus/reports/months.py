@@ -45,6 +45,11 @@ def month_of(time_s: float) -> str:
     return f"{day.year:04d}-{day.month:02d}"
 
 
+def month_title(month: str) -> str:
+    """ "November 2026" of "2026-11"."""
+    return f"{date.fromisoformat(f'{month}-01'):%B %Y}"
+
+
 def month_bounds(last: str, count: int) -> list[float]:
     """Where ``count`` months up to ``last`` ("2026-11") begin, and where the last one ends [s since the epoch].
 

@@ -36,12 +36,12 @@ class Worth:
     skipped: int  # runs that trained nothing
     skipped_metric: float | None  # mean metric of the earlier model on their data
 
-    def said(self, which: str = "The last") -> str:
-        """For people, of ``which`` retrainings."""
+    def said(self) -> str:
+        """For people."""
         paid = "" if self.energy_j is None else f" for {energy_text(self.energy_j)}"
         between = "" if self.gain.low is None else f" ({_short(self.gain.low)} to {_short(self.gain.high)}, 90 %)"
         said = (
-            f"{which} {counted(self.runs, 'retraining')} brought {self.metric} from {_short(self.before)} to "
+            f"The last {counted(self.runs, 'retraining')} brought {self.metric} from {_short(self.before)} to "
             f"{_short(self.after)} on average{paid}: {_short(self.gain.value)} each{between}."
         )
         for day, runs, gain in self.after_changes:
@@ -54,16 +54,14 @@ class Worth:
         return said
 
 
-def worth(
-    log: Dataset, changes: Sequence[Change] = (), last: int = 20, begin_s: float = 0.0, end_s: float = math.inf
-) -> Worth | str:
-    """What the newest ``last`` retrainings that began in a span bought; or why that is not known.
+def worth(log: Dataset, changes: Sequence[Change] = (), last: int = 20) -> Worth | str:
+    """What the newest ``last`` retrainings bought; or why that is not known.
 
     :param changes: lasting changes of the data, as the belief has them.
     """
     target, trials = log.job.parsed_target, log.of_target().trials
     told, energies, skipped = list[Trial](), list[float | None](), list[float]()
-    for run in reversed([run for run in runs_of(trials) if begin_s <= run[0].opened_at < end_s]):
+    for run in reversed(runs_of(trials)):
         kept = run[-1]
         before, after = kept.observation.served, kept.observation.metric
         if kept.state is State.NOT_NEEDED and after is not None:

@@ -1,16 +1,15 @@
-"""A long trial log in no time, by the database itself, and the plans by which a database reads it."""
+"""A long trial log in no time, by the database itself."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Origin, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Origin, ProfileSample, State, Trial
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report
 from airflow_provider_zeus.store.sql import checkpoints, schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
@@ -25,10 +24,10 @@ ENDS = [*[State.CONVERGED] * 8, State.EXHAUSTED, State.FAILED]
 _T = schema.trial
 
 
-def ask(store: SqlStore, job_id: str, n: int, who: str = "") -> AskAnswer:
+def ask(store: SqlStore, job_id: str, n: int) -> AskAnswer:
     """The question of recurrence ``n`` of a job, in a DAG of its own."""
-    origin = Origin(dag_id=job_id, run_id=f"run{who}{n}", task_id="train", run_type="scheduled")
-    ti_id = f"{job_id}-{who}{n}"
+    origin = Origin(dag_id=job_id, run_id=f"run{n}", task_id="train", run_type="scheduled")
+    ti_id = f"{job_id}-{n}"
     return store.ask(AskRequest(job=JOB, job_id=job_id, ti_id=ti_id, origin=origin, device=DEVICE, lease_s=3600))
 
 
@@ -129,55 +128,3 @@ def empty_commit(url: str, job_id: str) -> None:
     with transaction(engine_of(read_url(url)), write=True) as connection:
         one = sa.update(schema.job).where(schema.job.c.job_id == job_id)
         connection.execute(one.values(told_seq=schema.job.c.told_seq))
-
-
-_SCAN = re.compile(r"Seq Scan on zeus_trial\b|SCAN zeus_trial(?! USING)\b")  # PostgreSQL's words, SQLite's words
-
-
-@contextmanager
-def explained(url: str) -> Iterator[dict[str, str]]:
-    """Statement -> plan of whatever is sent meanwhile that names a table of trials."""
-    engine, plans = engine_of(read_url(url)), dict[str, str]()
-    explain = "EXPLAIN " if engine.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN "
-
-    def look(connection: sa.Connection, _cursor: object, statement: str, given: Any, *_: object) -> None:
-        if "zeus_trial" in statement and statement.startswith(("SELECT", "UPDATE", "DELETE")):
-            raw = connection.connection.cursor()
-            raw.execute(explain + statement, given)
-            plans[statement] = "\n".join(str(row[-1]) for row in raw.fetchall())
-            raw.close()
-
-    sa.event.listen(engine, "before_cursor_execute", look)
-    try:
-        yield plans
-    finally:
-        sa.event.remove(engine, "before_cursor_execute", look)
-
-
-def use(store: SqlStore, job_id: str, n: int) -> None:
-    """Whatever a recurrence and the pages of a job send; ``n`` trials are in the log, the last one of run ``n``."""
-    trial = ask(store, job_id, n + 1).trial
-    tell(store, trial, n + 1)
-    store.reap(job_id)
-    for _, read in pages(store, job_id, n):
-        read()
-
-
-def pages(store: SqlStore, job_id: str, n: int) -> list[tuple[str, Callable[[], object]]]:
-    """What the pages of the UI ask of the log."""
-    where = DEVICE.where
-    assert where is not None
-    return [
-        ("newest 1,000 runs of a DAG", lambda: store.runs(job_id, job_id, last=1000)),
-        ("50 runs, 500 newer passed over", lambda: store.runs(job_id, job_id, last=50, skip=500)),
-        ("one run", lambda: store.recurrence(job_id, f"run{n}")),
-        ("newest 20 trials", lambda: store.trials(job_id, last=20)),
-        ("profile of a device", lambda: store.profile(job_id, where, JOB.job_version)),
-        ("power over time", lambda: store.points(TrialKey(f"{job_id}-{n}"))),
-        ("jobs of a DAG", lambda: store.jobs(job_id)),
-    ]
-
-
-def scans(plans: dict[str, str]) -> list[str]:
-    """The statements that read the table of trials from end to end, each with its plan."""
-    return [f"{statement}\n{plan}" for statement, plan in plans.items() if _SCAN.search(plan)]

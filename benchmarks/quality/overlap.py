@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Decision, Phase, Trial
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
-from benchmarks.group_shape import Submission
+from benchmarks.quality.group_shape import Submission
 from benchmarks.simulation.driver import Config, Writer, grid
 from benchmarks.simulation.environment import Environment, Run
 from benchmarks.simulation.scenario import Scenario

@@ -6,27 +6,20 @@ import argparse
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.model.job_checks import POLICIES
 from benchmarks.command import chosen_traces
-from benchmarks.drift_slices import EACH
 from benchmarks.groups import ALL, drawn, run_groups, scenarios_of
 from benchmarks.groups import report_of as groups_report
 from benchmarks.quality import sweeps
 from benchmarks.quality.drifts import reaching
-from benchmarks.quality.slice_tables import TABLE, read, weeks_of
-from benchmarks.quality.slice_trainings import replay as replay_weeks
-from benchmarks.quality.slice_trainings import truths_of
 from benchmarks.replays import UPSTREAM, Replays, Task, run_tasks
 from benchmarks.report import mean_ci, ratio_of
 from benchmarks.simulation.driver import grid_search
-from benchmarks.simulation.environment import Run
 from benchmarks.simulation.scenario import Scenario
 from benchmarks.simulation.traces import Traces
-from benchmarks.weather import example_job
 
 SHOWN = (*POLICIES, UPSTREAM, "grid_search")
 EXAMPLE = "deepspeech2/v100"  # of the paper's figures that show one workload
@@ -45,7 +38,6 @@ class Results(NamedTuple):
     replays: Mapping[Task, Replays]
     scenarios: Sequence[Scenario]
     clusters: Mapping[str, Any]
-    slices: Mapping[str, Sequence[Sequence[Run]]]  # by policy: the runs of each week of the weather example, seed 0
     gpu: str  # of the figures that show one
     seeds: int
     submissions: int  # of each draw of overlapping groups
@@ -81,13 +73,9 @@ def results_of(args: argparse.Namespace) -> Results:
     replays = {task: found[task] for task in tasks}
     report = report_of(replays)
     report["sweeps"] = sweeps.report_of({task: found[task] for task in swept})
-    weeks, job = weeks_of(read(TABLE)), example_job()
-    job = replace(job, window=EACH * len(job.batch_sizes))  # as the paper's
-    jobs = {p: replace(job, policy=p, job_id="weather") for p in POLICIES}
-    slices = {p: replay_weeks(weeks, truths_of(weeks, job), job, 0).runs for p, job in jobs.items()}
     groups = clusters(traces, gpu, args.submissions)
     scenarios = [Scenario(p) for p in pairs]
-    return Results(report, replays, scenarios, groups, slices, gpu, args.seeds, args.submissions)
+    return Results(report, replays, scenarios, groups, gpu, args.seeds, args.submissions)
 
 
 def report_of(replays: Mapping[Task, Replays]) -> dict[str, Any]:

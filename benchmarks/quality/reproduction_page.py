@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 
 from airflow_provider_zeus import __version__
-from benchmarks.drift_slices import EACH
 from benchmarks.parts import profiler_overhead
 from benchmarks.plots import name_of
 from benchmarks.quality import reproduction_figures as figures
@@ -13,13 +12,12 @@ from benchmarks.quality import reproduction_said as sentences
 from benchmarks.quality import reproduction_tables as tables
 from benchmarks.quality.claims import Claim, Measured, change, extremes, interval, lines_of, number
 from benchmarks.quality.reproduction_figures import Results
-from benchmarks.quality.reproduction_tables import OURS, gpus_of, ratio
+from benchmarks.quality.reproduction_tables import OURS, ratio
 from benchmarks.quality.sweeps import ALL, SEEDS
 from benchmarks.quality.tradeoff import KINDS, potentials
 from benchmarks.replays import UPSTREAM
 from benchmarks.report import fill_in, table
 from benchmarks.simulation.scenario import Scenario
-from benchmarks.weather import example_job
 
 
 def page_of(found: Results, pictures: str) -> str:
@@ -48,16 +46,11 @@ def page_of(found: Results, pictures: str) -> str:
         "against_baselines": sentences.against_baselines(found),
         "profiling_seeds": str(profiler_overhead.SEEDS),
         "profiling_said": sentences.profiling_said(extras),
-        "slices_window": str(EACH * len(example_job().batch_sizes)),
-        "slices_sizes": str(len(example_job().batch_sizes)),
         "betas_said": "\n".join(sentences.betas_said(found)),
         "gpus_said": sentences.gpus_said(found),
         "parts_said": sentences.parts_said(found),
         "shapes": "\n".join(sentences.shapes(found)),
     }
-    for name, shown in (("eta", "saved over eta"), ("savings", "of the last five recurrences")):
-        each = (f"![Energy and time {shown} on {g.upper()}]({pictures}/{name}-{g}.png)" for g in gpus_of(found))
-        words[f"{name}_pictures"] = "\n\n".join(each)
     lines = {
         "headlines": headlines(found),
         "potential_claims": lines_of(potential_claims(found)),

@@ -32,7 +32,6 @@ SYSTEMD = {"Unit", "Service", "Install"}  # sections of a unit file
 ONLY_PARSED = {
     "airflow standalone": "starts servers; tests/system/test_from_nothing.py",
     "airflow zeus demo": "waits for those servers; tests/system/test_from_nothing.py",
-    "airflow zeus report --month 2026-11 --out /srv/reports": "writes outside of the tests' folder; run without --out",
     "airflow zeus jobs rename": "a trial of the job runs here; tests/unit/cli/test_jobs.py",
     "airflow connections add zeus_default": "would change the trial log of this Airflow; the other one is added",
 }

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from email import message_from_bytes
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from aiosmtpd.controller import Controller
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, BaseNotifier, task
 
 from airflow_provider_zeus.errors import DeviceError, StoreError
+from airflow_provider_zeus.model.event import LIMITS, NO_METRIC, STORE, Event
 from airflow_provider_zeus.operators import alerts, asking
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
-from airflow_provider_zeus.reports.alert_book import AlertBook
-from airflow_provider_zeus.reports.alerts import FAILING, LIMITS, NO_METRIC, STORE
-from airflow_provider_zeus.store.alerts import change_book, read_book
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.store.open import open_store
 from tests.integration.jobs import job, log_of, loop, zeus_dag
-from tests.integration.test_month_mail import Inbox, inbox
-from tests.unit.plugin.kit import trial
-
-__all__ = ["inbox"]
 
 MAIL = {
     "to": "ml@example.com",
@@ -54,6 +50,32 @@ class WebhookNotifier(BaseNotifier):
         body = json.dumps({"text": self.text, "event": context["zeus"]}).encode()
         request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=4).close()
+
+
+class Inbox:
+    """Mails that have come."""
+
+    def __init__(self) -> None:
+        self.mails: list[tuple[str, list[str], Message]] = []
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # aiosmtpd asks for this name
+        self.mails.append((envelope.mail_from, envelope.rcpt_tos, message_from_bytes(envelope.content)))
+        return "250 OK"
+
+
+@pytest.fixture
+def inbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Inbox]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    found = Inbox()
+    receiver = Controller(found, hostname="127.0.0.1", port=port)
+    receiver.start()
+    plain = {"disable_ssl": True, "disable_tls": True}
+    conn = {"conn_type": "smtp", "host": "127.0.0.1", "port": port, "extra": plain}
+    monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", json.dumps(conn))
+    yield found
+    receiver.stop()
 
 
 class Hook:
@@ -110,8 +132,10 @@ def fine(batch_size: int) -> int:
     return 4
 
 
-def kept(job_id: str) -> AlertBook:
-    return read_book(AirflowVariables(), job_id)
+def held(job_id: str) -> list[Event]:
+    """The events of a job that hold."""
+    by_dag = open_store().events(job_id)
+    return [event for of_dag in by_dag.values() for event in of_dag.events]
 
 
 def text_of(mail: Message) -> str:
@@ -142,11 +166,8 @@ def test_a_failing_job_is_mailed_once_until_it_ends(
     text = text_of(mail)
     assert "The newest run left no model (trial 1): RuntimeError: disk full &lt;b&gt;." in text
     assert "https://airflow.example.com/team/dags/zeus_alert_mail/runs/" in text
-    first, second = kept("zeus_alert_mail.train").records
-    assert (first.sent_to, first.not_sent, first.since) == (("SmtpNotifier",), "", 1)
-    assert first.ended_s is not None
-    assert "Each of the newest 2 runs left no model, since trial 1" in first.sentence
-    assert (second.since, second.ended_s) == (4, None)
+    (event,) = held("zeus_alert_mail.train")
+    assert (event.since, event.kind) == (4, "failing")
 
 
 @pytest.mark.slow
@@ -165,29 +186,28 @@ def test_a_jobs_own_notifiers_hear_of_it_over_http(run_dag: Any, hook: Hook, ref
     assert body["text"] == event["sentence"]
     assert event["figures"] == {"runs": 1, "limit_w": 250.0}
     assert "notify" not in log_of("zeus_alert_http.train")[0].spec
-    (record,) = kept("zeus_alert_http.train").records
-    assert record.sent_to == ("WebhookNotifier",)
-    assert record.not_sent.startswith("SmtpNotifier: "), "nothing listens there"
     assert run_dag(dag).state == "success"
-    assert len(hook.bodies) == 1, "the other notifier alone is tried again"
+    assert len(hook.bodies) == 1
 
 
 @pytest.mark.slow
-def test_what_raises_is_shown_and_tried_by_the_next_run(run_dag: Any, hook: Hook, refused: dict[str, Any]) -> None:
+def test_what_raises_changes_no_state_and_is_not_sent_again(run_dag: Any, hook: Hook, refused: dict[str, Any]) -> None:
     hook.status = 500
     dag = zeus_dag("zeus_alert_again", job(**refused, notify=WebhookNotifier(hook.url)))
     assert run_dag(dag).state == "success"
-    (record,) = kept("zeus_alert_again.train").records
-    assert (record.sent_to, record.not_sent) == ((), "WebhookNotifier: HTTPError")
     hook.status = 200
     assert run_dag(dag).state == "success"
-    (record,) = kept("zeus_alert_again.train").records
-    assert (record.sent_to, record.not_sent) == (("WebhookNotifier",), "")
+    assert len(hook.bodies) == 1
+    assert [event.kind for event in held("zeus_alert_again.train")] == [LIMITS]
 
 
 @pytest.mark.slow
 def test_a_notifier_that_hangs_adds_nothing_to_the_tasks_time(
-    run_dag: Any, hook: Hook, refused: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    run_dag: Any,
+    hook: Hook,
+    refused: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(alerts, "SEND_S", 1.0)
     hook.answers.clear()
@@ -203,61 +223,41 @@ def test_a_notifier_that_hangs_adds_nothing_to_the_tasks_time(
     assert run.state == "success"
     assert ended == [True], "Airflow has the task's state before anything is sent"
     assert run.get_task_instance("train").xcom_pull(task_ids="train", key="return_value") == 32
-    (record,) = kept("zeus_alert_hangs.train").records
-    assert "Hangs: no answer for 1 s" in record.not_sent
+    assert "notifier Hangs did not take the event" in caplog.text
 
 
 @pytest.mark.slow
-def test_a_store_that_is_away_is_told_once_until_it_is_back(
-    run_dag: Any, hook: Hook, monkeypatch: pytest.MonkeyPatch, asks_briefly: None
+def test_a_store_that_is_away_is_told_once_a_day(
+    run_dag: Any, hook: Hook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asks_briefly: None
 ) -> None:
     def away(*args: Any, **kwargs: Any) -> Any:
         raise StoreError("no route to host")
 
-    monkeypatch.setattr(asking, "open_store", away)
+    monkeypatch.setenv("AIRFLOW__ZEUS__STATE_DIR", str(tmp_path / "state"))
     dag = zeus_dag("zeus_alert_away", job(notify=WebhookNotifier(hook.url)))
-    assert [run_dag(dag).state for _ in range(2)] == ["success"] * 2
+    with monkeypatch.context() as outage:
+        outage.setattr(asking, "open_store", away)
+        assert [run_dag(dag).state for _ in range(2)] == ["success"] * 2
     assert [body["event"]["kind"] for body in hook.bodies] == [STORE]
     assert "default batch size 32" in hook.bodies[0]["text"]
-    monkeypatch.undo()
     assert run_dag(dag).state == "success"
-    (record,) = kept("zeus_alert_away.train").records
-    assert record.ended_s is not None
+    assert len(hook.bodies) == 1
 
 
-def test_a_run_that_ends_while_its_decision_is_sent_tells_it_once(hook: Hook, airflow_home: Any) -> None:
-    def away() -> Any:
-        raise StoreError("no route to host")
+@pytest.mark.slow
+def test_a_try_that_airflow_repeats_sends_nothing(run_dag: Any, hook: Hook) -> None:
+    outcomes = iter([fails, fine, fails, fails])
 
-    sending, ended = threading.Event(), threading.Event()
+    def epochs(b: int) -> int:
+        return next(outcomes)(b)
 
-    class Slow(WebhookNotifier):
-        def notify(self, context: Any) -> None:
-            sending.set()
-            ended.wait(3)
-            super().notify(context)
-
-    context = {"task": SimpleNamespace(notify=(Slow(hook.url),))}
-    run = trial(0, "run", job_id="zeus_alert_short")
-    looks = alerts.RunAlerts(context=context, trial=run, stored=False, reopen=away)
-    threading.Thread(target=looks.look).start()
-    assert sending.wait(30)
-    threading.Timer(0.3, ended.set).start()  # by then the look at the end has begun
-    looks.look(ended=True)
-    assert [body["event"]["kind"] for body in hook.bodies] == [STORE]
-
-
-def test_a_silenced_kind_is_kept_and_not_sent(run_dag: Any, hook: Hook) -> None:
-    from airflow_provider_zeus.reports.alert_book import Silence
-
-    job_id = "zeus_alert_silent.train"
-    quiet = Silence(by="ada", at_s=time.time())
-    change_book(AirflowVariables(), job_id, lambda book: book.with_silence(FAILING, quiet))
-    dag = zeus_dag("zeus_alert_silent", job(batch_sizes=[32], notify=WebhookNotifier(hook.url)), fails)
-    assert run_dag(dag).state == "failed"
+    dag = zeus_dag("zeus_alert_retry", job(batch_sizes=[32], notify=WebhookNotifier(hook.url)), epochs)
+    train = dag.get_task("train")
+    train.retries, train.retry_delay = 1, timedelta(0)
+    assert run_dag(dag).state == "success"
     assert hook.bodies == []
-    (record,) = kept(job_id).open
-    assert (record.kind, record.sent_to) == (FAILING, ())
+    assert run_dag(dag).state == "failed"
+    assert len(hook.bodies) == 1
 
 
 @pytest.mark.slow

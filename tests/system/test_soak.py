@@ -1,10 +1,10 @@
-"""Three jobs side by side, some recurrences killed: nothing piles up. ``python -m benchmarks.soak`` has 500 of them."""
+"""Three jobs side by side, some recurrences killed: nothing piles up. ``python -m tests.system.soak`` runs 500."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks import soak
+from tests.system import soak
 
 
 @pytest.mark.nightly

@@ -116,7 +116,6 @@ def test_the_wheel_holds_what_is_needed_and_no_more(built: Built) -> None:
         *CHARTS,
         *(STATIC + p.name for end in ("js", "css", "html") for p in (package / "plugin/static").glob(f"*.{end}")),
         "airflow_provider_zeus/py.typed",
-        "airflow_provider_zeus/reports/month.html.jinja",
         "airflow_provider_zeus/schemas/1-0-0/ZeusRunFacet.json",
         "airflow_provider_zeus/store/sql/migrations/script.py.mako",
         EXAMPLES + ".airflowignore",
@@ -251,6 +250,6 @@ def test_the_examples_load_without_torch(site: Site) -> None:
     site.airflow("dags", "reserialize", "--bundle-name", BUNDLE)
     found = {r["dag_id"] for r in site.rows("dags", "list") if r["bundle_name"] == BUNDLE}
     weather = {"zeus_weather_slices", "zeus_weather_retrain"} if AIRFLOW_3_3 else set()
-    always = {"zeus_capriccio", "zeus_demo", "zeus_ladder", "zeus_minimal", "zeus_month", "zeus_one_line"}
+    always = {"zeus_capriccio", "zeus_demo", "zeus_ladder", "zeus_minimal", "zeus_one_line"}
     assert found == always | weather
     assert site.rows("dags", "list-import-errors") == []

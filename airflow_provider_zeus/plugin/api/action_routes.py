@@ -1,38 +1,30 @@
-"""Routes that change a job from the pages: pause, pin, measure the default, silence. Only the api-server loads them."""
+"""Routes that change a job from the pages: pause, pin, measure the default. Only the api-server loads them."""
 
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
 import json
 import logging
-import time
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Request  # noqa: TID253 - see above
 from fastapi.exceptions import RequestValidationError  # noqa: TID253
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from airflow_provider_zeus.airflow_compat import BaseUser, GetUserDep
-from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.plugin.api import auth, reading
 from airflow_provider_zeus.plugin.api.responses import answered
 from airflow_provider_zeus.plugin.views import overview_state, overview_view
-from airflow_provider_zeus.plugin.views.alerts_view import alerts_of
-from airflow_provider_zeus.plugin.views.models import Alerts, Controls
-from airflow_provider_zeus.reports.alert_book import Silence
-from airflow_provider_zeus.reports.alerts import KINDS
+from airflow_provider_zeus.plugin.views.models import Controls
 from airflow_provider_zeus.reports.belief_table import belief_table
-from airflow_provider_zeus.store.alerts import change_book, read_book
 from airflow_provider_zeus.store.live_settings import ZEUS_CHOOSES, write_settings
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
 
-M = TypeVar("M", bound=BaseModel)
-
 log = logging.getLogger(__name__)
 
 EVENT = "zeus settings"  # in Airflow's audit log
+LONGEST_BYTES = 16 * 1024  # of a body
 
 
 class SettingChange(BaseModel):
@@ -47,44 +39,24 @@ class SettingChange(BaseModel):
     audit: bool = False  # measure the default in the next run
 
 
-class SilenceChange(BaseModel):
-    """A kind of event to silence, or to hear again."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    job_id: str = Field(min_length=1, max_length=1000)
-    kind: str = Field(pattern=f"^({'|'.join(KINDS)})$")
-    silenced: bool
-
-
-def _body(kind: type[M], longest_bytes: int = 16 * 1024) -> Callable[[Request], Awaitable[M]]:
+async def _body(request: Request) -> SettingChange:
     """A dependency that reads the requested change. FastAPI itself would read the body before it checks permissions.
 
-    It raises HTTPException 413 where the body is too long, RequestValidationError (422) where it is not valid.
+    It raises HTTPException 413 if the body is too long, RequestValidationError (422) if it is not valid.
     """
-
-    async def read(request: Request) -> M:
-        body = b""
-        async for piece in request.stream():
-            body += piece
-            if len(body) > longest_bytes:
-                raise HTTPException(413, f"The body is longer than {longest_bytes:,} bytes.")
-        try:
-            return kind.model_validate_json(body)
-        except ValidationError as error:
-            problems = error.errors(include_url=False, include_context=False, include_input=False)
-            raise RequestValidationError([{**p, "loc": ("body", *p["loc"])} for p in problems]) from None
-
-    return read
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > LONGEST_BYTES:
+            raise HTTPException(413, f"The body is longer than {LONGEST_BYTES:,} bytes.")
+    try:
+        return SettingChange.model_validate_json(body)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError([{**p, "loc": ("body", *p["loc"])} for p in problems]) from None
 
 
-def _changing(kind: type[BaseModel]) -> dict[str, Any]:
-    """What every route that changes something has: who may, from where, and the form of its body."""
-    content = {"application/json": {"schema": kind.model_json_schema()}}
-    return {
-        "dependencies": [auth.MAY_EDIT, auth.FROM_OUR_PAGE],
-        "openapi_extra": {"requestBody": {"required": True, "content": content}},
-    }
+_FORM = {"required": True, "content": {"application/json": {"schema": SettingChange.model_json_schema()}}}
 
 
 @router.get("/settings")
@@ -95,9 +67,13 @@ def settings(dag_id: str, job_id: str, user: GetUserDep) -> Controls:
     return _controls(trials, may_edit=auth.may_edit_job(user, dag_id, sharing), named=auth.may_read_all(user, sharing))
 
 
-@router.post("/settings", **_changing(SettingChange))
+@router.post(
+    "/settings",
+    dependencies=[auth.MAY_EDIT, auth.FROM_OUR_PAGE],
+    openapi_extra={"requestBody": _FORM},
+)
 @answered
-def change(dag_id: str, user: GetUserDep, request: Annotated[SettingChange, Depends(_body(SettingChange))]) -> Controls:
+def change(dag_id: str, user: GetUserDep, request: Annotated[SettingChange, Depends(_body)]) -> Controls:
     """Pause exploration, pin a batch size, let Zeus choose again, measure the default: from the next run on."""
     trials, _ = _editable(user, dag_id, request.job_id)
     current = _controls(trials, may_edit=True, named=True)
@@ -117,31 +93,6 @@ def change(dag_id: str, user: GetUserDep, request: Annotated[SettingChange, Depe
     written = write_settings(AirflowVariables(), request.job_id, changes, by=user.get_name())
     _audit(request.job_id, written["what"], dag_id=dag_id, by=user.get_name())
     return _controls(trials, may_edit=True, named=True)
-
-
-@router.post("/alerts", **_changing(SilenceChange))
-@answered
-def silence(dag_id: str, user: GetUserDep, request: Annotated[SilenceChange, Depends(_body(SilenceChange))]) -> Alerts:
-    """Silence a kind of event of a job, or hear it again. In force from the next event on."""
-    _, sharing = _editable(user, dag_id, request.job_id)
-    by = Silence(by=user.get_name(), at_s=time.time()) if request.silenced else None
-    book = change_book(AirflowVariables(), request.job_id, lambda book: book.with_silence(request.kind, by))
-    what = f"{request.kind} {'silenced' if request.silenced else 'heard again'}"
-    _audit(request.job_id, what, dag_id=dag_id, by=user.get_name())
-    return alerts_of(book, dag_id, may_edit=True, named=auth.may_read_all(user, sharing))
-
-
-def alerts_in(user: BaseUser, dag_id: str, job_id: str, sharing: set[str]) -> Alerts:
-    """The events of a job on the tab of a DAG. Who silenced a kind is shown to those who may read all its DAGs.
-
-    :param sharing: its DAGs.
-    """
-    try:
-        book = read_book(AirflowVariables(), job_id)
-    except StoreError:
-        return Alerts(problem="The events of this job cannot be read: Airflow's Variables do not answer.")
-    named = not book.silenced or auth.may_read_all(user, sharing)
-    return alerts_of(book, dag_id, may_edit=auth.may_edit_job(user, dag_id, sharing), named=named)
 
 
 def _job_in(dag_id: str, job_id: str) -> tuple[list[Trial], set[str]]:

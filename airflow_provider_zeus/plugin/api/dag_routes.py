@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, HTTPException, Query, Request, Response  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import BaseUser, GetUserDep
+from airflow_provider_zeus.model.event import Held
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial, newest_device
 from airflow_provider_zeus.operators.config import next_of
-from airflow_provider_zeus.plugin.api import action_routes, auth, reading
+from airflow_provider_zeus.plugin.api import auth, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import File, answered, file
 from airflow_provider_zeus.plugin.text import run_notes, words
@@ -22,7 +23,7 @@ from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
 from airflow_provider_zeus.plugin.views.dag_view import NO_JOB, JobLog, JobRuns
 from airflow_provider_zeus.plugin.views.factors import Factors, configured
 from airflow_provider_zeus.plugin.views.measured_view import MeasuredLog
-from airflow_provider_zeus.plugin.views.models import short
+from airflow_provider_zeus.plugin.views.models import AlertRow, short
 from airflow_provider_zeus.reports import export_rows, job_remarks
 from airflow_provider_zeus.store.sql.store import Store
 
@@ -52,12 +53,13 @@ def dag_costs(user: GetUserDep, dag_id: str, job_id: str | None = None, limit: L
     newest = store.trials(job_id, last=job_remarks.NEWEST)  # of all DAGs: runs of another one may be another job's
     live = store.settings(job_id)
     job = job_today(trials, live)
+    held = store.events(job_id).get(dag_id, Held())
     runs = JobRuns(
         trials=trials,
         live=live,
         pending=reading.pending(trials),
         limit=limit,
-        alerts=action_routes.alerts_in(user, dag_id, job_id, store.dags(job_id)),
+        alerts=[AlertRow(sentence=event.sentence, remedy=event.remedy) for event in held.events],
         remarks=[
             *(short(remark.text) for remark in job_remarks.remarks(newest, reader=dag_id)),
             *_renamed(user, store, newest),

@@ -1,6 +1,5 @@
 // Draws the blocks of a page, in the order of their declaration (views/pages.py): DRAW has a function for each kind.
 import { controls } from "./actions.js";
-import { showAlerts } from "./alerts.js";
 import { chartBlock, forgetIn, updateChart } from "./charts.js";
 import {
   answerBlock, byId, dagId, element, figure, section, sentenceLine, stateBadge, table, tryAgain, unbroken,
@@ -13,11 +12,8 @@ const items = (texts) => texts.map((text) => element("li", text));
 
 // (content, block, answer) => an element; the block has an id, a title and whether it is slow.
 const DRAW = {
-  alerts: (alerts, { title }, { job_id: job }) => {
-    const box = section(title, element("div"));
-    showAlerts(box, alerts, job);
-    return box;
-  },
+  alerts: (alerts, { title }) => section(title, element("ul", null, { class: "alerts", "aria-label": title }, ...alerts.map(
+    ({ sentence, remedy }) => element("li", null, {}, element("p", sentence), element("p", remedy, { class: "note" }))))),
   answers: (answers, { title }) => element("div", null, { class: "headline", role: title && "group", "aria-label": title }, ...answers.map(answerBlock)),
   attempts: (attempts, { title }) => element("div", null, {},
     element("h3", attempts.length === 1 ? "Its attempt" : title),

@@ -21,7 +21,7 @@ from airflow_provider_zeus.plugin.text.saved_text import Outcome, Told
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today, run_key
 from airflow_provider_zeus.plugin.views.factors import Factors
-from airflow_provider_zeus.plugin.views.models import Alerts, Answer, Chart, RunRow, Sentence, Table
+from airflow_provider_zeus.plugin.views.models import AlertRow, Answer, Chart, RunRow, Sentence, Table
 from airflow_provider_zeus.reports.belief_table import belief_table
 from airflow_provider_zeus.reports.levers import Lever
 from airflow_provider_zeus.reports.schedule_shift import schedule_shift
@@ -42,6 +42,7 @@ class JobRuns:
 
     :param trials: of the newest runs: of one more than ``limit`` where there are older ones than the table shows.
     :param pending: trials whose cost is not yet stored.
+    :param alerts: the events of the DAG that hold.
     :param remarks: what changed about the job, in sentences.
     """
 
@@ -49,7 +50,7 @@ class JobRuns:
     live: Mapping[str, Any]
     pending: Collection[TrialKey]
     limit: int
-    alerts: Alerts
+    alerts: Sequence[AlertRow]
     remarks: Sequence[str]
 
     @cached_property

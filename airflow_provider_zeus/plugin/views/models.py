@@ -232,31 +232,7 @@ class Controls(BaseModel):
 
 
 class AlertRow(BaseModel):
-    """One event."""
+    """An event that holds."""
 
-    kind: str
-    name: str  # of the kind, for people
     sentence: Short
     remedy: Short
-    run_id: str  # in which it was seen first
-    when: str  # from when until when
-    sent: Short  # to whom and when, or why not
-    not_sent: bool  # no one received it, though no one silenced it
-    silenced: bool
-
-
-class SilencedKind(BaseModel):
-    """A kind of event that is kept and not sent."""
-
-    kind: str
-    text: Short
-
-
-class Alerts(BaseModel):
-    """Events of one job in one DAG."""
-
-    open: list[AlertRow] = []  # newest first
-    past: list[AlertRow] = []
-    silenced: list[SilencedKind] = []
-    may_edit: bool = False
-    problem: str = ""  # why they cannot be shown

@@ -17,7 +17,6 @@ from airflow_provider_zeus.plugin.text.saved_text import Told, saved_answer
 from airflow_provider_zeus.plugin.views.factors import Factors, grams_of
 from airflow_provider_zeus.plugin.views.models import Answer, Chart, Figure, Source, Table
 from airflow_provider_zeus.reports.baseline import OLD
-from airflow_provider_zeus.reports.month_report import month_title
 from airflow_provider_zeus.reports.month_spent import GROUPINGS, SPENT, DagAbout, by_group, group_rows
 from airflow_provider_zeus.reports.months import (
     TIME_ALONE,
@@ -30,6 +29,7 @@ from airflow_provider_zeus.reports.months import (
     co2e_g_saved,
     kind_of,
     money_saved,
+    month_title,
     silent_text,
 )
 from airflow_provider_zeus.units import at_least, counted, energy_text, time_text

@@ -131,4 +131,6 @@ def merge(connection: sa.Connection, old: str, new: str, *, counted: Mapping[str
         connection.execute(sa.update(moves).where(moves.c.job_id == old).values(job_id=new))
     count_job(connection, new, seq=seq + later_seq, newest=newest + later)
     connection.execute(sa.delete(schema.checkpoint).where(schema.checkpoint.c.job_id.in_([old, new])))
+    held = sa.select(schema.job.c.events).where(schema.job.c.job_id == old).scalar_subquery()
+    connection.execute(sa.update(schema.job).where(schema.job.c.job_id == new).values(events=held))
     connection.execute(sa.delete(schema.job).where(schema.job.c.job_id == old))

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.model.event import Event, Held, Looked
+from airflow_provider_zeus.model.trial import (
+    PowerPoint,
+    ProfileSample,
+    State,
+    Trial,
+    TrialKey,
+    Where,
+    newest_device,
+)
 from airflow_provider_zeus.reports.months import PeriodSum
 from airflow_provider_zeus.store import heartbeat, rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Profile, Report, Unreadable
@@ -19,6 +28,8 @@ from airflow_provider_zeus.store.sql import checkpoints, measurements, moving, p
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.engine import clock, engine_of, forget, read_url, shown, transaction
 from airflow_provider_zeus.store.sql.migrate import check
+
+Look = Callable[[Mapping[str, Held], Sequence[Trial], Sequence[ProfileSample]], Looked]
 
 
 class Series(NamedTuple):
@@ -115,6 +126,31 @@ class Store(ABC):
         """
         with self._open_log(key) as log:
             return service.tell(log, key, state, report, reason)
+
+    def look(self, job_id: str, look: Look, *, last: int) -> Sequence[Event]:
+        """Keep which events hold by the ``last`` newest trials of a job; return those that began.
+
+        Runs that end at once look one after the other, so that an event begins for one of them.
+
+        :param look: from the events that held, the trials, and the power profile of their device.
+        """
+        with self._transaction([job_id], write=True) as connection:
+            if not sql_trials.lock_known(connection, job_id):
+                return ()
+            trials = self._read(connection, sql_trials.newest(connection, job_id, last))
+            device = newest_device(trials)
+            profile: Sequence[ProfileSample] = ()
+            if device is not None:
+                version = rules.version_of(trials[-1].spec)
+                profile = measurements.profile(connection, job_id, device, version)
+            found = look(sql_trials.held_events(connection, job_id), trials, profile)
+            sql_trials.hold_events(connection, job_id, found.held)
+            return found.begun
+
+    def events(self, job_id: str) -> Mapping[str, Held]:
+        """The events of a job that hold, by DAG."""
+        with self._transaction([job_id]) as connection:
+            return sql_trials.held_events(connection, job_id)
 
     def close_trial(self, job_id: str, number: int, *, by: str) -> Trial:
         """Close an open trial by hand: permanently abandoned. Raises StoreError where it is not open."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.errors import UnknownTrialError
+from airflow_provider_zeus.model.event import Held
 from airflow_provider_zeus.model.trial import Origin, Phase, State, Trial, TrialKey
-from airflow_provider_zeus.model.wire import MOST_NUMBER, member
+from airflow_provider_zeus.model.wire import MOST_NUMBER, decode, encode, member
 from airflow_provider_zeus.store.base import Unreadable
-from airflow_provider_zeus.store.rows import OBSERVED, read_row, to_row
+from airflow_provider_zeus.store.rows import DAMAGE, OBSERVED, read_row, to_row
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.watchdog import alive
 
@@ -119,6 +121,22 @@ def lock_known(connection: sa.Connection, job_id: str) -> bool:
 def count_job(connection: sa.Connection, job_id: str, *, seq: int, newest: int) -> None:
     """Write what :func:`lock_job` reads."""
     connection.execute(_COUNT, {"job": job_id, "seq": seq, "newest": newest})
+
+
+def held_events(connection: sa.Connection, job_id: str) -> dict[str, Held]:
+    """The events of a job that hold, by DAG; none if what is kept cannot be read."""
+    text = connection.scalar(sa.select(schema.job.c.events).where(schema.job.c.job_id == job_id))
+    try:
+        by_dag = json.loads(text or "{}")
+        return {dag_id: decode(Held, held, newer=True) for dag_id, held in by_dag.items()}
+    except DAMAGE:
+        return {}
+
+
+def hold_events(connection: sa.Connection, job_id: str, held: Mapping[str, Held]) -> None:
+    """Write what :func:`held_events` reads."""
+    changed = sa.update(schema.job).where(schema.job.c.job_id == job_id).values(events=json.dumps(encode(held)))
+    connection.execute(changed)
 
 
 def job_ids(connection: sa.Connection, dag_id: str | None = None) -> list[str]:

@@ -87,6 +87,7 @@ class LogDocument:
     trials: Sequence[Any]  # see packed()
     samples: Sequence[Any]  # the values of DeviceSamples
     points: Sequence[Any]  # [trial number, power points as lists]
+    events: Any = None  # as the column of a job's row
     checkpoint: Sequence[Any] = ()  # tag, number, told_seq and belief of the newest one
 
     reads_newer: ClassVar[bool] = True

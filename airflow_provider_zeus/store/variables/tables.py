@@ -79,7 +79,8 @@ def load(connection: sa.Connection, job_id: str, document: LogDocument) -> Rows:
 
     Damaged samples and points are left out. Raises what the database raises.
     """
-    job = {"job_id": job_id, "told_seq": document.seq, "last_number": document.newest}
+    events = document.events if isinstance(document.events, str) else None
+    job = {"job_id": job_id, "told_seq": document.seq, "last_number": document.newest, "events": events}
     connection.execute(sa.insert(_J), job)
     keys = {(row.ti_id, row.attempt) for row in connection.execute(sa.select(_T.c.ti_id, _T.c.attempt))}
     found: Rows = {}
@@ -171,7 +172,8 @@ def dump(connection: sa.Connection, job_id: str, rows: Rows, forgotten: int) -> 
     :param rows: what :func:`load` returned, of all jobs that were loaded.
     :param forgotten: trials that are no longer in the log.
     """
-    seq, newest = connection.execute(sa.select(_J.c.told_seq, _J.c.last_number).where(_J.c.job_id == job_id)).one()
+    counted = sa.select(_J.c.told_seq, _J.c.last_number, _J.c.events).where(_J.c.job_id == job_id)
+    seq, newest, events = connection.execute(counted).one()
     more = _forget(connection, job_id, newest)
     if more and not forgotten:
         log.warning(
@@ -194,6 +196,7 @@ def dump(connection: sa.Connection, job_id: str, rows: Rows, forgotten: int) -> 
         trials=trials,
         samples=[[*where, encode(kept), version] for where, version, kept in profiles if kept],
         points=[[number, _few(points)] for number, points in connection.execute(curves)],
+        events=events,
         checkpoint=tuple(checkpoint or ()),
     )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import lzma
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,16 +20,15 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import Observation, Phase, State, Trial
 from benchmarks import groups as benchmark
-from benchmarks.group_shape import (
+from benchmarks.quality import overlap
+from benchmarks.quality.group_shape import (
     COLUMNS,
     Group,
     Submission,
     draw_groups,
     read_groups,
     read_shape,
-    write_groups,
 )
-from benchmarks.quality import groups_page, overlap
 from benchmarks.quality.overlap import Default, Going, GridSearch, Ledger, Zeus, play
 from benchmarks.simulation.driver import replay
 from benchmarks.simulation.scenario import Scenario
@@ -39,6 +38,15 @@ from tests.unit.benchmarks.simulation.tiny import scenarios, tiny, write
 HEAD = ",".join(COLUMNS)
 APART = [Submission(2.0 * t, 2.0 * t + 0.5, 1.0) for t in range(40)]  # with room for a second attempt
 AT_ONCE = [Submission(0.0, 10.0, 1.0)] * 4
+
+
+def write_groups(path: Path, groups: Iterable[Group]) -> None:
+    """A file that :func:`read_groups` reads back unchanged."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for group in groups:
+            writer.writerows((group.name, s.start_s, s.end_s, group.dataset, s.ratio) for s in group.submissions)
 
 
 def test_a_drawn_trace_is_heavy_tailed_and_overlaps() -> None:
@@ -270,52 +278,6 @@ def test_the_file_of_the_papers_authors_is_read(tmp_path: Path) -> None:
     default = json.loads((tmp_path / "out" / "report.json").read_text())["workloads"]["bert_qa"]["default"]
     assert (default["submissions"], default["concurrent"]) == (3, 2)
     assert default["default_time_s"] == pytest.approx(3 * 24 * 1.1779405764729405)
-
-
-PAGE_OF = ["--policies", "zeus", "knowledge_gradient", "grid_search", "default", "--draws", "2", "--jobs", "40"]
-
-
-def test_the_page_is_made_of_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = tmp_path / "docs" / "groups.md"
-    arguments = ["--traces", str(write(tmp_path)), "--processes", "1", *PAGE_OF, "--page", str(page)]
-    assert benchmark.main([*arguments, "--loads", "0.8"]) == 0
-    text = page.read_text()
-    assert "${" not in text
-    assert "mean over 2 draws of 40 runs" in text
-    assert re.search(r"^\| 80 % \| [\d.]+ \| zeus \| ", text, re.M)
-    assert re.search(r"^\| BERT \(QA\) \| 2 \| 40 \| ", text, re.M)
-    assert "shorter one in" in text
-    assert (tmp_path / "docs" / "images" / "groups.png").stat().st_size > 5_000
-    assert benchmark.main(arguments) == 2, "a page without a cluster"
-    assert "cannot be made of these options" in capsys.readouterr().err
-
-
-def test_the_page_in_the_tree_is_of_twenty_draws_or_more() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "groups.md").read_text(encoding="utf-8")
-    draws, runs = re.findall(r"mean over (\d+) draws of ([\d,]+) runs", text)[0]
-    assert int(draws) >= 20
-    assert f"--jobs {runs.replace(',', '')} --draws {draws}" in text, "as its command says"
-    assert re.search(r"`zeus` at \d+ % load: energy -[\d.]+ % \[", text), "with its interval"
-
-
-def test_what_the_page_says_follows_its_figures() -> None:
-    def draw(wait_h: float, small: float) -> dict[str, Any]:
-        zeus = {"energy": 0.8, "time": 1.0, "mean_wait_h": wait_h, "energy_by_size": {"1 to 4": small, "20 to 99": 0.6}}
-        default = {"energy": 1.0, "time": 1.0, "mean_wait_h": 2.0}
-        return {"cluster": {"0.9": {"zeus": zeus, "knowledge_gradient": zeus, "default": default}}}
-
-    said = groups_page.queue_said([draw(1.0, 0.8), draw(3.0, 0.8)])[0]
-    assert "energy -20.0 % [-20.0, -20.0], GPU time +0.0 % [+0.0, +0.0], mean wait +0.00 [-12.71, +12.71] hours" in said
-    assert said.endswith("shorter one in 1 of 2 draws.")
-    assert "energy -20.0 [-20.0, -20.0] points" in groups_page.by_size_said([draw(1.0, 0.8), draw(3.0, 0.8)])[0]
-
-    def shape(energy: float, wait_h: float) -> dict[str, Any]:
-        return {"zeus": {"energy": energy, "time": 1.0, "mean_wait_h": 1.0}, "default": {"mean_wait_h": wait_h}}
-
-    changed = {groups_page.NOTHING: [shape(0.8, 1.0), shape(0.8, 1.0)], "gap": [shape(0.7, 5.0), shape(0.7, 1.0)]}
-    energy, _, wait, _ = groups_page.changes_said(changed)
-    assert energy.endswith("at most -10.0 [-10.0, -10.0], with gap.")
-    assert wait.endswith("with gap, which may be chance.")
 
 
 @pytest.mark.nightly

@@ -1,8 +1,7 @@
-"""Replays: what is kept of them, and what ``benchmarks.upstream`` and ``benchmarks.epoch_cost`` say."""
+"""Replays: what is kept of them, and the public code's own beside them."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -10,22 +9,25 @@ from statistics import fmean
 
 import pytest
 
-from benchmarks import upstream
+from benchmarks import reproduction
 from benchmarks.command import on_all_cores, progress
-from benchmarks.epoch_cost import Miss, known_sets, row_of
+from benchmarks.parts.literal import literal
 from benchmarks.replays import UPSTREAM, Replays, run_policy
 from benchmarks.report import mean_ci, student
 from benchmarks.simulation.scenario import Scenario
 from benchmarks.simulation.traces import Traces
-from tests.unit.benchmarks.simulation.tiny import TRAIN_HEAD, tiny, train_rows, write
+from tests.unit.benchmarks import public_code
+from tests.unit.benchmarks.simulation.tiny import tiny, write
+
+SEEDS = 60
 
 
 def test_what_cannot_be_run_is_said_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ZEUS_TRACES", raising=False)
-    assert upstream.main([]) == 2
-    assert upstream.main(["--traces", str(tmp_path)]) == 2
+    assert reproduction.main([]) == 2
+    assert reproduction.main(["--traces", str(tmp_path)]) == 2
     error = capsys.readouterr().err.splitlines()
     assert len(error) == 2
     assert "ZEUS_TRACES" in error[0]
@@ -36,8 +38,8 @@ def test_what_is_not_installed_is_said_before_anything_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert upstream.main(["--traces", str(write(tmp_path)), "--out", str(tmp_path / "out")]) == 2
-    assert "installed = 'zeus': " in capsys.readouterr().err
+    assert reproduction.main(["--traces", str(write(tmp_path)), "--out", str(tmp_path / "out")]) == 2
+    assert "installed = 'matplotlib': " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -56,35 +58,25 @@ def test_upstreams_own_simulator_agrees_where_nothing_is_left_to_chance(tmp_path
     """Size 64 misses in half of its runs, so only what comes before it is compared: 32 is run, then 16."""
     pytest.importorskip("zeus._legacy.simulate", reason="upstream is not installed: pip install zeus==0.16.0")
     scenario = tiny(tmp_path)
-    theirs = upstream.upstream_regret(scenario, tmp_path, 2, 0)
-    ours = upstream.literal(scenario, 2, 0).regret()
+    theirs = public_code.regret_of(scenario, tmp_path, 2, 0)
+    ours = literal(scenario, 2, 0).regret()
     assert ours == pytest.approx(theirs)
     first = (3 * 1560 + (1740 - 1560) / 2) / 4000 - 1
     assert ours == pytest.approx([first, first + (2 * 2000 + (3000 - 2000) / 2) / 4000 - 1]), "profiling is paid"
 
 
 @pytest.mark.nightly
-def test_the_comparison_with_upstream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("pair", ["bert_sa/v100", "bert_sa/a40", "shufflenet/v100"])
+def test_the_public_codes_regret_is_that_of_the_replay(pair: str) -> None:
     pytest.importorskip("zeus._legacy.simulate", reason="upstream is not installed: pip install zeus==0.16.0")
-    train = [f"{row}3" if row.endswith(",") else row for row in train_rows()]  # upstream's stops where all miss
-    write(tmp_path, [TRAIN_HEAD, *train])
-    out = tmp_path / "out"
-    assert upstream.main(["--traces", str(tmp_path), "--seeds", "6", "--jobs", "2", "--out", str(out)]) in (0, 1)
-    report = json.loads((out / "upstream.json").read_text())
-    assert set(report["regret_end"]["bert_qa/toy"]) == {"upstream", "literal"}
-    assert "literal / upstream: geometric mean" in capsys.readouterr().out
-    assert "| bert_qa/toy |" in (out / "upstream.md").read_text()
-
-
-@pytest.mark.nightly
-def test_where_upstreams_simulator_stops_one_line_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("zeus._legacy.simulate", reason="upstream is not installed: pip install zeus==0.16.0")
-    write(tmp_path)  # size 64 misses in half of its runs; some seeds miss with all
-    assert upstream.main(["--traces", str(tmp_path), "--seeds", "30", "--jobs", "1", "--out", str(tmp_path / "o")]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "bert_qa/toy" in line
-    assert "upstream's own simulator" in line
-    assert "--workloads" in line
+    if "ZEUS_TRACES" not in os.environ:
+        pytest.skip("the paper's traces are not here: set ZEUS_TRACES to their folder")
+    folder = Path(os.environ["ZEUS_TRACES"])
+    scenario = Scenario(Traces(folder).pair(*pair.split("/")))
+    times = scenario.pair.recurrences
+    theirs = [public_code.regret_of(scenario, folder, times, seed)[-1] for seed in range(SEEDS)]
+    ours = [literal(scenario, times, seed).regret()[-1] for seed in range(SEEDS)]
+    assert fmean(ours) == pytest.approx(fmean(theirs), rel=0.15)
 
 
 def test_means_by_hand() -> None:
@@ -119,16 +111,3 @@ def test_work_is_shared_by_processes_that_inherit_no_handler_and_no_lock() -> No
             list(on_all_cores(abs, [1, "one", 2], jobs=2))
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_what_is_known_in_the_cases_of_epoch_cost() -> None:
-    assert [sizes for _, sizes in known_sets((8, 16, 32), 32)] == [(32,), (16, 32), (8, 16), (16, 32), (8, 16, 32)]
-    assert dict(known_sets((8, 16, 32), 32))["two neighbours"] == (16, 32)
-    larger = [name for name, sizes in known_sets((8, 16, 32), 8) if sizes == (8, 16)]
-    assert any("larger" in name for name in larger)
-
-
-def test_a_line_of_epoch_cost_by_hand() -> None:
-    """Three predictions of two cases: one case asked for one size, the other for two."""
-    found = [Miss(0.1, 0.2, 1.0), Miss(-0.3, 0.2, 0.5), Miss(0.5, 0.2, 0.5)]
-    assert row_of("a case", found) == ["a case", "3", "0.300", "0.200", "0.50", "0.75"]

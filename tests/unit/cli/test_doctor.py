@@ -86,10 +86,11 @@ def test_before_the_first_migration_it_says_that_alone(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("command", [("trials", "d.train"), ("repair",)])
 def test_before_the_first_migration_other_commands_say_so_too(
-    never_started: Callable[..., subprocess.CompletedProcess[str]],
+    never_started: Callable[..., subprocess.CompletedProcess[str]], command: tuple[str, ...]
 ) -> None:
-    done = never_started("trials", "d.train")
+    done = never_started(*command)
     assert done.returncode == 1
     assert "lacks the tables of this version of Airflow: run 'airflow db migrate'" in done.stderr
     assert "cannot be looked up" not in done.stderr

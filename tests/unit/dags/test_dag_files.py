@@ -21,7 +21,6 @@ EXAMPLES = {
     "zeus_kubernetes": [16, "CronTriggerTimetable", ["zeus_ask", "zeus_tell", "train"]],
     "zeus_ladder": [16, "NullTimetable", ["measured", "tuned"]],
     "zeus_minimal": [16, "CronTriggerTimetable", ["train"]],
-    "zeus_month": [16, "CronTriggerTimetable", ["mail"]],
     "zeus_one_line": [16, "CronTriggerTimetable", ["prepare", "train"]],
 }
 if PARTITIONS:
@@ -102,7 +101,6 @@ def test_without_runtime_partitions_the_weather_file_defines_nothing_and_says_so
         "zeus_kubernetes",
         "zeus_ladder",
         "zeus_minimal",
-        "zeus_month",
         "zeus_one_line",
     }
     assert log.count("zeus_weather defines") == 1
@@ -114,7 +112,6 @@ def test_without_runtime_partitions_the_weather_file_defines_nothing_and_says_so
     ("dag_id", "module"),
     [
         ("zeus_kubernetes", "airflow.providers.cncf.kubernetes.operators.pod"),
-        ("zeus_month", "airflow.providers.smtp.notifications.smtp"),
     ],
 )
 def test_without_its_provider_a_file_defines_nothing_and_says_so_once(tmp_path: Path, dag_id: str, module: str) -> None:

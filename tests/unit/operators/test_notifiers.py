@@ -10,12 +10,13 @@ import pytest
 from airflow.sdk import BaseNotifier
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.operators.alerts import configured, notifiers_of, send
-from airflow_provider_zeus.reports.alert_book import Record
+from airflow_provider_zeus.model.event import FAILING, Event
+from airflow_provider_zeus.operators import alerts
+from airflow_provider_zeus.operators.alerts import configured, event_of, notifiers_of, send
+from tests.unit.plugin.kit import trial
 
-RECORD = Record(
-    kind="failing", name="failing", since=3, sentence="S.", remedy="R.", dag_id="d", run_id="r 1", began_s=1.0
-)
+RUN = trial(4, "r 2")
+FAILED = event_of(Event(kind=FAILING, since=3, run_id="r 1", sentence="S.", remedy="R."), RUN)
 HEARD: list[str] = []
 
 
@@ -39,22 +40,36 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_notifier_is_used_for_several_events_and_the_context_stays() -> None:
     (named,) = notifiers_of([Says()])
     context = {"dag": None}
-    assert [send(named, context, RECORD, job, 5.0) for job in ("a", "b")] == ["", ""]
+    for job in ("a", "b"):
+        send(named, context, {**FAILED, "job": job})
     assert HEARD == ["a 3 S.", "b 3 S."]
     assert context == {"dag": None}
 
 
-def test_those_of_the_configuration_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_of_the_configuration_come_first(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     entry = {"classpath": f"{__name__}.Says", "kwargs": {"text": "{{ zeus.kind }}"}}
     monkeypatch.setenv("AIRFLOW__ZEUS__NOTIFIERS", json.dumps([entry, {"classpath": "no.such.Notifier"}]))
     found = notifiers_of([Says(), print])
-    assert [named.name for named in found] == ["Says", "Notifier", "Says 2", "print"]
-    assert send(found[0], {}, RECORD, "a", 5.0) == ""
+    assert [named.name for named in found] == ["Says", "Notifier", "Says", "print"]
+    send(found[0], {}, FAILED)
     assert HEARD == ["failing"]
-    assert send(found[1], {}, RECORD, "a", 5.0) == "Notifier: ModuleNotFoundError"
+    send(found[1], {}, FAILED)
+    assert "notifier Notifier did not take the event 'failing': ModuleNotFoundError" in caplog.text
 
 
-def test_what_hangs_is_left_and_what_raises_tells_its_class_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_event_names_the_run_that_showed_it_and_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert FAILED["page"] == ""
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.com/team/")
+    of_none = event_of(Event(kind=FAILING, sentence="S.", remedy="R."), RUN)
+    assert (of_none["run"], of_none["trial"]) == ("r 2", None)
+    assert of_none["page"].startswith("https://airflow.example.com/team/dags/d/runs/r%202")
+
+
+def test_what_hangs_is_left_and_what_raises_tells_its_class_alone(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def hangs(context: Any) -> None:
         time.sleep(60)
 
@@ -65,10 +80,13 @@ def test_what_hangs_is_left_and_what_raises_tells_its_class_alone(caplog: pytest
         raise SystemExit(3)
 
     slow, bad, gone = notifiers_of([hangs, raises, leaves])
-    assert send(slow, {}, RECORD, "a", 0.05).endswith(": no answer for 0 s")
-    assert send(bad, {}, RECORD, "a", 5.0).endswith("raises: OSError")
-    assert send(gone, {}, RECORD, "a", 5.0).endswith("leaves: SystemExit")
+    send(bad, {}, FAILED)
+    send(gone, {}, FAILED)
+    monkeypatch.setattr(alerts, "SEND_S", 0.05)
+    send(slow, {}, FAILED)
+    assert "hangs did not take the event 'failing'" in caplog.text
     assert "OSError, raised at " in caplog.text
+    assert "SystemExit, raised at " in caplog.text
     assert "hooks.example" not in caplog.text, "the log is read by more people than the address"
 
 
@@ -86,7 +104,7 @@ def test_an_error_of_another_kind_tells_its_class_alone_too(
         raise error
 
     (bad,) = notifiers_of([raises])
-    assert send(bad, {}, RECORD, "a", 5.0).endswith(f"raises: {type(error).__name__}")
+    send(bad, {}, FAILED)
     assert f"{type(error).__name__}, raised at " in caplog.text
     assert "hooks.example" not in caplog.text
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.cli import trials as cli_trials
-from airflow_provider_zeus.hooks.zeus import write_month
+from airflow_provider_zeus.cli.report import by_job
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.operators.openlineage import FACET, lineage_of
-from airflow_provider_zeus.reports.months import month_of
+from airflow_provider_zeus.reports.months import month_bounds, month_of
 from airflow_provider_zeus.reports.run_figures import RunFigures, with_log
 from airflow_provider_zeus.reports.run_metrics import trial_metrics
 from airflow_provider_zeus.signals.prices import Prices
@@ -131,12 +131,12 @@ def test_every_surface_says_what_another_says(admin: Any, store: Store, log: Any
     for total in tab["totals"]:
         spent = {t["name"]: t["figure"]["text"] for t in kinds[total["source"]["text"]]}
         assert spent == {"Energy": total["energy"]["text"], "Time": total["time"]["text"]}
-    _, as_csv, _ = write_month(store, month, tmp_path / "report")
-    reported = {r["kind"]: r for r in csv.DictReader(io.StringIO(as_csv.read_text()))}
+    table = by_job(month, store.sums(month_bounds(month, 1)), {}, Prices())
+    reported = {record["kind"]: record for record in table.records}
     for kind, total in zip(
         ("measured", "simulated"), (newest, next(t for t in tab["totals"] if t is not newest)), strict=True
     ):
-        assert float(reported[kind]["energy_kwh"]) == pytest.approx(total["energy"]["value"] / 3.6e6, rel=1e-14)
+        assert reported[kind]["energy_kwh"] == pytest.approx(total["energy"]["value"] / 3.6e6, rel=1e-14)
 
     # What was saved: the tab, the page of all jobs, the month and its report.
     (saved,) = [a for a in slow["headline"] if a["about"].startswith("against ")]

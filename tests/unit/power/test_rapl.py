@@ -209,7 +209,7 @@ def test_the_highest_power_is_the_users_where_the_processors_tell_none(host: Hos
     assert host.device().info.max_power_w == 220.0
 
 
-def test_a_forked_process_does_not_go_on_in_silence(host: Host) -> None:
+def test_a_forked_process_reads_no_further(host: Host) -> None:
     device = host.device()
     if (pid := os.fork()) == 0:
         os._exit(0 if device.energy_j() is None and "forked" in device.missing["energy_j"] else 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +10,23 @@ import pytest
 from hypothesis import given, settings
 
 from airflow_provider_zeus.model.deadline import InTime
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.event import (
+    DEADLINE,
+    DRIFTED,
+    FAILING,
+    KINDS,
+    LIMITS,
+    LOST,
+    NO_DATA,
+    NO_METRIC,
+    NO_TARGET,
+    Event,
+    Held,
+)
 from airflow_provider_zeus.model.trial import LIMIT, ProfileSample, State, Trial
 from airflow_provider_zeus.reports import alerts
-from airflow_provider_zeus.reports.alert_book import AlertBook
-from airflow_provider_zeus.reports.alerts import Event, events
+from airflow_provider_zeus.reports.alerts import look
 from airflow_provider_zeus.signals.prices import Prices
 from tests.strategies import REPRODUCIBLE, jobs_and_logs
 from tests.unit.optimizer.world import World, job_of
@@ -21,21 +35,39 @@ from tests.unit.plugin.kit import trial
 FREE = Prices()
 
 
-def held(trials: list[Trial], prices: Prices = FREE, **more: Any) -> dict[str, Event]:
-    return {event.kind: event for event in events(trials, prices=prices, **more)}
+def held(trials: list[Trial], prices: Prices = FREE, profiles: Sequence[ProfileSample] = ()) -> dict[str, Event]:
+    """What holds in the DAG of the newest trial, whose run looks for the first time."""
+    found = look({}, trials, profiles, run=trials[-1], prices=prices).held
+    return {event.kind: event for event in found[trials[-1].origin.dag_id].events}
+
+
+class Looks:
+    """Runs that look at their job one after the other, and what each of them sends."""
+
+    def __init__(self, prices: Prices = FREE) -> None:
+        self.prices = prices
+        self.held: Mapping[str, Held] = {}
+
+    def sent(self, trials: Sequence[Trial], run: Trial, profiles: Sequence[ProfileSample] = ()) -> list[str]:
+        """The kinds of the events that a run sends."""
+        found = look(self.held, trials, profiles, run=run, prices=self.prices)
+        self.held = found.held
+        return [event.kind for event in found.begun]
 
 
 def test_an_uneventful_log_shows_nothing() -> None:
-    assert events([], prices=FREE) == []
+    assert look({}, [], (), run=trial(1, "r1"), prices=FREE).begun == ()
     assert held([trial(n, f"r{n}") for n in range(1, 5)]) == {}
 
 
 def test_failing_counts_the_newest_runs_and_quotes_the_error() -> None:
     log = [trial(1, "r1"), trial(2, "r2", state=State.FAILED), trial(3, "r3", state=State.FAILED, reason="no\nspace.")]
-    event = held(log)[alerts.FAILING]
+    event = held(log)[FAILING]
     assert event.sentence == r"Each of the newest 2 runs left no model, since trial 2: no\nspace."
     assert (event.since, event.figures) == (2, {"runs": 2})
-    assert held([*log, trial(4, "r4")]) == {}, "it has ended"
+    looks, log = Looks(), [*log, trial(4, "r4")]
+    assert [looks.sent(log[:n], log[n - 1]) for n in (1, 2, 3, 4)] == [[], [FAILING], [], []]
+    assert looks.held["d"].events == [], "it has ended"
 
 
 def test_a_run_that_is_open_or_does_not_teach_is_no_failure() -> None:
@@ -47,30 +79,81 @@ def test_a_run_that_is_open_or_does_not_teach_is_no_failure() -> None:
 def test_runs_that_were_killed_are_told_by_the_next_one_though_it_ends_well() -> None:
     """Killed they could not tell it; and once the next run has ended well, they are no longer the newest."""
     killed = trial(2, "r2", state=State.ABANDONED, reason="its lease ended")
-    event = held([trial(1, "r1"), killed, trial(3, "r3")])[alerts.FAILING]
-    assert event.sentence == "The run before the newest one was killed and left no model (trial 2)."
-    assert (event.since, event.origin, event.figures) == (2, killed.origin, {"runs": 1})
-    event = held([trial(1, "r1"), killed, replace(killed, number=3, origin=trial(3, "r3").origin), trial(4, "r4")])
-    assert (
-        event[alerts.FAILING].sentence == "The 2 runs before the newest were killed and left no model, since trial 2."
-    )
-    assert held([trial(1, "r1"), killed, trial(3, "r3"), trial(4, "r4")]) == {}, "it has ended"
-    failed = trial(2, "r2", state=State.FAILED)
-    assert held([trial(1, "r1"), failed, trial(3, "r3")]) == {}, "that run told it itself"
+    event = held([trial(1, "r1"), killed, trial(3, "r3")])[FAILING]
+    assert event.sentence == "The run before the newest one left no model (trial 2): its lease ended."
+    assert (event.since, event.run_id, event.figures) == (2, "r2", {"runs": 1})
+    event = held([trial(1, "r1"), killed, replace(killed, number=3, origin=trial(3, "r3").origin), trial(4, "r4")])[
+        FAILING
+    ]
+    assert event.sentence == ("The 2 runs before the newest one left no model, since trial 2: its lease ended.")
+    looks, log = Looks(), [trial(1, "r1"), killed, trial(3, "r3"), trial(4, "r4")]
+    assert [looks.sent(log[:n], log[n - 1]) for n in (1, 3, 4)] == [[], [FAILING], []]
+    assert looks.held["d"].events == [], "it has ended"
+
+
+def test_the_run_that_closes_a_killed_one_tells_it_when_it_is_decided() -> None:
+    """So a job whose every run is killed is heard of."""
+    killed = [trial(n, f"r{n}", state=State.ABANDONED, reason="its lease ended") for n in (2, 3)]
+    looks = Looks()
+    assert looks.sent([trial(1, "r1")], trial(1, "r1")) == []
+    third = trial(3, "r3", state=State.RUNNING)
+    assert looks.sent([trial(1, "r1"), killed[0], third], third) == [FAILING]
+    fourth = trial(4, "r4", state=State.RUNNING)
+    assert looks.sent([trial(1, "r1"), *killed, fourth], fourth) == [], "it still holds"
+    ended = trial(4, "r4")
+    assert looks.sent([trial(1, "r1"), *killed, ended], ended) == []
+    assert looks.sent([trial(1, "r1"), *killed, ended, trial(5, "r5")], trial(5, "r5")) == []
+    assert looks.held["d"].events == []
+
+
+def test_a_failure_that_was_stored_late_is_told_by_the_next_run() -> None:
+    looks, late = Looks(), trial(2, "r2", state=State.FAILED, reason="disk full")
+    is_open = trial(2, "r2", state=State.RUNNING)
+    assert looks.sent([trial(1, "r1")], trial(1, "r1")) == []
+    assert looks.sent([trial(1, "r1"), is_open], is_open) == [], "its result waits in a file"
+    assert looks.sent([trial(1, "r1"), late, trial(3, "r3")], trial(3, "r3")) == [FAILING]
+    (event,) = looks.held["d"].events
+    assert event.sentence == "The run before the newest one left no model (trial 2): disk full."
+
+
+def test_a_run_is_not_dead_while_it_looks() -> None:
+    """Its lease expired while the store was away, and its result is stored later."""
+    run = trial(2, "r2", state=State.ABANDONED, reason="lease expired")
+    assert Looks().sent([trial(1, "r1"), run], run) == []
+
+
+def test_an_overlapping_run_does_not_take_a_try_that_is_repeated_for_a_failure() -> None:
+    looks = Looks()
+    one, other = trial(1, "r1", state=State.FAILED), trial(2, "r2")
+    assert looks.sent([replace(one, number=3), other], other) == [], "Airflow will try the run of trial 3 again"
+    both = [replace(one, number=3), other, trial(4, "r1", try_number=2)]
+    assert looks.sent(both, both[-1]) == []
+
+
+def test_overlapping_runs_send_an_event_once_in_whatever_order_they_end() -> None:
+    old, new = trial(1, "r1"), trial(2, "r2", state=State.FAILED)
+    still_open = replace(old, state=State.RUNNING)
+    looks = Looks()
+    assert looks.sent([still_open, new], new) == [FAILING]
+    assert looks.sent([old, new], old) == [], "the newer run is still the newest"
+    failed = [trial(1, "r1", state=State.FAILED), trial(2, "r2", state=State.FAILED)]
+    looks = Looks()
+    assert [looks.sent(failed, run) for run in failed] == [[FAILING], []], "both have ended when the first looks"
 
 
 def test_the_events_of_two_dags_that_share_a_job_are_two() -> None:
     def said(*log: Trial) -> list[tuple[str, str]]:
-        found = events([trial(1, "r1"), trial(2, "r1", dag_id="b"), *log], prices=FREE)
-        return [(event.origin.dag_id, event.sentence) for event in found if event.origin]
+        trials, looks = [trial(1, "r1"), trial(2, "r1", dag_id="b"), *log], Looks()
+        for n in range(1, len(trials) + 1):
+            looks.sent(trials[:n], trials[n - 1])
+        return [(dag_id, event.sentence) for dag_id, of_dag in looks.held.items() for event in of_dag.events]
 
     ours = trial(3, "r3", state=State.FAILED, reason="ours")
     theirs = trial(4, "r4", state=State.FAILED, reason="theirs", dag_id="b")
     killed = trial(4, "r4", state=State.ABANDONED, reason="its lease ended", dag_id="b")
     own = ("d", "The newest run left no model (trial 3): ours.")
     assert said(ours, theirs) == [own, ("b", "The newest run left no model (trial 4): theirs.")]
-    assert said(ours, killed) == [own, ("b", "The newest run left no model (trial 4): its lease ended.")]
-    told = ("b", "The run before the newest one was killed and left no model (trial 4).")
+    told = ("b", "The run before the newest one left no model (trial 4): its lease ended.")
     assert said(ours, killed, trial(5, "r5"), trial(6, "r6", dag_id="b")) == [told]
     limits = [trial(3, "r3", reasons={LIMIT: "ours"}), trial(4, "r4", reasons={LIMIT: "theirs"}, dag_id="b")]
     assert [(dag_id, "ours" in text, "theirs" in text) for dag_id, text in said(*limits)] == [
@@ -81,43 +164,75 @@ def test_the_events_of_two_dags_that_share_a_job_are_two() -> None:
     assert [dag_id for dag_id, _ in said(*empty)] == ["d", "b"]
 
 
+def test_a_run_sends_and_ends_nothing_of_another_dag() -> None:
+    looks = Looks()
+    failed = trial(1, "r1", state=State.FAILED)
+    log = [failed, trial(2, "r1", dag_id="b"), trial(3, "r3", state=State.FAILED)]
+    assert looks.sent(log[:1], failed) == [FAILING]
+    assert looks.sent(log[:2], log[1]) == []
+    assert looks.sent(log, log[2]) == [], "it has held all the time"
+
+
 def test_a_job_that_fails_for_longer_than_is_looked_at_is_still_the_same_event() -> None:
     log = [trial(n, f"r{n}", state=State.FAILED) for n in range(1, alerts.NEWEST + 3)]
-    book = AlertBook()
-    for n in (1, alerts.NEWEST, len(log)):
-        found = events(log[:n], prices=FREE)
-        book = book.updated(found, dag_id="d", run_id=f"r{n}", now_s=float(n), kinds=alerts.KINDS)
-    assert [(r.run_id, r.ended_s) for r in book.records if r.kind == alerts.FAILING] == [("r1", None)]
+    looks = Looks()
+    sent = [looks.sent(log[:n][-alerts.NEWEST :], log[n - 1]) for n in (1, alerts.NEWEST, len(log))]
+    assert [FAILING in kinds for kinds in sent] == [True, False, False]
 
 
-def test_a_loss_is_that_of_a_dags_own_runs_and_stays_the_same_event() -> None:
-    log, book = _losing(11, 600.0).log, AlertBook()
+def test_a_loss_is_that_of_a_dags_own_runs_and_is_sent_once() -> None:
+    log, looks = _losing(12, 600.0).log, Looks()
     theirs = [replace(t, origin=replace(t.origin, dag_id="b")) if t.batch_size == 64 else t for t in log]
-    found = events(theirs, profiles=PROFILE, prices=FREE)
-    assert [(e.kind, e.origin and e.origin.dag_id) for e in found] == [(alerts.LOST, "b")]
-    for n in (len(log) - 1, len(log)):
-        found = events(log[:n], profiles=PROFILE, prices=FREE)
-        book = book.updated(found, dag_id="d", run_id=f"r{n}", now_s=float(n), kinds=alerts.KINDS)
-    assert [(r.kind, r.ended_s) for r in book.records] == [(alerts.LOST, None)]
+    assert [looks.sent(theirs, run, PROFILE) for run in (theirs[-1], theirs[0])] == [[LOST], []]
+    looks = Looks()
+    assert [looks.sent(log[:n], log[n - 1], PROFILE) for n in range(1, len(log) + 1)].count([LOST]) == 1
+    (of_dag,) = looks.held.values()
+    assert [event.kind for event in of_dag.events] == [LOST]
+
+
+def test_a_loss_that_comes_and_goes_at_its_bound_is_sent_once_until_it_is_a_saving() -> None:
+    run = trial(1, "r1")
+
+    def loss(saved: float, half: float | None, before: Event | None) -> Event | None:
+        found = Estimate(saved) if half is None else Estimate(saved, saved - half, saved + half)
+        return alerts._loss(run, found, "J", lambda v: f"{v:.0f} J", before)
+
+    assert loss(-5.0, 6.0, None) is None, "not the whole range is a loss"
+    begun = loss(-5.0, 4.0, None)
+    assert begun is not None
+    lasts = loss(-5.0, 6.0, begun)
+    assert lasts is not None
+    assert lasts.sentence.endswith("(90 % sure: 1 J less to 11 J more).")
+    assert loss(-5.0, None, begun) is begun, "what is not known changes nothing"
+    assert loss(0.1, 6.0, begun) is None, "the middle is a saving"
 
 
 def test_no_data() -> None:
-    event = held([trial(1, "r1"), trial(2, "r2", state=State.NO_DATA)])[alerts.NO_DATA]
+    event = held([trial(1, "r1"), trial(2, "r2", state=State.NO_DATA)])[NO_DATA]
     assert event.sentence == "The newest run had no data (trial 2): no batch came, and nothing was trained."
 
 
 def test_no_metric() -> None:
     silent = [trial(n, f"r{n}", state=State.NO_METRIC, reason="it printed none") for n in (2, 3)]
     found = held([trial(1, "r1"), *silent])
-    assert alerts.FAILING not in found
-    assert found[alerts.NO_METRIC].sentence == (
+    assert FAILING not in found
+    assert found[NO_METRIC].sentence == (
         "Each of the newest 2 runs reported no metric, since trial 2: it printed none."
     )
-    assert "run.report()" in found[alerts.NO_METRIC].remedy
+    assert "run.report()" in found[NO_METRIC].remedy
+
+
+def test_no_target() -> None:
+    below = [trial(n, f"r{n}", state=State.EXHAUSTED, reason="accuracy 0.71") for n in (2, 3)]
+    found = held([trial(1, "r1"), *below])
+    assert list(found) == [NO_TARGET]
+    assert (
+        found[NO_TARGET].sentence == "Each of the newest 2 runs ended below its target, since trial 2: accuracy 0.71."
+    )
 
 
 def test_a_limit_that_could_not_be_set() -> None:
-    event = held([trial(1, "r1"), trial(2, "r2", reasons={LIMIT: "no permission."})])[alerts.LIMITS]
+    event = held([trial(1, "r1"), trial(2, "r2", reasons={LIMIT: "no permission."})])[LIMITS]
     assert event.sentence == (
         "A power limit could not be set in the newest run (trial 2): no permission. The newest one ended at 200 W."
     )
@@ -162,10 +277,20 @@ def _due(number: int, state: State, closed_at: float | None, known: InTime) -> T
 def test_a_deadline_of_a_run_that_others_overlap() -> None:
     tight, wide = InTime(finish_by_s=3600.0, time_95_s=7000.0), InTime(finish_by_s=9e4, time_95_s=60.0)
     overlapped = [_due(1, State.RUNNING, None, tight), _due(2, State.CONVERGED, 100.0, wide)]
-    assert held(overlapped)[alerts.DEADLINE].since == 1, "a newer run that has ended does not end it"
+    assert held(overlapped)[DEADLINE].since == 1, "a newer run that has ended does not end it"
     late = [_due(1, State.CONVERGED, 4000.0, tight), _due(2, State.CONVERGED, 100.0, wide)]
-    assert "ended 6 min 40 s after its deadline" in held(late)[alerts.DEADLINE].sentence
+    assert "ended 6 min 40 s after its deadline" in held(late)[DEADLINE].sentence
     assert held([*late, _due(3, State.CONVERGED, 5000.0, wide)]) == {}, "the run that ended last was in time"
+
+
+def test_the_deadline_of_a_run_is_sent_once() -> None:
+    tight = InTime(finish_by_s=3600.0, time_95_s=7000.0)
+    is_open, looks = _due(1, State.RUNNING, None, tight), Looks()
+    assert looks.sent([is_open], is_open) == [DEADLINE]
+    late = _due(1, State.CONVERGED, 4000.0, tight)
+    assert looks.sent([late], late) == [], "its risk was sent when it was decided"
+    second = _due(2, State.RUNNING, None, tight)
+    assert looks.sent([late, second], second) == [DEADLINE], "another run has another deadline"
 
 
 def _losing(runs: int, power_w: float) -> World:
@@ -182,23 +307,23 @@ PROFILE = [ProfileSample(batch_size=32, limit_w=250.0, samples=1000, energy_j=14
 
 
 def test_a_loss_has_its_interval_and_needs_ten_runs() -> None:
-    event = held(_losing(10, 600.0).log, profiles=PROFILE)[alerts.LOST]
+    event = held(_losing(10, 600.0).log, profiles=PROFILE)[LOST]
     lost, low, high = (float(event.figures[name]) for name in ("lost", "low", "high"))
     assert 0 < low < lost < high
     assert event.sentence.startswith("The newest 10 runs cost ")
     assert "(90 % sure: " in event.sentence
-    assert alerts.LOST not in held(_losing(2, 600.0).log, profiles=PROFILE)
-    assert alerts.LOST not in held(_losing(10, 100.0).log, profiles=PROFILE), "they saved"
+    assert LOST not in held(_losing(2, 600.0).log, profiles=PROFILE)
+    assert LOST not in held(_losing(10, 100.0).log, profiles=PROFILE), "they saved"
 
 
 def test_backfills_that_lose_are_no_loss_of_the_job() -> None:
     log = [replace(t, origin=replace(t.origin, run_type="backfill")) for t in _losing(10, 600.0).log]
-    assert alerts.LOST not in held(log, profiles=PROFILE)
+    assert LOST not in held(log, profiles=PROFILE)
 
 
 def test_a_loss_is_in_money_where_prices_are_set() -> None:
     prices = Prices(price_per_kwh=0.3, currency="EUR")
-    event = held(_losing(10, 600.0).log, prices, profiles=PROFILE)[alerts.LOST]
+    event = held(_losing(10, 600.0).log, prices, profiles=PROFILE)[LOST]
     assert event.figures["unit"] == "EUR"
     kwh = 10 * 100 * (600 - 140) / 3.6e6
     assert float(event.figures["lost"]) == pytest.approx(0.3 * kwh, rel=0.25)
@@ -209,13 +334,13 @@ def test_a_cheaper_start_counts_in_what_was_lost() -> None:
     """At once the default would have paid .3 EUR a kWh; the runs waited for .05 EUR, which makes up for their loss."""
     waited = {"price_per_kwh": 0.05, "price_at_once": 0.3, "price_currency": "EUR"}
     log = [replace(t, observation=replace(t.observation, **waited)) for t in _losing(10, 600.0).log]  # type: ignore[arg-type]
-    assert alerts.LOST not in held(log, profiles=PROFILE)
+    assert LOST not in held(log, profiles=PROFILE)
     at_once = [replace(t, observation=replace(t.observation, price_at_once=0.05)) for t in log]
-    assert alerts.LOST in held(at_once, profiles=PROFILE)
+    assert LOST in held(at_once, profiles=PROFILE)
 
 
 def test_a_loss_in_money_without_a_currency_is_in_joules() -> None:
-    event = held(_losing(10, 600.0).log, Prices(price_per_kwh=0.3), profiles=PROFILE)[alerts.LOST]
+    event = held(_losing(10, 600.0).log, Prices(price_per_kwh=0.3), profiles=PROFILE)[LOST]
     assert event.figures["unit"] == "J"
 
 
@@ -228,13 +353,13 @@ def test_a_change_of_the_data_is_told_while_it_is_new() -> None:
             world.log[-1] = replace(found, origin=replace(found.origin, run_id=f"r{found.number}"))
 
     add(10.0, 12)
-    assert alerts.DRIFTED not in held(world.log)
+    assert DRIFTED not in held(world.log)
     add(40.0, 3)
-    event = held(world.log)[alerts.DRIFTED]
+    event = held(world.log)[DRIFTED]
     assert "The data changed at trial" in event.sentence
     assert "need more epochs" in event.sentence
     add(40.0, 8)
-    assert alerts.DRIFTED not in held(world.log)
+    assert DRIFTED not in held(world.log)
 
 
 @settings(REPRODUCIBLE, max_examples=20)
@@ -242,10 +367,12 @@ def test_a_change_of_the_data_is_told_while_it_is_new() -> None:
 def test_any_log_gives_sentences(job_and_log: Any) -> None:
     job, log = job_and_log
     rows = [replace(t, spec=job.to_dict()) for t in sorted(log, key=lambda t: t.number)]
-    found = events(rows, prices=Prices(price_per_kwh=0.3, currency="EUR"))
-    assert len({(event.name, event.origin and event.origin.dag_id) for event in found}) == len(found)
-    for event in found:
-        assert event.kind in alerts.KINDS
+    looks = Looks(Prices(price_per_kwh=0.3, currency="EUR"))
+    for run in rows:
+        looks.sent(rows, run)
+        assert looks.sent(rows, run) == [], "what was sent is not sent again"
+    for event in [event for of_dag in looks.held.values() for event in of_dag.events]:
+        assert event.kind in KINDS
         assert event.sentence.endswith(".")
         assert event.sentence.isprintable()
         assert event.remedy

@@ -23,7 +23,7 @@ from airflow_provider_zeus.model.trial import (
     TrialKey,
 )
 from airflow_provider_zeus.optimizer.policy import choose, learn, prior
-from airflow_provider_zeus.reports.alerts import events
+from airflow_provider_zeus.reports.alerts import look
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.months import saved_between
 from airflow_provider_zeus.reports.run_figures import RunFigures, RunSaving, Yardstick, with_log
@@ -220,7 +220,7 @@ def test_what_a_dag_file_sets_of_numpy_changes_nothing(ask: str) -> None:
         if ask == "month":
             return str(saved_between(as_dataset(log, job), [], 0.0, 1e12))
         if ask == "events":
-            return events(log, prices=Prices())
+            return look({}, log, (), run=log[-1], prices=Prices())
         found = with_log(run, log, lambda *_: [])
         return job_metrics(found) if ask == "metrics" else str(found.saving and found.saving.cost)
 

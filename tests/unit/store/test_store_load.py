@@ -7,8 +7,8 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
-from benchmarks import store_load
-from benchmarks.store_load import LOADS, Load
+from benchmarks.cost import store_load
+from benchmarks.cost.store_load import LOADS, Load
 
 
 @pytest.fixture(params=["sqlite_url", pytest.param("database", marks=pytest.mark.nightly)])

@@ -191,7 +191,7 @@ def test_a_forked_process_starts_anew(card: Gpu, nvml: FakeNvml) -> None:
     assert device.energy_j() is not None
 
 
-def test_a_forked_process_does_not_go_on_polling_in_silence(card: Gpu) -> None:
+def test_a_forked_process_does_not_go_on_polling(card: Gpu) -> None:
     card.has_counter = 0
     device = NvmlDevice()
     assert device.energy_j() == 0.0

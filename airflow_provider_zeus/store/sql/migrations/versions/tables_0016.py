@@ -20,6 +20,7 @@ job = sa.Table(
     sa.Column("job_id", sa.Text, primary_key=True),
     sa.Column("told_seq", sa.BigInteger, nullable=False),  # number of closings so far
     sa.Column("last_number", sa.BigInteger, nullable=False),  # number of the newest trial
+    sa.Column("events", sa.Text),  # JSON: which events hold, by DAG; NULL: no run has looked yet
 )
 
 trial = sa.Table(

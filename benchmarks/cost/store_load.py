@@ -1,4 +1,4 @@
-"""Overlapping recurrences of many processes on one store: ``python -m benchmarks.store_load``.
+"""Overlapping recurrences of many processes on one store.
 
 Two loads, on SQLite and PostgreSQL: 50 recurrences of one job from each of 8 processes, and 200 jobs with 20 each, of
 which every process has a part. A process asks for its next recurrence before it tells its last one, so that up to 16
@@ -10,7 +10,6 @@ commit.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import queue
 import statistics
@@ -27,9 +26,8 @@ import sqlalchemy as sa
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from airflow_provider_zeus.store.sql.store import SqlStore
-from benchmarks.command import command, option, progress
+from benchmarks.command import progress
 from benchmarks.cost.store_log import ask, empty_commit, tell
-from benchmarks.report import write_json
 
 PROCESSES = 8
 WAIT_S = 600.0
@@ -197,30 +195,3 @@ def databases(backends: list[str]) -> Iterator[Callable[[str], Any]]:
             return
         with server(durable=True) as admin:
             yield lambda backend: empty_database(admin) if backend == "postgresql" else file()
-
-
-def _shown(one: dict[str, Any]) -> str:
-    lines = [f"{one['backend']}, {one['load']}: {one['trials']:,} trials from {one['processes']} processes"]
-    if "ask" in one:
-        lines[0] += f" in {one['wall_s']:.1f} s; empty commit {one['commit_ms']:.1f} ms"
-        lines += [
-            f"  {what:4}  {w['per_s']:7.1f}/s   p50 {w['p50_ms']:7.1f} ms = {w['p50_commits']:5.1f} commits   "
-            f"p99 {w['p99_ms']:7.1f} ms = {w['p99_commits']:5.1f} commits   longest {w['longest_ms']:7.1f} ms"
-            for what, w in (("ask", one["ask"]), ("tell", one["tell"]))
-        ]
-    verdict = "nothing lost, no error, no deadlock" if not one["errors"] else "; ".join(one["errors"][:5])
-    return "\n".join([*lines, f"  {verdict}"])
-
-
-@command("--backends --out", option("--processes", type=int, default=PROCESSES))
-def main(args: argparse.Namespace) -> int:
-    """Print the figures; 1 when anything was lost."""
-    results = []
-    with databases(args.backends) as empty:
-        for backend in args.backends:
-            for load in LOADS:
-                with empty(backend) as url:
-                    results.append({"backend": backend} | run(url, load, processes=args.processes))
-                print(_shown(results[-1]), flush=True)
-    write_json(args.out, results)
-    return 1 if any(one["errors"] for one in results) else 0

@@ -1,4 +1,4 @@
-"""Three jobs side by side for hundreds of recurrences, some of them killed: ``python -m benchmarks.soak``.
+"""Three jobs side by side for hundreds of recurrences, some of them killed: ``python -m tests.system.soak``.
 
 Each job has a process of its own that lives from the first recurrence to the last and runs them by ``dag.test()``; all
 share one trial log. About one in twelve is run by a process that gets SIGKILL at a random moment (seeded) of its
@@ -93,7 +93,7 @@ def _started(folder: Path, name: str, each: int, seed: int) -> subprocess.Popen[
         "AIRFLOW__ZEUS__LEASE_S": str(LEASE_S),
         "AIRFLOW_CONN_ZEUS_DEFAULT": json.dumps({"conn_type": "sqlite", "host": str(folder / "zeus.db")}),
     }
-    command = [sys.executable, "-m", "benchmarks.soak", "--worker", name, "--recurrences", str(each)]
+    command = [sys.executable, "-m", "tests.system.soak", "--worker", name, "--recurrences", str(each)]
     with (home / "out").open("wb") as out:
         return subprocess.Popen([*command, "--seed", str(seed)], env=environment, stdout=out, stderr=out)
 
@@ -177,7 +177,7 @@ def _killed(name: str, after_s: float) -> int:
     Not in a forked child: Airflow's API of ``dag.test()`` is a thread, which would not come along.
     """
     slow = {**os.environ, EPOCH_S: "2.0"}  # its training lasts for seconds, so that the kill meets it
-    child = subprocess.Popen([sys.executable, "-m", "benchmarks.soak", "--worker", name, "--once"], env=slow)
+    child = subprocess.Popen([sys.executable, "-m", "tests.system.soak", "--worker", name, "--once"], env=slow)
     until_s = time.monotonic() + START_S
     while child.poll() is None and not _open_trials(name) and time.monotonic() < until_s:
         time.sleep(0.02)

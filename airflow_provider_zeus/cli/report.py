@@ -1,0 +1,112 @@
+"""``airflow zeus report``: a month by job, owner or tag, on standard output."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider_zeus.cli.shell import command, opened, print_json, say, show
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.hooks.zeus import about_dags, month_saved
+from airflow_provider_zeus.printable import cell
+from airflow_provider_zeus.reports import month_report
+from airflow_provider_zeus.reports.month_spent import (
+    GROUP_COLUMNS,
+    SPENT,
+    DagAbout,
+    by_group,
+    group_record,
+    group_rows,
+)
+from airflow_provider_zeus.reports.months import PeriodSum, SavedDraws, month_bounds, month_of, silent_text
+from airflow_provider_zeus.signals.prices import Prices, in_force
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonthTable:
+    """A month in the three forms in which it is printed."""
+
+    columns: Sequence[str]  # of the CSV
+    records: Sequence[Mapping[str, Any]]  # for programs
+    rows: Sequence[Mapping[str, str]]  # for people
+    empty: str  # the line for people if there are no rows
+    note: str = ""  # the line below the rows
+
+
+@command
+def report(args: Namespace) -> None:
+    """Print what each job, owner or tag spent in a month; of each job also what it saved."""
+    month = args.month or month_of(time.time())
+    begin_s, end_s = _bounds(month)
+    with opened(args) as store:
+        sums = store.sums([begin_s, end_s])
+        if args.by == "job":
+            jobs = sorted({(s.dag_id, s.job_id) for s in sums})
+            saved = {key: month_saved(store, *key, begin_s, end_s) for key in jobs}
+            table = by_job(month, sums, saved, in_force())
+        else:
+            about = about_dags({s.dag_id for s in sums})
+            table = by_owner_or_tag(month, args.by, sums, about, in_force())
+    _print(table, args.output)
+
+
+def by_job(
+    month: str, sums: Sequence[PeriodSum], saved: Mapping[month_report.DagJob, SavedDraws | str], prices: Prices
+) -> MonthTable:
+    """The month by job. ``saved``: what each job saved, or why that is not known."""
+    rows = month_report.month_rows(sums, saved)
+    silent = silent_text(sums)
+    return MonthTable(
+        columns=month_report.COLUMNS,
+        records=month_report.job_records(month, rows, month_report.silent_attempts(sums), prices),
+        rows=[month_report.job_cells(row, prices) for row in rows],
+        empty="No run that reported its figures began in this month.",
+        note=f"In no figure: {silent}." if silent else "",
+    )
+
+
+def by_owner_or_tag(
+    month: str, by: str, sums: Sequence[PeriodSum], about: Mapping[str, DagAbout], prices: Prices
+) -> MonthTable:
+    """The month by ``owner`` or by ``tag``. ``about``: owners and tags by DAG."""
+    groups = [group for group in by_group(sums, about) if group.by == by]
+    names = [name.lower() for name in (by, "jobs", *SPENT)]
+    rows = []
+    for kind in dict.fromkeys(group.kind for group in groups):
+        for name, *cells in group_rows(groups, by, kind, prices):
+            rows.append({names[0]: name, "source": kind, **dict(zip(names[1:], cells, strict=True))})
+    return MonthTable(
+        columns=GROUP_COLUMNS,
+        records=[{"month": month, **group_record(group, prices)} for group in groups],
+        rows=rows,
+        empty="No run of a DAG that Airflow knows began in this month.",
+    )
+
+
+def _bounds(month: str) -> tuple[float, float]:
+    """Begin and end of a month [s since the epoch]. Raises JobSpecError: it is no month."""
+    try:
+        begin_s, end_s = month_bounds(month, 1)
+    except ValueError:
+        raise JobSpecError.of("month", month, "no month", 'write it as "2026-11"') from None
+    return begin_s, end_s
+
+
+def _print(table: MonthTable, output: str) -> None:
+    if output == "json":
+        print_json(table.records)
+        return
+    if output == "csv":
+        writer = csv.DictWriter(sys.stdout, table.columns)
+        writer.writeheader()
+        for record in table.records:
+            writer.writerow({name: cell(value) for name, value in record.items()})
+        return
+    show(table.rows, empty=table.empty)
+    if table.note:
+        say(table.note)
