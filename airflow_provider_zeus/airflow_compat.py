@@ -7,7 +7,6 @@ Airflow's public names only; ``ruff`` and ``tests/unit/test_airflow_compat.py`` 
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -142,8 +141,9 @@ def masked(text: str) -> str:
     text = str(masker.redact(text))
     if text.endswith("…"):
         for pattern in masker._secrets_masker().patterns:
-            secret = re.sub(r"\\(.)", r"\1", pattern, flags=re.DOTALL)
-            for length in range(len(secret) - 1, 4, -1):  # shorter ones are masked nowhere
+            characters = iter(pattern)  # of a regular expression, with a backslash before each that has a meaning
+            secret = "".join(next(characters, "") if each == "\\" else each for each in characters)
+            for length in range(min(len(secret), len(text)) - 1, 4, -1):  # shorter ones are masked nowhere
                 if text.endswith(f"{secret[:length]}…"):
                     return f"{text[: -length - 1]}***"
     return text

@@ -5,15 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import unicodedata
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 MOST_NAME = 60  # characters of a plain name
 
-# Where a spreadsheet would see a formula: at the beginning of a cell, or after what separates cells in some countries,
-# also behind quotes: a spreadsheet that splits there drops them.
-_FORMULA = re.compile("(^|[;|\\t])([\\s\"]*)('*)([=+\\-@\uff1d\uff0b\uff0d\uff20])")
+_SIGNS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # with which a formula begins
+_BLANKS = '"\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000'
+_BLANKS += "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+
+
+class _Formula(NamedTuple):
+    """Where a formula would begin."""
+
+    quotes_at: int  # the first of the apostrophes before its sign
+    sign_at: int
 
 
 def visible(text: str | os.PathLike[str]) -> str:
@@ -41,13 +48,31 @@ def cell(value: Any) -> Any:
     An apostrophe goes before each character with which a formula could begin. Numbers are not changed.
     """
     if isinstance(value, dict | list | tuple):  # in JSON such a character stands within a text, and has an escape
-        return _FORMULA.sub(lambda m: f"{m[1]}{m[2]}{m[3]}\\u{ord(m[4]):04x}", json.dumps(value))
-    return _FORMULA.sub(r"\1\2'\3\4", visible(value)) if isinstance(value, str) else value
+        text = list(json.dumps(value))
+        for formula in _formulas("".join(text)):
+            text[formula.sign_at] = f"\\u{ord(text[formula.sign_at]):04x}"
+        return "".join(text)
+    if not isinstance(value, str):
+        return value
+    text = list(visible(value))
+    for formula in _formulas("".join(text)):
+        text[formula.quotes_at] = f"'{text[formula.quotes_at]}"
+    return "".join(text)
 
 
-def text_of(cell: str) -> str:
-    """The text that :func:`cell` made a cell of, in one line."""
-    return _FORMULA.sub(lambda m: f"{m[1]}{m[2]}{m[3][1:]}{m[4]}", cell)
+def _formulas(text: str) -> Iterator[_Formula]:
+    """Where a spreadsheet would see a formula: at the beginning of a cell, also behind blanks, quotes and apostrophes.
+
+    A spreadsheet that splits a cell drops its quotes.
+    """
+    begin = 0
+    for part in text.replace("|", ";").replace("\t", ";").split(";"):  # what separates cells in some countries
+        quoted = part.lstrip(_BLANKS)
+        content = quoted.lstrip("'")
+        if content.startswith(_SIGNS):
+            end = begin + len(part)
+            yield _Formula(end - len(quoted), end - len(content))
+        begin += len(part) + 1
 
 
 def plain_name(text: str) -> str:
@@ -56,8 +81,7 @@ def plain_name(text: str) -> str:
     Where another character is replaced, or a long text is cut, a hash of the text follows: no two texts become one
     name.
     """
-    unsafe = re.compile(r"[^A-Za-z0-9._-]")
-    plain = unsafe.sub("_", text)
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in text)
     if plain == text and len(text) <= MOST_NAME:
         return text
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]

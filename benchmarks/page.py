@@ -256,7 +256,7 @@ def main(args: argparse.Namespace) -> int:
             "table, first 200": _measured(browser, f"{api}/costs", args.repeat),
             "charts, first": first,
             "charts": _measured(browser, f"{api}/charts", args.repeat),
-            "export": _measured(browser, f"{api}/export?kind=csv", min(args.repeat, 3)),
+            "export": _measured(browser, f"{api}/export", min(args.repeat, 3)),
             "one run": _measured(browser, f"{api}/runs/run{args.runs // 2}/costs", args.repeat),
             "empty": _measured(browser, "/zeus/api/dags/nothing/costs", args.repeat),
             AIRFLOW: _measured(browser, "/api/v2/dags/~/dagRuns?limit=50&order_by=-run_after", args.repeat),

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
 from airflow_provider_zeus.model.deadline import deadline_of
 from airflow_provider_zeus.model.job import ZeusJob
@@ -215,7 +215,7 @@ def of_schedule(task: ZeusTask, job: ZeusJob, dag: Any) -> Iterator[Finding]:
         what = f"{' and '.join(given)} runs, which its schedule gives, teach nothing"
         yield warning("learn_from", what, f"add {' and '.join(map(repr, given))}, or leave learn_from out")
     later = task.job(dag, days=400)
-    by_hand = re.search(r"\b(params|conf|partition_key|map_index|var)\b", str(task.written("data_slice")))
+    by_hand = patterns.search(r"\b(params|conf|partition_key|map_index|var)\b", str(task.written("data_slice")))
     if job.data_slice is not None and later is not None and later.data_slice == job.data_slice and not by_hand:
         what = f"it is {job.data_slice!r} in each run, so all runs count as trained on the same data"
         remedy = 'name the data of a run, as data_slice="{{ ds }}", or leave it out'

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.cli.finding import Finding, error, ok, undecided, warning
 from airflow_provider_zeus.cli.rehearsal import Outcome
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED
@@ -83,15 +83,20 @@ def _of_metric(outcome: Outcome) -> bool:
     if ended is None or ended.kind != "report" or outcome.metric is not None or (seen is not None and seen.own_loop):
         return False
     others = r"Error: run\.(epochs|step|resumed|start|started|still_good|served)\("
-    return re.search(others, str(ended.error)) is None
+    return patterns.search(others, str(ended.error)) is None
 
 
 def parted(text: str) -> tuple[str, str | None]:
     """An error's first sentence, with its place, and its remedy: the sentences that follow."""
-    parts = re.fullmatch(r"(.+?)\. (\S.*?)\.?( \([^()\s]+:\d+\))?", text, re.DOTALL)
-    if parts is None:
+    before, bracket, place = text.rpartition(" (")
+    has_place = place.endswith(")") and ":" in place and " " not in place
+    sentences = before if has_place else text
+    what, _, remedy = sentences.partition(". ")
+    if not remedy:
         return text, None
-    return parts[1] + (parts[3] or ""), parts[2][0].lower() + parts[2][1:]
+    if has_place:
+        what += bracket + place
+    return what, remedy[0].lower() + remedy[1:].removesuffix(".")
 
 
 def steps(outcome: Outcome) -> Finding:

@@ -8,7 +8,6 @@ import difflib
 import json
 import logging
 import os
-import re
 import select
 import signal
 import sys
@@ -110,15 +109,18 @@ def _known_of(dag_id: str, files: Sequence[DagFile]) -> list[DagFile]:
 
 def _naming(dag_id: str, files: Sequence[DagFile]) -> tuple[list[DagFile], list[DagFile]]:
     """(The files that seem to define the DAG; they and those that have its id as a text)."""
-    name = re.escape(dag_id).encode()
-    quoted = rb"""(["'])""" + name + rb"""\1"""
-    defined = rb"""\b(?:DAG\s*\(\s*|dag_id\s*=\s*)(["'])""" + name + rb"""\1|\bdef\s+""" + name + rb"""\s*\("""
-    contents = dict[DagFile, bytes]()
+    quoted = [f'"{dag_id}"'.encode(), f"'{dag_id}'".encode()]
+    defined = [f"def{dag_id}(".encode(), *(before + name for before in (b"DAG(", b"dag_id=") for name in quoted)]
+    defining, naming = [], []
     for each in files:
         with suppress(OSError):
-            contents[each] = Path(each.path).read_bytes()
-    defining = [each for each, text in contents.items() if re.search(defined, text)]
-    return defining, defining + [f for f, text in contents.items() if f not in defining and re.search(quoted, text)]
+            text = Path(each.path).read_bytes()
+            compact = b"".join(text.split())
+            if any(sign in compact for sign in defined):
+                defining.append(each)
+            elif any(name in text for name in quoted):
+                naming.append(each)
+    return defining, defining + naming
 
 
 def _imported(dag_id: str, file: DagFile, timeout_s: float) -> tuple[Any, list[str], Finding]:

@@ -129,8 +129,7 @@ def _jobs() -> tuple[CLICommand, ...]:
             "Give the history of a job to another name",
             "jobs.rename",
             Arg(("old",), help="the name in the log", metavar="OLD"),
-            Arg(("new",), help="the new name, such as DAG_ID.TASK_ID", metavar="NEW"),
-            Arg(("--merge",), help="where NEW has trials: they follow those of OLD", action="store_true"),
+            Arg(("new",), help="a free name, such as DAG_ID.TASK_ID", metavar="NEW"),
             description="Give the trials of a job, all that they measured and its live settings to another name, for "
             "example after its DAG or task was renamed. It can be run again safely.",
         ),
@@ -141,26 +140,23 @@ def _of_files() -> tuple[CLICommand, ...]:
     return (
         _command(
             "export",
-            "Write every field of every trial as CSV or JSON",
+            "Write the trials as CSV for people, or all of the log as JSON",
             "export.export",
             Arg(("job",), help="name of a job (default: all jobs)", metavar="JOB", nargs="?"),
             Arg(
                 ("--format",),
-                help="csv or json (default: json for FILE.json, else csv)",
+                help="csv or json (default: json for FILE.json or FILE.jsonl, else csv)",
                 choices=("csv", "json"),
             ),
             Arg(("--output",), help="file to write (default: standard output)", metavar="FILE"),
         ),
         _command(
             "import",
-            "Take trials of another log, or earlier trainings, into the log",
+            "Take the JSON export of another log into the log",
             "import_log.import_",
-            Arg(("file",), help="an export (JSON or CSV), or a CSV file of earlier trainings", metavar="FILE"),
-            Arg(("--job",), help="name that the job gets; of earlier trainings: whose they are", metavar="NAME"),
-            Arg(("--dry-run",), help="only check the file and report what would be imported", action="store_true"),
-            description="Take the trials of an export, or earlier trainings (batch_size, epochs, energy_j, time_s), "
-            "into the trial log. Trials that it holds are not written again; nothing is written unless the whole file "
-            "is good.",
+            Arg(("file",), help="what 'airflow zeus export --format json' wrote", metavar="FILE"),
+            description="Take all that a JSON export holds into the trial log. Trials that it holds are not written "
+            "again; nothing is written unless the whole file is good.",
         ),
         _command(
             "report",

@@ -3,55 +3,78 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from airflow_provider_zeus.cli.export_lines import FORMAT, line_of, line_of_part
 from airflow_provider_zeus.cli.shell import command, known, of_all_jobs, opened, say
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.model.wire import encode
-from airflow_provider_zeus.reports.export_rows import COLUMNS, Row, csv_of, exact, flat, json_of, rows_of
-from airflow_provider_zeus.store.base import trial_label
+from airflow_provider_zeus.reports.export_rows import COLUMNS, csv_of, row
+from airflow_provider_zeus.signals.prices import in_force
+from airflow_provider_zeus.store.base import RunTrials, trial_label
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, open_store
-from airflow_provider_zeus.store.rows import points_to_lists
+from airflow_provider_zeus.units import counted
 
 if TYPE_CHECKING:
+    from airflow_provider_zeus.model.trial import Trial
     from airflow_provider_zeus.store.sql.store import Store
 
 
 @command
 def export(args: Namespace) -> int:
     """Write the trials of one job or of all; the status is 1 where one is left out, as its log is damaged."""
-    form = args.format or ("json" if (args.output or "").lower().endswith(".json") else "csv")
+    is_json = args.format == "json" or (args.format is None and Path(args.output or "").suffix in (".json", ".jsonl"))
     with opened(args) as store:
-        if args.job is None:  # read them all before the file is opened
-            jobs, status = of_all_jobs(store, lambda job_id: rows_of_jobs(store, [job_id]))
+        if args.job is None:  # the log of a job that is damaged shows before the file is opened
+            jobs, status = of_all_jobs(store, lambda job_id: next(store.history(job_id), None))
         else:
-            jobs, status = {args.job: rows_of_jobs(store, [known(store, args.job)])}, 0
-        rows = [row for of_job in jobs.values() for row in of_job]
-        left_out = [trial_label(damage) for damage in store.unreadable]
-        profiles = [
-            {"job_id": job_id, "device_model": model, "device_count": count, "energy_source": source}
-            | {"job_version": job_version, "samples": encode(list(samples))}
-            for job_id in (jobs if form == "json" else ())
-            for (model, count, source), job_version, samples in store.profiles(job_id)
-        ]
+            jobs, status = {known(store, args.job): None}, 0
         with _target(args.output) as file:
-            entries = (  # what an import needs and no column has, power over time too, is read trial by trial
-                [each | exact(t) | {"returned": t.observation.returned, "points": points_to_lists(store.points(t.key))}]
-                for each, t in rows
-            )
-            for text in csv_of([rows]) if form == "csv" else json_of(entries, profiles):
-                file.write(text)
+            count = _write_json(file, store, sorted(jobs)) if is_json else _write_csv(file, store, sorted(jobs))
+        left_out = [trial_label(damage) for damage in store.unreadable]
     if args.output:
-        say(f"{len(rows)} trial{'' if len(rows) == 1 else 's'} written to {args.output}.")
+        say(f"{counted(count, 'trial')} written to {args.output}.")
     if left_out:
         say(f"Left out, since they cannot be read: {', '.join(left_out)}. See 'airflow zeus doctor'.", file=sys.stderr)
     return status
+
+
+def _write_json(file: TextIO, store: Store, jobs: Iterable[str]) -> int:
+    """Write all that the log holds of the jobs, a line for each run; return how many trials that are."""
+    count = 0
+    file.write(line_of("format", FORMAT))
+    for job_id in jobs:
+        for part in store.history(job_id):
+            file.write(line_of_part(part))
+            count += len(part.trials) if isinstance(part, RunTrials) else 0
+    file.write(line_of("end", {"trials": count}))
+    return count
+
+
+def _write_csv(file: TextIO, store: Store, jobs: Iterable[str]) -> int:
+    """Write what a person reads of the jobs' trials; return how many there are."""
+    count = 0
+
+    def counted_runs() -> Iterator[Sequence[Trial]]:
+        nonlocal count
+        for trials in _runs(store, jobs):
+            count += len(trials)
+            yield trials
+
+    for text in csv_of(counted_runs(), in_force()):
+        file.write(text)
+    return count
+
+
+def _runs(store: Store, jobs: Iterable[str]) -> Iterator[Sequence[Trial]]:
+    """The trials of each run, one job after the other."""
+    for job_id in jobs:
+        yield from (part.trials for part in store.history(job_id) if isinstance(part, RunTrials))
 
 
 @contextmanager
@@ -71,23 +94,19 @@ def _target(path: str | None) -> Iterator[TextIO]:
         raise StoreError(f"{path!r} cannot be written ({why}): name another file with --output.") from None
 
 
-def rows_of_jobs(store: Store, jobs: Iterable[str]) -> list[Row]:
-    """Every trial of the jobs, one job after the other."""
-    return [each for job_id in jobs for rows in rows_of([store.trials(job_id)]) for each in rows]
-
-
 def read_log(job_id: str | None = None, *, zeus_conn_id: str = DEFAULT_CONN_ID) -> dict[str, list[Any]]:
     """Return all trials as columns of equal length, oldest first: ``pandas.DataFrame(read_log("my_dag.train"))``.
 
-    The names are those of ``airflow zeus export``, units included. A figure that is not known is None; its reason is in
-    ``reasons``. ``decision`` and ``reasons`` are JSON texts. A trial that cannot be read is left out.
+    The names are those of the CSV of ``airflow zeus export``, units included. A figure that is not known is None;
+    ``missing`` has its reason. A trial that cannot be read is left out.
 
     :param job_id: one job; default: all of them, one after the other.
     :param zeus_conn_id: Connection of the trial log.
 
     Raises StoreError: the log cannot be read.
     """
+    prices = in_force()
     with closing(open_store(zeus_conn_id, create=False)) as store:
-        rows = [flat(row) for row, _ in rows_of_jobs(store, store.jobs() if job_id is None else [job_id])]
-    nested = ("decision", "reasons")
-    return {name: [json.dumps(row[name]) if name in nested else row[name] for row in rows] for name in COLUMNS}
+        jobs = sorted(store.jobs()) if job_id is None else [job_id]
+        rows = [row(trial, prices) for trials in _runs(store, jobs) for trial in trials]
+    return {name: [each[name] for each in rows] for name in COLUMNS}

@@ -23,7 +23,7 @@ from airflow_provider_zeus.cli.shell import (
 )
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.job_checks import check_new_id
-from airflow_provider_zeus.model.trial import Trial, newest_here
+from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import NEWEST, remarks
@@ -59,7 +59,7 @@ def list_jobs(args: Namespace) -> int:
 
 
 def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[str, str]:
-    last = newest_here(log) if log else None
+    last = log[-1] if log else None
     return {
         "job": job_id,
         "trials": str(len(log)),
@@ -74,7 +74,7 @@ def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[
 
 
 def _figures(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[str, Any]:
-    last = newest_here(log) if log else None
+    last = log[-1] if log else None
     cost, unit = cost_of(last) if last else (None, None)
     return {
         "job": job_id,
@@ -157,7 +157,7 @@ def rename(args: Namespace) -> None:
             known(store, old)
         copied = copy_settings(variables, old, new)
         try:
-            count = None if done else store.rename(old, new, merge=args.merge)
+            count = None if done else store.rename(old, new)
         except StoreError as error:
             if copied and not error.unsure:
                 variables.delete(variable_key(SETTINGS, new))

@@ -14,12 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from airflow_provider_zeus.cli.checks_host import orphans
-<<<<<<< HEAD
-from airflow_provider_zeus.cli.shell import command, confirmed, known, of_all_jobs, opened, os_user, say
-from airflow_provider_zeus.cli.upkeep import size_text
-=======
 from airflow_provider_zeus.cli.shell import command, confirmed, known, message_of, of_all_jobs, opened, os_user, say
->>>>>>> main
+from airflow_provider_zeus.cli.upkeep import size_text
 from airflow_provider_zeus.errors import JobSpecError, ZeusError
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.power.limits.record import restore_orphans

@@ -54,8 +54,7 @@ def _cells(trial: Trial, *, why: bool, mapped: bool) -> dict[str, str]:
         "phase": trial.planned.phase.text,
         "state": trial.state.text
         + " (untaught)" * (seen.bypassed is not None)
-        + " (batch size not seen)" * (UNSEEN in seen.reasons)
-        + " (imported)" * (seen.imported is not None),
+        + " (batch size not seen)" * (UNSEEN in seen.reasons),
         "epochs": number_text(seen.epochs),
         "energy": or_dash(seen.energy_j, energy_text),
         "time": or_dash(seen.time_s, time_text),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from argparse import Namespace
 from pathlib import Path
 
+<<<<<<< HEAD
 from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, say
 from airflow_provider_zeus.errors import JobSpecError, StoreError
+=======
+from airflow_provider_zeus import patterns
+from airflow_provider_zeus.cli.shell import command, known, opened, say
+from airflow_provider_zeus.errors import JobSpecError
+>>>>>>> main
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, store_url
 from airflow_provider_zeus.store.sql import backup as sqlite_backup
 from airflow_provider_zeus.store.sql.engine import clock, engine_of, file_of, forget, read_url, shown, transaction
@@ -120,7 +125,7 @@ def prune(args: Namespace) -> None:
 
 def seconds_of(text: str) -> float:
     """Seconds of an age such as 12h, 90d or 2w. Raises JobSpecError."""
-    found = re.fullmatch(r"([0-9]{1,6})([hdw])", text.strip())
+    found = patterns.fullmatch(r"([0-9]{1,6})([hdw])", text.strip())
     if found is None or int(found[1]) == 0:
         raise JobSpecError.of("--older-than", text, "not an age", "Write hours, days or weeks: 12h, 90d, 2w")
     return int(found[1]) * {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}[found[2]]

@@ -100,13 +100,13 @@ def month_saved(
     :param with_belief: gives a dataset a belief that is known already; default: it is learned from the start.
     """
     from airflow_provider_zeus.errors import JobSpecError
-    from airflow_provider_zeus.model.trial import newest_device, newest_here
+    from airflow_provider_zeus.model.trial import newest_device
     from airflow_provider_zeus.reports.dataset import as_dataset
     from airflow_provider_zeus.reports.months import saved_between
 
     trials = store.runs(dag_id, job_id, last=1000)  # as many as the pages read
     try:
-        job = newest_here(trials).job.with_settings(store.settings(job_id))
+        job = trials[-1].job.with_settings(store.settings(job_id))
     except (JobSpecError, IndexError):
         return "no run of it can be read here"
     log = as_dataset(trials, job)

@@ -6,7 +6,6 @@ Lightning comes under two names, ``lightning.pytorch`` and ``pytorch_lightning``
 from __future__ import annotations
 
 import math
-import re
 from importlib import import_module
 from typing import Any
 
@@ -160,11 +159,17 @@ class ZeusCallback(Callback):
     def _refuse_names_of_loaders(self) -> None:
         """Raise JobSpecError where the sanity check logged the target's metric under the names of several loaders."""
         target = self._driven.metric
-        names = [name for name in self._sanity if re.fullmatch(rf"{re.escape(target)}/dataloader_idx_\d+", name)]
+        names = [name for name in self._sanity if _is_of_loader(name, target)]
         if names and target not in self._sanity:
             problem = f"each validation loader logs its own: {', '.join(sorted(names))}"
             remedy = f"name one of these, or let the module call self.log({target!r}, ..., add_dataloader_idx=False)"
             raise JobSpecError.of("target", target, problem, remedy)
+
+
+def _is_of_loader(name: str, target: str) -> bool:
+    """Whether Lightning logged the target's metric under this name for one of several loaders."""
+    metric, _, loader = name.partition("/dataloader_idx_")
+    return metric == target and loader.isdecimal()
 
 
 def _callbacks(trainer: Trainer) -> list[Callback]:

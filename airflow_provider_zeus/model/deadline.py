@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from statistics import NormalDist
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model import wire
 
@@ -25,7 +25,7 @@ def as_text(value: object) -> object:
 def parse(text: object) -> time | datetime | timedelta:
     """What a ``finish_by`` says. Raises JobSpecError that names value and remedy."""
     if isinstance(text, str):
-        length = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h)", text.strip())
+        length = patterns.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h)", text.strip())
         seconds = float(length[1]) * {"s": 1.0, "min": 60.0, "h": 3600.0}[length[2]] if length else 0.0
         if 0 < seconds <= 366 * 86_400:
             return timedelta(seconds=seconds)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 
-_FORM = re.compile(r"\s*(?P<metric>[A-Za-z_][\w./-]*)\s*(?P<op>>=|<=)\s*(?P<value>[^\s%]+)\s*(?P<unit>%?)\s*")
-_SHARES = re.compile(  # metrics that are shares, by name: val_accuracy, f1_macro, F1Score, mIoU, mAP50
-    r"(?!.*loss).*(?<![a-z])(accuracy|acc|f1|auc|auroc|precision|recall|m?iou|map)(score)?(?![a-z])"
-)
+_FORM = r"\s*(?P<metric>[A-Za-z_][\w./-]*)\s*(?P<op>>=|<=)\s*(?P<value>[^\s%]+)\s*(?P<unit>%?)\s*"
 _REMEDY = 'write it as "accuracy >= 0.84" or "rmse <= 1.5", or "rmse <= runtime" and call run.set_target()'
 
 
@@ -33,7 +30,7 @@ class Target:
     @classmethod
     def parse(cls, text: object) -> Self:
         """Parse ``"accuracy >= 0.84"``. Raises JobSpecError that names the expected form."""
-        match = _FORM.fullmatch(text) if isinstance(text, str) else None
+        match = patterns.fullmatch(_FORM, text) if isinstance(text, str) else None
         if match is None:
             raise JobSpecError.of("target", text, "cannot be read as metric, direction and value", _REMEDY)
         value: float | None = None
@@ -85,7 +82,7 @@ class Target:
         falling = {"loss", "error", "errors", "err", "rmse", "mse", "mae", "mape", "nll", "perplexity", "ppl", "wer"}
         rising = {"r2", "bleu", "rouge", "ndcg", "mrr", "psnr", "ssim", "reward"}
         falls = bool(falling & self._words) and not {"neg", "negative", "minus"} & self._words
-        rises = not falls and bool(rising & self._words or _SHARES.match(self._spaced))
+        rises = not falls and bool(rising & self._words or self._is_named_as_share)
         if (falls and self.higher_is_better) or (rises and not self.higher_is_better):
             way = "fall" if falls else "rise"
             return f"training should make {self.metric} {way}, and the target {self._stated} waits for the opposite"
@@ -104,11 +101,17 @@ class Target:
 
     @property
     def _words(self) -> frozenset[str]:
-        return frozenset(re.split(r"[^a-z0-9]+", self._spaced))
+        return frozenset(patterns.findall("[a-z0-9]+", self._spaced))
 
     @property
     def _spaced(self) -> str:
-        return re.sub(r"(?<=[a-z])(?=[A-Z][a-z]{2})", "_", self.metric).lower()  # valAccuracy
+        return patterns.sub(r"(?<=[a-z])(?=[A-Z][a-z]{2})", "_", self.metric).lower()  # valAccuracy
+
+    @property
+    def _is_named_as_share(self) -> bool:
+        """Whether the metric is a share by its name, as val_accuracy, f1_macro, F1Score, mIoU and mAP50 are."""
+        names = r"(?<![a-z])(accuracy|acc|f1|auc|auroc|precision|recall|m?iou|map)(score)?(?![a-z])"
+        return "loss" not in self._spaced and patterns.search(names, self._spaced) is not None
 
     def misread(self, metric: float) -> str:
         """Why a metric is in another unit than the target for sure, with the remedy; empty where it may be in its unit.
@@ -117,7 +120,7 @@ class Target:
         or suffix (``val_accuracy``, ``f1_macro``). Where the target says that it is in per cent, it is at most 100.
         Other errors in per cent may be more (word error rate), and so may growth.
         """
-        named = _SHARES.match(self._spaced) is not None
+        named = self._is_named_as_share
         whole, value = 100.0 if self.per_cent else 1.0, self.value or 0.0
         is_share = 0 < value <= whole and (named or (self.per_cent and self.higher_is_better))
         most = whole if is_share else math.inf
@@ -138,7 +141,7 @@ class Target:
         if turned := self.turned:
             return turned, f'write "{self.other_way}"'
         value, is_rate = self.value or 0.0, "rate" in self._words and not self._words.isdisjoint(("error", "err"))
-        is_share = is_rate or _SHARES.match(self._spaced) is not None
+        is_share = is_rate or self._is_named_as_share
         share = is_share and 0 < value <= 1 < metric <= 100
         per_cent = (is_share or self.per_cent) and 0 < metric <= 1 < value <= 100
         if not (share or per_cent):

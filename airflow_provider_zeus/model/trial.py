@@ -93,7 +93,6 @@ class Phase(StrEnum):
     AUDIT = "audit"  # the default, so that what the job saves is measured and not only estimated
     PINNED = "pinned"  # a live setting fixes the batch size
     FALLBACK = "fallback"  # the store cannot be reached: default or last-known batch size
-    IMPORTED = "imported"  # a training from before Zeus, read from a file: no attempt of a decision
     MEASURED = "measured"  # no batch size is chosen: the task runs as it is, and what it takes is measured
 
     @property
@@ -239,7 +238,6 @@ class PowerPoint:
 
 
 BATCH_SIZE = "batch_size"  # key of ``Observation.reasons``: the chosen batch size was not used, as far as can be told
-IMPORTED = "imported"  # key of ``Observation.reasons``: which file another log brought the trial in, who and when
 PLAIN = "run_handle"  # key of ``Observation.reasons``: no ZeusRun was opened, so nothing stops it before its end
 UNSEEN = "batch_size_use"  # key of ``Observation.reasons``: nothing shows that the command read its batch size
 WHY_COLD = "cold_start"  # key of ``Observation.reasons``: why the planned start was not taken, or not seen to be
@@ -306,18 +304,12 @@ class Observation:
     g_co2e_source: wire.ShortText | None = None
     g_co2e_at_once: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
-    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; IMPORTED -> from where; and PLAIN,
-    # UNSEEN, WHY_COLD
+    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; and PLAIN, UNSEEN, WHY_COLD
 
     @property
     def bypassed(self) -> str | None:
         """Why the run shows nothing of its batch size: it teaches nothing and counts as no saving. None: it does."""
         return self.reasons.get(BATCH_SIZE)
-
-    @property
-    def imported(self) -> str | None:
-        """Which file brought the trial into this log, who did it and when. None: the trial ran here."""
-        return self.reasons.get(IMPORTED)
 
     @property
     def where(self) -> Where | None:
@@ -493,8 +485,3 @@ class Trial:
 def newest_device(trials: Sequence[Trial]) -> Where | None:
     """The device that the newest of these trials named; None where none did. ``trials``: by number."""
     return next((t.observation.where for t in reversed(trials) if t.observation.where is not None), None)
-
-
-def newest_here(trials: Sequence[Trial]) -> Trial:
-    """The newest trial that ran here; of imported ones only where there are no others. ``trials``: by number, some."""
-    return next((t for t in reversed(trials) if t.observation.imported is None), trials[-1])

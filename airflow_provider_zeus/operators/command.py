@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
@@ -186,13 +186,19 @@ def check_divisible(command: Sequence[str], job: ZeusJob) -> None:
 def inherited(environ: Mapping[str, str], inherit_env: bool | None) -> dict[str, str]:
     """Return the variables of a worker that a command gets; see ``inherit_env`` of :class:`ZeusCommandOperator`."""
     if inherit_env is None:
-        of_airflow = re.compile("_+AIRFLOW|AIRFLOW__|AIRFLOW_(CONN|VAR)_", re.IGNORECASE)
-        return {name: value for name, value in environ.items() if not of_airflow.match(name)}
-    basic = re.compile(
+        of_airflow = ("_AIRFLOW", "AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
+        return {name: value for name, value in environ.items() if not _bare(name).startswith(of_airflow)}
+    basic = (
         "PATH|HOME|USER|LOGNAME|LANG|LC_[A-Z]+|TZ|TMPDIR|LD_LIBRARY_PATH|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|"
         "NVIDIA_VISIBLE_DEVICES|ZEUS_[A-Z_]+"
     )
-    return {name: value for name, value in environ.items() if inherit_env or basic.fullmatch(name)}
+    return {name: value for name, value in environ.items() if inherit_env or patterns.fullmatch(basic, name)}
+
+
+def _bare(name: str) -> str:
+    """The name of a variable in capitals, with at most one of the underscores that it begins with."""
+    capitals = name.upper()
+    return f"_{capitals.lstrip('_')}" if capitals.startswith("_") else capitals
 
 
 def submits_to_slurm(command: Sequence[str]) -> bool:

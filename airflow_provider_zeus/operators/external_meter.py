@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
@@ -84,7 +85,8 @@ def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> tuple[State, 
 
     :param seen: what was measured from outside.
     """
-    target, reported = job.parsed_target, _numbers_in(last_line)
+    said = _document_in(last_line)
+    target, reported = job.parsed_target, _numbers_of(said)
     example = {target.metric: 0.9, "epochs": 12}
     if target.value is None:
         target, example = replace(target, value=reported.get("target")), {**example, "target": 0.8}
@@ -93,7 +95,7 @@ def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> tuple[State, 
     if missing:
         remedy = f"print it as JSON on its last line, as in {json.dumps(example)}"
         state = State.NO_METRIC if target.metric in missing else State.EXHAUSTED
-        others = [name for name in reported if re.fullmatch(r"[A-Za-z_][\w./-]{0,39}", name)][:5]
+        others = [name for name in reported if patterns.fullmatch(r"[A-Za-z_][\w./-]{0,39}", name)][:5]
         did = f"reported {masked(', '.join(others))}, and not" if others else "did not report"
         if any(f'"{name}"' in last_line for name in missing):
             did = "reported no finite number as"
@@ -103,8 +105,8 @@ def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> tuple[State, 
     known: dict[str, Any] = {"metric": metric, "target_value": target.value, "epochs": epochs if epochs > 0 else 1.0}
     known |= {"samples": int(samples)} if 1 <= samples < 2**53 else {}
     known |= {"served": reported["served"]} if "served" in reported else {}
-    if started := re.search(rf'"start": ?"({"|".join(Start)})"', last_line):
-        known["start"] = Start(started[1])
+    if said.get("start") in list(Start):
+        known["start"] = Start(said["start"])
     reasons = {name: why for name, why in seen.reasons.items() if name not in known}
     seen = replace(seen, **known, reasons=reasons)
     if why := target.misread(metric):
@@ -141,11 +143,11 @@ def names(command: Sequence[str], cwd: str | None, *words: str, most_files: int 
     """Whether a command has one of these words, or a script or module of this host that it leads to does."""
     top, line = Path(cwd or "."), " ".join(command)
     known, folders = {top}, [top]  # folders: those that are named, as by ``cd``
-    texts = [(top, line, re.split(r"[\s'\"();|&<>={}$:,]+", line)[:500])]
+    texts = [(top, line, patterns.findall(r"[^\s'\"();|&<>={}$:,]+", line)[:500])]
     for folder, text, named in texts:  # it grows, as folders does
         if any(word in text for word in words):
             return True
-        for name in filter(None, named):
+        for name in named:
             ends = (".py", "/__init__.py", "/__main__.py")
             meant = [name, os.path.basename(name), *(f"{name.replace('.', '/')}{end}" for end in ends)]
             for path in dict.fromkeys(base / each for base in (folder, *folders) for each in meant):
@@ -159,19 +161,36 @@ def names(command: Sequence[str], cwd: str | None, *words: str, most_files: int 
                         said = file.read(2**20).decode(errors="replace")
                 except (OSError, ValueError):
                     continue
-                found = re.findall(r"(?:\bimport|\bfrom|-m|\bcd)\s+\.?([\w./-]+)|([\w./-]+\.\w{1,6})\b", said)
-                texts.append((path.parent, said, [each for pair in found for each in pair if each][:200]))
+                texts.append((path.parent, said, _named_in(said)[:200]))
     return False
 
 
-def _numbers_in(line: str) -> dict[str, float]:
-    """Return the finite numbers of a JSON object, booleans left out; empty where the line is something else."""
+def _named_in(text: str) -> list[str]:
+    """The files and modules that a script names: what has an ending, and what follows import, from, cd or -m."""
+    named = []
+    for line in text.splitlines():
+        words = patterns.findall(r"[\w./-]+", line)
+        for before, word in pairwise(["", *words]):
+            if before in ("import", "from", "cd", "-m"):
+                named.append(word.removeprefix("."))
+            elif patterns.fullmatch(r"[\w./-]+\.\w{1,6}", word):
+                named.append(word)
+    return named
+
+
+def _document_in(line: str) -> dict[str, Any]:
+    """The JSON object of a line; empty where the line is something else."""
     try:
         document = json.loads(line)
     except (ValueError, RecursionError):
         return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _numbers_of(document: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers of a JSON object, booleans left out."""
     return {
         name: float(value)
-        for name, value in (document.items() if isinstance(document, dict) else ())
+        for name, value in document.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     }

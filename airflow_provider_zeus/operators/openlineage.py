@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,13 @@ _fields = {name: attr.ib(default=None) for name in SCHEMA["properties"] if not n
 ZeusRunFacet = attr.make_class("ZeusRunFacet", _fields, bases=(_OfOurSchema,), kw_only=True, slots=True)
 
 
+def _in_camel_case(name: str) -> str:
+    """``energyJ`` for ``energy_j``."""
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
 def lineage_of(figures: Mapping[str, Any]) -> OperatorLineage[Any, RunFacet]:
     """The figures of a run as OpenLineage's provider takes them."""
-    names = {name: re.sub("_(.)", lambda found: found[1].upper(), name) for name in figures}  # energy_j is energyJ
-    facet = ZeusRunFacet(**{names[name]: value for name, value in figures.items()})
+    facet = ZeusRunFacet(**{_in_camel_case(name): value for name, value in figures.items()})
     return OperatorLineage(run_facets={FACET: facet})

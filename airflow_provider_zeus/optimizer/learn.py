@@ -43,10 +43,9 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     bypassed = trial.observation.bypassed is not None
     in_vain = trial.state.died or trial.state is State.NO_METRIC or bypassed
     changes: dict[str, object] = {"newest": max((n, in_vain), belief.newest), **counted}
-    if trial.planned.phase is not Phase.IMPORTED:  # no run of the job, and no device that it knows
-        _learn_feasible(belief, trial, changes)
-        if not trial.state.died:
-            changes["plain"] = max((n, PLAIN in trial.observation.reasons), belief.plain)
+    _learn_feasible(belief, trial, changes)
+    if not trial.state.died:
+        changes["plain"] = max((n, PLAIN in trial.observation.reasons), belief.plain)
     if not same_target(trial, job):
         earlier = str(trial.spec["target"])[:_MOST_TARGET]
         changes["retargeted"] = max((n, earlier), belief.retargeted)
@@ -93,7 +92,7 @@ def _counted(belief: Belief, trial: Trial) -> dict[str, object]:
     """
     n, name = trial.number, short(trial.recurrence)
     known = {of: first for first, of in belief.started}
-    if trial.planned.phase is Phase.IMPORTED or trial.origin.run_type not in belief.job.learn_from:
+    if trial.origin.run_type not in belief.job.learn_from:
         return {}
     if n >= known.get(name, n + 1):
         return {}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from airflow_provider_zeus.model.trial import Phase, State, Trial
+from airflow_provider_zeus.model.trial import State, Trial
 
 OUT_OF_REACH = 3  # slices in a row on which every run missed, before that counts against the batch sizes
 
@@ -30,16 +30,11 @@ class SliceRun(NamedTuple):
 
 
 def most_epochs(trial: Trial) -> float | None:
-    """``max_epochs`` of the time of a run that ended below its target; None for any other run.
-
-    0 for a training from before Zeus: it is not known whether its loop was left, or its epochs were over.
-    """
+    """``max_epochs`` of the time of a run that ended below its target; None for any other run."""
     if trial.state is not State.EXHAUSTED or not trial.observation.epochs:
         return None
     most = trial.spec.get("max_epochs")
-    if not isinstance(most, int | float) or trial.planned.phase is Phase.IMPORTED:
-        return 0.0
-    return float(most)
+    return float(most) if isinstance(most, int | float) else 0.0
 
 
 def slice_name(trial: Trial) -> str:

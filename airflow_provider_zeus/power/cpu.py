@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import resource
 import threading
 import time
@@ -13,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.model.trial import DeviceInfo
 from airflow_provider_zeus.power.device import Device, cpu_model
@@ -109,8 +109,8 @@ def _domains(folder: Path) -> list[Domain]:
         seen = [zone for pattern in ("intel-rapl:*", "intel-rapl:*/intel-rapl:*") for zone in folder.glob(pattern)]
     except OSError as error:
         raise DeviceError(f"{folder} cannot be read: {error}") from error
-    own = re.compile(r"intel-rapl:\d+(:\d+)?")  # AMD's too; intel-rapl-mmio shows the same packages again
-    zones = sorted({zone.name: zone for zone in seen if own.fullmatch(zone.name)}.values(), key=lambda z: z.name)
+    own = r"intel-rapl:\d+(:\d+)?"  # AMD's too; intel-rapl-mmio shows the same packages again
+    zones = sorted({z.name: z for z in seen if patterns.fullmatch(own, z.name)}.values(), key=lambda z: z.name)
     found = []
     for zone in zones:
         with suppress(OSError, ValueError):

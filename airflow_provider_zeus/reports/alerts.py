@@ -29,7 +29,7 @@ from airflow_provider_zeus.model.event import (
 )
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
-from airflow_provider_zeus.model.trial import LIMIT, TELL_METRIC, ProfileSample, State, Trial, newest_here
+from airflow_provider_zeus.model.trial import LIMIT, TELL_METRIC, ProfileSample, State, Trial
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline
@@ -89,9 +89,8 @@ def _events(
 ) -> list[Event]:
     """The events of a run's DAG that hold now. ``number``: of the newest trial whose run has looked at its end."""
     dag_id = run.origin.dag_id
-    job = newest_here(trials).job
-    here = [t for t in trials if t.observation.imported is None]
-    teaching = [t for t in here if t.origin.run_type in job.learn_from]
+    job = trials[-1].job
+    teaching = [t for t in trials if t.origin.run_type in job.learn_from]
     closed = [trials_of for trials_of in runs_of(teaching) if _is_closed(trials_of)]
     of_dag = [trials_of for trials_of in closed if trials_of[0].origin.dag_id == dag_id]
     ended = [trials_of for trials_of in of_dag if _has_ended(trials_of, number, looking=run)]

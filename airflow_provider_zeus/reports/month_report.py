@@ -33,7 +33,7 @@ class MonthRow:
 
     dag_id: str
     job_id: str
-    kind: str  # measured | estimated | simulated | imported | time alone
+    kind: str  # measured | estimated | simulated | time alone
     spent: Spent
     unknown: int  # attempts that reported nothing
     saved: SavedSum | str  # or why that is not known

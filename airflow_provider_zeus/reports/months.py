@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.trial import IMPORTED, Observation, ProfileSample, State, newest_device
+from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, newest_device
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.reports.baseline import Baseline, own_rng
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, recurrences, total
@@ -34,9 +34,7 @@ def kind_of(source: str | None) -> str:
     """The kind of an energy source: figures of different kinds are never added."""
     if source is None:
         return TIME_ALONE
-    return {"estimate": ESTIMATED, "rapl_share": ESTIMATED, "simulated": SIMULATED, IMPORTED: "imported"}.get(
-        source, MEASURED
-    )
+    return {"estimate": ESTIMATED, "rapl_share": ESTIMATED, "simulated": SIMULATED}.get(source, MEASURED)
 
 
 def month_of(time_s: float) -> str:

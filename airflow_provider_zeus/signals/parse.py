@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,9 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.patterns import MOST_CELL
 from airflow_provider_zeus.signals.series import MOST_STEPS, Series, Step, Unit, is_number
 
 MOST_CHARACTERS = 8_000_000
@@ -141,8 +142,7 @@ def _of_csv(text: str, layout: Layout) -> tuple[Sequence[Any], ...]:
     text = text.lstrip("\r\n")
     separator = max(",;\t", key=text.partition("\n")[0].count)
     try:
-        reader = csv.DictReader(io.StringIO(text), delimiter=separator, skipinitialspace=True)
-        rows, header = list(reader), reader.fieldnames or []
+        header, *rows = filter(None, csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True))
     except csv.Error:
         raise JobSpecError.of("series", UNSAID, "no CSV", "correct the URL or the file") from None
     names = (layout.times, layout.values, layout.forecasts, layout.ends, layout.estimated)
@@ -150,15 +150,17 @@ def _of_csv(text: str, layout: Layout) -> tuple[Sequence[Any], ...]:
         if name not in header:
             remedy = 'name a column of its first line, or a path as "$.data[*].from" where it is JSON'
             raise JobSpecError.of("column", name, "not in the file", remedy)
-    if any("".join(row.get(None) or ()).strip() for row in rows):  # "0,30" without quotes is two cells
+    if any("".join(row[len(header) :]).strip() for row in rows):  # "0,30" without quotes is two cells
         problem = "a line has more cells than the first one"
         raise JobSpecError.of("series", UNSAID, problem, 'write numbers as 0.30, and texts with a comma in "..."')
     flags = {"true": True, "false": False}
-    columns = ([row.get(name) for row in rows] if name else [] for name in names)
-    return tuple(
-        [flags.get(cell.strip().lower(), cell) if isinstance(cell, str) else cell for cell in column]
-        for column in columns
-    )
+    places = {name: place for place, name in enumerate(header)}
+    columns = []
+    for name in names:
+        place = places.get(name, -1)
+        cells = [row[place] if place < len(row) else None for row in rows] if name else []
+        columns.append([cell if cell is None else flags.get(cell.strip().lower(), cell) for cell in cells])
+    return tuple(columns)
 
 
 def _found(answer: object, path: str, *, needed: bool = True) -> list[Any]:
@@ -167,10 +169,10 @@ def _found(answer: object, path: str, *, needed: bool = True) -> list[Any]:
     A path that leads nowhere at all is an error if it is needed, else it gives nothing.
     """
     name_or_every = r"\.([A-Za-z_][\w-]*)|(\[\*\])"
-    if not re.fullmatch(rf"\$(?:{name_or_every})*", path):
+    if not patterns.fullmatch(rf"\$(?:{name_or_every})*", path):
         raise JobSpecError.of("path", path, "cannot be read", 'write it as "$.data[*].from"')
     found, at = [answer], "$"
-    for name, every in re.findall(name_or_every, path):
+    for name, every in patterns.findall(name_or_every, path):
         fits = [each for each in found if isinstance(each, list if every else dict) and (every or name in each)]
         if found and not fits:
             if not needed:
@@ -189,9 +191,12 @@ def _found(answer: object, path: str, *, needed: bool = True) -> list[Any]:
 
 def _read(field: str, where: str, cells: Sequence[Any], read: Callable[[Any], float | None]) -> list[float | None]:
     """The times or numbers of a column. What has digits and cannot be read is an error: it is no gap."""
+    if any(isinstance(cell, str) and len(cell) > MOST_CELL for cell in cells):
+        problem = f"an entry has over {MOST_CELL} characters"
+        raise JobSpecError.of(field, where, problem, "correct the path or the column")
     found = [read(cell) for cell in cells]
     for i, cell in enumerate(cells):
-        if found[i] is None and isinstance(cell, str) and re.search(r"\d", cell):
+        if found[i] is None and isinstance(cell, str) and any(map(str.isdecimal, cell)):
             kind, remedy = "number", "write it as 1234.5, without separators, units or signs of a currency"
             if read is _time_s:
                 kind, remedy = "time", 'write it as "2026-01-05T00:00Z", or in seconds or milliseconds since the epoch'
@@ -209,14 +214,17 @@ def _number(value: object) -> float | None:
 
 
 def _time_s(value: object) -> float | None:
-    text, number = str(value).strip(), _number(value)
-    if re.fullmatch(r"(19|20)\d{6}(\d{4}|\d{6})?", text):  # 20260105 or 202601050000: no epoch of these days
+    number = _number(value)
+    text = str(value).strip() if isinstance(value, str | int) else ""
+    if patterns.fullmatch(r"(19|20)\d{6}(\d{4}|\d{6})?", text):  # 20260105 or 202601050000: no epoch of these days
         text = f"{text[:8]}T{text[8:] or '00'}"
     elif number is not None:
         limits = ((1e11, 1.0), (1e14, 1e3), (1e17, 1e6))  # of seconds (until the year 5138), milli- and microseconds
         return number / next((per_s for limit, per_s in limits if abs(number) < limit), 1e9)
+    if text.endswith(("UTC", "GMT")):
+        text = f"{text[:-3].rstrip()}Z"
     try:
-        moment = datetime.fromisoformat(re.sub(r"\s*(UTC|GMT)$", "Z", text))
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
@@ -224,7 +232,7 @@ def _time_s(value: object) -> float | None:
 
 def _length_s(said: object) -> float | None:
     """The length of a step as an answer says it: seconds, ``"hourly"``, ``"15_minutes"``; None: not known."""
-    match = re.fullmatch(r"(\d+)_minutes?", said) if isinstance(said, str) else None
+    match = patterns.fullmatch(r"(\d+)_minutes?", said) if isinstance(said, str) else None
     if match is not None:
         return 60.0 * float(match[1]) or None
     number = {"hourly": 3600.0, "daily": 86_400.0}.get(said) if isinstance(said, str) else _number(said)
@@ -233,7 +241,8 @@ def _length_s(said: object) -> float | None:
 
 def _differs(said: object, unit: str) -> bool:
     """Whether a text names another unit than ``unit``, in any spelling; a text of another kind names none."""
-    match = re.fullmatch(r"([a-z]+)/([km])wh", re.sub(r"\s", "", str(said)).replace("\u20ac", "eur").lower())
+    spelling = "".join(said.split()).replace("\u20ac", "eur").lower() if isinstance(said, str) else ""
+    match = patterns.fullmatch("([a-z]+)/([km])wh", spelling)
     if match is None:
         return False
     name = match[1] if len(match[1]) < 3 or match[1] == "lbs" else match[1].upper()

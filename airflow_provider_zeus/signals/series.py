@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import median_low
 from typing import NamedTuple, Self, TypeGuard
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
 
 CARBON, PRICE = "carbon", "price"
@@ -38,7 +38,7 @@ class Unit(NamedTuple):
         if isinstance(text, str):
             if text in grams:
                 return cls(CARBON, "g/kWh", grams[text])
-            match = re.fullmatch("(ct|p|[A-Z]{3})/([kM])Wh", text)
+            match = patterns.fullmatch("(ct|p|[A-Z]{3})/([kM])Wh", text)
             if match is not None:
                 money, cents = match[1], {"ct": "EUR", "p": "GBP"}
                 factor = (0.01 if money in cents else 1.0) / (1.0 if match[2] == "k" else 1000.0)

@@ -10,7 +10,6 @@ the name all the same. Redirects are not followed: a key would go along.
 
 from __future__ import annotations
 
-import re
 import socket
 import threading
 import time
@@ -24,6 +23,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.parse import Layout
 
@@ -165,7 +165,7 @@ def answer_of(address: str, headers: dict[str, str], most_bytes: int, *, allow_l
         try:
             judged(parts.hostname, port, shown, allow_local=allow_local)
         except OSError:  # the proxy alone may know a name, but no other way to write an address
-            if not re.fullmatch(r"([a-z0-9_-]+\.)*[a-z][a-z0-9_-]*", parts.hostname):
+            if not patterns.fullmatch(r"([a-z0-9_-]+\.)*[a-z][a-z0-9_-]*", parts.hostname):
                 raise
         with urllib.request.build_opener(_NoRedirect).open(request, timeout=ANSWER_S) as answer:
             return _whole(answer, most_bytes)

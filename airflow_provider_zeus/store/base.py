@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from airflow_provider_zeus.model.event import Held
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import (
     DeviceInfo,
@@ -15,7 +16,6 @@ from airflow_provider_zeus.model.trial import (
     Previous,
     ProfileSample,
     Trial,
-    TrialKey,
     Where,
 )
 
@@ -67,13 +67,37 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """Closed trials of one job that another log or a file holds, and what they measured."""
+class JobHead:
+    """How far the log of a job has got. It comes before the job's other parts."""
 
     job_id: str
-    trials: Sequence[Trial]  # each key and each number once
-    points: Mapping[TrialKey, Sequence[PowerPoint]] = field(default_factory=dict)
-    profiles: Sequence[Profile] = ()
+    told_seq: int  # number of closings so far
+    last_number: int  # of the newest trial
+    events: Mapping[str, Held] = field(default_factory=dict)  # that hold, by DAG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProfile:
+    """What one version of a job measured on one device."""
+
+    job_id: str
+    where: Where
+    job_version: str
+    samples: Sequence[ProfileSample]  # one sum per (batch size, power limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTrials:
+    """Trials of one run, and their power over time. A run of many trials has several of these."""
+
+    MOST: ClassVar[int] = 4  # trials
+
+    job_id: str
+    trials: Sequence[Trial]
+    points: Sequence[Sequence[PowerPoint]]  # of each trial
+
+
+HistoryPart = JobHead | JobProfile | RunTrials
 
 
 @dataclass(frozen=True, slots=True)

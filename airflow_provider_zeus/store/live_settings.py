@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model import job_checks as kinds
 from airflow_provider_zeus.model.size_bounds import truncated
@@ -47,9 +47,9 @@ def variable_key(prefix: str, name: str) -> str:
     like ``token`` in it makes Airflow mask the whole value in each log line, so the log of a job must not have one;
     settings are short and written by people, so theirs may.
     """
-    hidden = "key|token|secret|pass|auth|bearer|dsn|prox|account|webhook|connection_string"
-    plain = re.fullmatch(r"[A-Za-z0-9._-]{1,160}", name)
-    if plain and (prefix == SETTINGS or not re.search(hidden, name, re.IGNORECASE)):
+    hidden = "(?i)key|token|secret|pass|auth|bearer|dsn|prox|account|webhook|connection_string"
+    plain = patterns.fullmatch(r"[A-Za-z0-9._-]{1,160}", name)
+    if plain and (prefix == SETTINGS or not patterns.search(hidden, name)):
         return f"{prefix}:{name}"
     return f"{prefix}:~{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:40]}"
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.airflow_compat import airflow_home, is_test_run, supervisor
 from airflow_provider_zeus.errors import ConnectionLookupError, StoreError, UndefinedConnectionError
 from airflow_provider_zeus.patience import bounded
+from airflow_provider_zeus.patterns import MOST_LINE
 from airflow_provider_zeus.private_files import share_with
 from airflow_provider_zeus.store.base import UPGRADE
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables, asked_again
@@ -141,9 +142,9 @@ def runs_here() -> bool:
     """Whether every task runs on this host: a test run, or local executors only."""
     from airflow.sdk import conf
 
-    parts = re.split("[,;]", conf.get("core", "executor", fallback="") or "LocalExecutor")
+    executors = conf.get("core", "executor", fallback="") or "LocalExecutor"
     here = r"(^|[.:=])(Local|Sequential)Executor(:|$)"
-    return is_test_run() or all(re.search(here, part.strip()) for part in parts)
+    return is_test_run() or all(patterns.search(here, part.strip()) for part in executors.replace(";", ",").split(","))
 
 
 def is_variable_store(connection: Any, conn_id: str) -> bool:
@@ -169,7 +170,7 @@ def database_url(connection: Any, conn_id: str) -> str:
         elif kind == "sqlite" and host:
             return f"sqlite:///{host}"
         elif kind not in ("zeus", "postgres", "postgresql"):
-            kind = kind if re.fullmatch("[a-z_]{0,30}", str(kind or "")) else "..."
+            kind = kind if patterns.fullmatch("[a-z_]{0,30}", str(kind or "")) else "..."
             raise _wrong(conn_id, "conn_type", kind, "no trial log is kept there")
         elif host or extra.get("host"):
             url = _url_of_fields(connection, conn_id, host)
@@ -196,7 +197,7 @@ def _url_of_fields(connection: Any, conn_id: str, host: str) -> sa.URL:
         url = parsed_url(host, f"Connection {conn_id!r}: host")
     elif host.startswith("/"):
         url = sa.URL.create("postgresql", query={"host": host})
-    elif not re.fullmatch(r"[\w.:,%\[\]-]*", host):  # names, addresses, several of them
+    elif not patterns.fullmatch(r"[\w.:,%\[\]-]*", host, MOST_LINE):  # names, addresses, several of them
         raise _wrong(conn_id, "host", "...", "not the name of a host; user and password have fields of their own")
     else:
         url = sa.URL.create("postgresql", host=host or None)
@@ -224,12 +225,27 @@ def passwords(connection: Any) -> list[str]:
     extra = connection.extra_dejson if isinstance(connection.extra_dejson, Mapping) else {}
     given = {**extra, **(extra["sqlalchemy_query"] if isinstance(extra.get("sqlalchemy_query"), Mapping) else {})}
     texts = [connection.host, connection.login, connection.schema, connection.extra, *given.values()]
-    in_url = r"(?:^|//|[\s\"'])[^\s:/@\"']*:(?!//)([^\s\"']+)@"  # user:password@
     found = []
     for text in (text for text in texts if isinstance(text, str)):
-        found += re.findall(in_url, text) + re.findall(r"pass\w*=([^\s&\"']+)", text)
+        for word in text.replace('"', " ").replace("'", " ").split():
+            found.append(_in_address(word))
+            found += [option.partition("pass")[2].partition("=")[2] for option in word.split("&")]
+    found = [secret for secret in found if secret]
     found += [str(value) for name, value in given.items() if "pass" in str(name) and value]
     return [*found, *(unquote(each) for each in found if "%" in each)]
+
+
+def _in_address(word: str) -> str:
+    """The password of ``user:password@``, at the beginning of a word or after ``//``; empty if there is none."""
+    login = word.rpartition("@")[0]
+    end = 0  # of the part that has been looked at
+    for part in login.split(":"):
+        path, slash, user = part.rpartition("/")
+        is_user = path.endswith("/") if slash else end == 0
+        end += len(part) + 1
+        if is_user and "@" not in user and not login.startswith("//", end):
+            return login[end:]
+    return ""
 
 
 def _wrong(conn_id: str, field: str, value: object, problem: str) -> StoreError:

@@ -6,17 +6,17 @@ trial are in :mod:`~airflow_provider_zeus.store.rules`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Lineage, Origin, Previous, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import Lineage, Origin, PowerPoint, Previous, State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed
 from airflow_provider_zeus.store import rules
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report, Unreadable
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, JobHead, JobProfile, Report, Unreadable
 from airflow_provider_zeus.store.sql import checkpoints, measurements, moving, trials
 
 if TYPE_CHECKING:
@@ -259,22 +259,51 @@ def _known(log: JobLog, key: TrialKey) -> Trial:
     return trial
 
 
-def take_in(log: JobLog, history: History) -> list[Trial]:
-    """Write the trials of a history that the log does not hold, with their power and profiles; return them.
+def take_in(log: JobLog, parts: Iterable[HistoryPart]) -> tuple[int, int]:
+    """Write what the log does not hold of a job's history; return how many trials are new, and how many it held.
 
-    A profile of a device that the log has measured itself stays as it is. Raises StoreError where a trial is in the
-    log under another job.
+    Trials keep their numbers. A profile of a device that the log has measured itself stays as it is. Raises StoreError
+    as :meth:`.Store.take_in`.
     """
-    connection = log.connection
-    new = moving.placed(trials.numbers(connection, log.job_id), log.newest, log.seq, history.trials)
-    moving.check_elsewhere(replace(history, trials=new), log.find)
-    for trial in new:
-        trials.insert(connection, trial)
-        if trial.number < log.newest:
-            checkpoints.forget_checkpoints(connection, trial)
-        log.newest, log.seq = max(log.newest, trial.number), max(log.seq, trial.told_seq or 0)
-        measurements.add_points(connection, trial.key, history.points.get(trial.key, ()))
-    for where, version, samples in history.profiles:
-        if not measurements.profile(connection, log.job_id, where, version):
-            measurements.add_profile(connection, log.job_id, where, version, samples)
-    return new
+    moving.check_closed(log.open_trials())
+    before, new, held = replace(log), 0, 0
+    for part in parts:
+        if isinstance(part, JobHead):
+            log.seq = max(log.seq, part.told_seq)
+            log.newest = max(log.newest, part.last_number)
+            if not trials.held_events(log.connection, log.job_id):
+                trials.hold_events(log.connection, log.job_id, part.events)
+        elif isinstance(part, JobProfile):
+            _take_in_profile(log, part)
+        else:
+            for trial, points in zip(part.trials, part.points, strict=True):
+                is_new = _take_in_trial(log, trial, points, before)
+                new += is_new
+                held += not is_new
+    return new, held
+
+
+def _take_in_profile(log: JobLog, profile: JobProfile) -> None:
+    device, version = profile.where, profile.job_version
+    if not measurements.profile(log.connection, log.job_id, device, version):
+        measurements.add_profile(log.connection, log.job_id, device, version, profile.samples)
+
+
+def _take_in_trial(log: JobLog, trial: Trial, points: Sequence[PowerPoint], before: JobLog) -> bool:
+    """Write a closed trial, and whether it is new. ``before``: the log as it was before the history came."""
+    if moving.holds(log.connection, trial):
+        return False
+    if trials.row_id(log.connection, trial.job_id, trial.number) is not None:
+        raise StoreError(
+            f"Trial {trial.number} of {trial.job_id!r} is another one in this log, which has a history of its own. "
+            "Give the job another name in one of the two logs first (airflow zeus jobs rename)."
+        )
+    if (trial.told_seq or 0) <= before.seq:  # it counts as closed now: a checkpoint without it is no longer valid
+        trial = replace(trial, told_seq=log.seq + 1)
+    trials.insert(log.connection, trial)
+    if trial.number <= before.newest:
+        checkpoints.forget_checkpoints(log.connection, trial)
+    measurements.add_points(log.connection, trial.key, points)
+    log.seq = max(log.seq, trial.told_seq or 0)
+    log.newest = max(log.newest, trial.number)
+    return True

@@ -7,10 +7,10 @@ import json
 import logging
 import os
 import random
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED, truncated
@@ -283,13 +283,13 @@ def out_of_memory(error: BaseException) -> bool:
     One in a group counts, and one that it was raised from.
     """
     words = (  # "Caught ...": torch's text for an error of a DataLoader's worker, or of its thread that pins memory
-        r"out[ _]of[ _](shared )?memory|(can't|cannot) allocate memory|not enough memory|\bOOM\b|bad_alloc|"
+        r"(?i)out[ _]of[ _](shared )?memory|(can't|cannot) allocate memory|not enough memory|\bOOM\b|bad_alloc|"
         r"RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation|\bCaught \w*MemoryError"
     )
     for each in related(error, by=("__cause__",)):
         if isinstance(each, MemoryError) or any("OutOfMemory" in kind.__name__ for kind in type(each).__mro__):
             return True
-        if isinstance(each, Exception) and re.search(words, _text(each), re.IGNORECASE):
+        if isinstance(each, Exception) and any(patterns.search(words, line) for line in _text(each).splitlines()):
             return True
     return False
 

@@ -7,7 +7,6 @@ torch, JAX and numpy are never imported here: only what the author has loaded is
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import replace
@@ -107,14 +106,19 @@ def is_sharded(model: Any) -> bool:
     return not kinds.isdisjoint(("FullyShardedDataParallel", "FSDPModule", "DTensor", "ShardedTensor"))
 
 
+def _unwrapped(name: str) -> str:
+    """The name of a weight without what DDP and torch.compile put before it, or before a part of it."""
+    *modules, weight = name.split(".")
+    return ".".join([*(module for module in modules if module not in ("module", "_orig_mod")), weight])
+
+
 def _start_module(model: Any, state: Mapping[str, Any], planned: Start) -> None:
     """Load the state into a torch module, trained weights shrunk where that is planned."""
     torch = sys.modules["torch"]
     fresh = model.state_dict()
     if fresh.keys() != state.keys():  # saved from, or given as, a wrapped model
-        wrapped = re.compile(r"(?:^|(?<=\.))(?:module|_orig_mod)\.")  # what DDP and torch.compile put before a name
-        plain = {wrapped.sub("", str(name)): value for name, value in state.items()}
-        names = {name: wrapped.sub("", name) for name in fresh}
+        plain = {_unwrapped(str(name)): value for name, value in state.items()}
+        names = {name: _unwrapped(name) for name in fresh}
         if sorted(names.values()) == sorted(plain):
             state = {name: plain[own] for name, own in names.items()}
     _check_names(fresh, state)

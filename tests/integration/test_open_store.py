@@ -182,8 +182,9 @@ def test_the_command_line_finds_the_same(site: Everywhere, run: tuple[str, Log])
     conn_id, log = run
     done = site.process("-m", "airflow", "zeus", "export", f"{conn_id}.train", "--format", "json", "--conn-id", conn_id)
     assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout[done.stdout.index('{"format"') :])["trials"]
-    assert [[t["ti_id"], t["attempt"], t["trial"]] for t in rows] == log.trials
+    lines = map(json.loads, done.stdout[done.stdout.index('{"format"') :].splitlines())
+    rows = [trial for line in lines if "run" in line for trial in line["run"]["trials"]]
+    assert [[t["ti_id"], t["attempt"], t["number"]] for t in rows] == log.trials
     assert PASSWORD not in done.stdout + done.stderr
 
 

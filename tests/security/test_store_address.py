@@ -22,13 +22,12 @@ from tests.unit.store.store_kit import DictPort, report, request
 NAMED = ["/zeus/api/dags/d/costs", "/zeus/api/dags/d/runs/run1/costs", "/zeus/api/jobs"]
 OTHERS = [
     "/zeus/api/dags/d/charts",
-    "/zeus/api/dags/d/export?kind=csv",
+    "/zeus/api/dags/d/export",
     "/zeus/api/dags/d/runs/run1/charts?job_id=d.train&task_id=train",
     "/zeus/api/dags/d/settings?job_id=d.train",
     "/zeus/api/jobs/d/saved?job_id=d.train",
 ]
-EXPORT = "/zeus/api/dags/d/export?kind=json"
-EVERY = [*NAMED, EXPORT, *OTHERS]
+EVERY = [*NAMED, *OTHERS]
 MAY_NOT = ["viewer", "user"]  # of Airflow's simple auth manager: neither may edit Connections
 MAY = ["op", "admin"]
 
@@ -53,7 +52,7 @@ def test_others_get_a_name_that_says_nothing(browse: Browse, store: Store, home:
         assert answer.status_code == 200, path
         for told in (str(home), "zeus.db", "sqlite:"):
             assert told not in answer.text, path
-    names = {browse(role, path).json()["store"] for path in (*NAMED, EXPORT)}
+    names = {browse(role, path).json()["store"] for path in NAMED}
     assert len(names) == 1, "one log has one name"
     assert names != {""}
 
@@ -61,7 +60,7 @@ def test_others_get_a_name_that_says_nothing(browse: Browse, store: Store, home:
 @pytest.mark.parametrize("role", MAY)
 def test_who_may_edit_connections_sees_it(browse: Browse, store: Store, home: Path, role: str) -> None:
     ran(store, 1)
-    assert {browse(role, path).json()["store"] for path in (*NAMED, EXPORT)} == {f"sqlite:{home / 'zeus.db'}"}
+    assert {browse(role, path).json()["store"] for path in NAMED} == {f"sqlite:{home / 'zeus.db'}"}
 
 
 def test_another_log_has_another_name(

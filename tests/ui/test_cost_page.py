@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 import sqlalchemy as sa
 
-from airflow_provider_zeus.cli.export import rows_of_jobs
+from airflow_provider_zeus import read_log
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.plugin.charts.dag_front import front_chart
 from airflow_provider_zeus.reports.eta_choices import EtaChoice
@@ -324,22 +323,21 @@ def test_a_row_leads_to_the_log_and_the_xcoms_of_its_task(visit: Visit, site: Si
     assert not at.dialogs
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param("csv", marks=pytest.mark.slow), pytest.param("json", marks=pytest.mark.nightly)]
-)
-def test_the_export_holds_the_stores_rows(visit: Visit, kind: str) -> None:
+@pytest.mark.slow
+def test_the_export_holds_the_stores_rows(visit: Visit) -> None:
     at = visit(DAG_TAB)
     tab = unfolded(at.tab())
     with at.page.expect_download() as waiting:
-        tab.get_by_role("link", name=kind.upper()).click()
+        tab.get_by_role("link", name="CSV").click()
     file = waiting.value
     job = f"{ZEUS_DAG}.train"
-    assert re.fullmatch(rf"zeus-{job}-\d{{4}}-\d\d-\d\d\.{kind}", file.suggested_filename)
-    text = Path(file.path()).read_text()
-    rows = [row for row, _ in rows_of_jobs(open_store(), [job])]
-    names = ("run_id", "planned_batch_size", "energy_j", "opened_at_utc")
-    held = json.loads(text)["trials"] if kind == "json" else list(csv.DictReader(io.StringIO(text)))
-    assert [[str(line[n]) for n in names] for line in held] == [[str(row[n]) for n in names] for row in rows]
+    assert re.fullmatch(rf"zeus-{job}-\d{{4}}-\d\d-\d\d\.csv", file.suggested_filename)
+    log = read_log(job)
+    names = ("run_id", "batch_size", "energy_j", "opened_at_utc")
+    held = list(csv.DictReader(io.StringIO(Path(file.path()).read_text())))
+    assert [[line[n] for n in names] for line in held] == [
+        [str(value) for value in values] for values in zip(*(log[n] for n in names), strict=True)
+    ]
     assert at.fine()
 
 

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response  # noqa: TID253 - see above
 
@@ -92,28 +92,19 @@ async def dag_export_(
     request: Request,
     user: GetUserDep,
     dag_id: str,
-    kind: Literal["csv", "json"],
     job_id: str | None = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
     skip: Skip = 0,
 ) -> Response:
-    """The trials of the newest runs as a CSV or JSON file, in the form of ``airflow zeus export``.
-
-    The JSON has no power over time, no profiles, and not what a run returned; ``airflow zeus import`` reads it.
-    """
+    """The trials of the newest runs as a CSV file, in the form of ``airflow zeus export``."""
 
     def make() -> File:
         store, _, job, note = _job(dag_id, job_id)
         if store is None or job is None:
             raise HTTPException(404, note)
-        rows = export_rows.rows_of(store.pieces(dag_id, job, last=limit, skip=skip))
-        name = export_rows.file_name(job, datetime.now(UTC).date(), kind)
-        if kind == "csv":
-            return File(name, "text/csv; charset=utf-8", export_rows.csv_of(rows))
-        more = bool(store.runs(dag_id, job, last=1, skip=skip + limit))
-        head = {"job_id": job, "store": auth.store_name(user, store), "more": more}
-        entries = ([{**row, **export_rows.exact(trial)} for row, trial in piece] for piece in rows)
-        return File(name, "application/json", export_rows.json_of(entries, head=head))
+        pieces = store.pieces(dag_id, job, last=limit, skip=skip)
+        name = export_rows.file_name(job, datetime.now(UTC).date())
+        return File(name, "text/csv; charset=utf-8", export_rows.csv_of(pieces, configured()))
 
     return await file(request, user, make)
 

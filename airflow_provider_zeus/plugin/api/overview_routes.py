@@ -11,7 +11,6 @@ from fastapi import APIRouter, HTTPException  # noqa: TID253 - see above
 from airflow_provider_zeus.airflow_compat import BaseUser, GetUserDep
 from airflow_provider_zeus.hooks.zeus import about_dags
 from airflow_provider_zeus.hooks.zeus import month_saved as saved_of_job
-from airflow_provider_zeus.model.trial import newest_here
 from airflow_provider_zeus.plugin.api import auth, dag_routes, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
@@ -60,7 +59,7 @@ def job_saved(dag_id: str, job_id: str, user: GetUserDep) -> Any:
     trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS) if store and job_id in store.jobs(dag_id) else []
     if store is None or not trials:
         raise HTTPException(404, "This DAG has no such job.")
-    if overview_view.readable_job(newest_here(trials), store.settings(job_id)) is None:
+    if overview_view.readable_job(trials[-1], store.settings(job_id)) is None:
         return JobSaved(word="Not known", text="no run of it can be read here")  # a newer version wrote it
     known = dag_routes.analysis(store, dag_id, job_id, trials)
     if isinstance(known, JobAnalysis):

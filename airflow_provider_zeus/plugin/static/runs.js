@@ -13,10 +13,11 @@ export function runsTable(_, block, answer) {
   const runs = sortableTable("runs", "rows",
     ["Run", "Data slice", "Batch size", "#Energy", "#Time", "Source", "State", "Choice", "#Limit", "#Epochs"]);
   runs.append(element("tfoot", null, { id: "totals" }));
-  const link = (kind) => element("a", kind.toUpperCase(), { href: api("dags", dagId, "export", { kind, job_id: answer.job_id }), download: "download" });
+  const address = api("dags", dagId, "export", { job_id: answer.job_id });
   queueMicrotask(() => fillTable(answer)); // once it is on the page
   const box = element("div", null, { id: "runs-section" },
-    element("p", "Export: ", { class: "note" }, link("csv"), " or ", link("json"), ", rows of the trial log. ",
+    element("p", "Export: ", { class: "note" }, element("a", "CSV", { href: address, download: "download" }),
+      ", a row for each trial. ",
       element("span", null, { id: "page-note", role: "status" })),
     element("div", null, { id: "table-box", role: "region", "aria-label": "Table of the runs", tabindex: "0" }, runs),
     element("p", null, {},

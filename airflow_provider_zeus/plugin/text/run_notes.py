@@ -125,10 +125,12 @@ def renamed(old: Trial, new: Trial) -> str:
     """That a new job looks like an older one whose DAG or task was renamed, and how to give it that history."""
     same_dag = old.origin.dag_id == new.origin.dag_id
     gone = f"task {old.origin.task_id} has not run since" if same_dag else f"DAG {old.origin.dag_id} is gone"
-    rename = f"airflow zeus jobs rename {shlex.quote(old.job_id)} {shlex.quote(new.job_id)} --merge"
+    rename = "airflow zeus jobs rename"
+    name = shlex.quote(new.job_id)
+    free_it = f"{rename} {name} {shlex.quote(new.job_id + '.new')}"  # the runs that it has by now step aside
     return (
         f"This job looks like {old.job_id} under a new name: {gone}, and its batch sizes and target are the same. "
-        f"If so, this gives it that history: {rename}"
+        f"If so, this gives it that history: {free_it} && {rename} {shlex.quote(old.job_id)} {name}"
     )
 
 

@@ -11,7 +11,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import IMPORTED, NO_RESULT, TELL_METRIC, WHY_COLD, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import NO_RESULT, TELL_METRIC, WHY_COLD, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.views.models import Figure, Source
 from airflow_provider_zeus.store.base import Unreadable, trial_label
 from airflow_provider_zeus.units import counted, energy_text, share_text, time_text
@@ -23,7 +23,6 @@ SOURCES = {
     "rapl_share": "CPU, by share",
     "estimate": "estimate",
     "simulated": "simulated",
-    IMPORTED: "imported",
 }
 
 
@@ -97,14 +96,13 @@ def badge(names: Sequence[str | None]) -> Source:
         "source": "Measured by the hardware.",
         "estimate": "No hardware measured this: processor time multiplied by the watts of [zeus] cpu_watts.",
         "rapl_share": "An estimate: the processors' counters, by this task's share of their time.",
-        IMPORTED: "From an imported file, of a training before Zeus. It is not added to what Zeus measured.",
         "simulated": "No hardware drew this: a model computed it.",
         "no-source": "Nothing measures energy where these runs trained: time alone is known. To measure it, "
         "train on a GPU with NVML or a CPU with RAPL; [zeus] cpu_watts gives an estimate.",
     }
-    own = ("estimate", "rapl_share", "simulated", IMPORTED)
+    own = ("estimate", "rapl_share", "simulated")
     kinds = ["no-source" if n is None else n if n in own else "source" for n in names]
-    kind = next((k for k in ("simulated", "estimate", "rapl_share", IMPORTED, "no-source") if k in kinds), "source")
+    kind = next((k for k in ("simulated", "estimate", "rapl_share", "no-source") if k in kinds), "source")
     different = sorted({source(n) for n in names})
     drawn = "estimate" if kind == "rapl_share" else kind
     return Source(name=names[-1], text=" and ".join(different), kind=drawn, why=meaning[kind])

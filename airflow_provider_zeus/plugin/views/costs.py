@@ -77,7 +77,7 @@ def _state_text(trial: Trial, pending: Collection[TrialKey]) -> str:
     waits = trial.state.awaits_result and trial.key in pending
     if waits:
         return NOT_STORED
-    return words.state(trial.state) + words.start(trial) + ", imported" * (trial.observation.imported is not None)
+    return words.state(trial.state) + words.start(trial)
 
 
 def _one(trial: Trial, name: str, to_figure: ToFigure) -> Figure:
@@ -150,10 +150,7 @@ def detail_of(trial: Trial, job: ZeusJob, pending: Collection[TrialKey] = ()) ->
         state_text=_state_text(trial, pending),
         phase=words.phase(trial.planned.phase),
         why=trial.planned.why,
-        ended=words.ended(trial)
-        + words.why_cold(trial)
-        + words.host(trial)
-        + (f" Imported from {seen.imported}." if seen.imported else ""),
+        ended=words.ended(trial) + words.why_cold(trial) + words.host(trial),
         limit=_one(trial, "power_limit_w", words.watts),
         epochs=_one(trial, "epochs", words.epochs),
         energy=_one(trial, "energy_j", words.energy),

@@ -12,7 +12,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import ProfileSample, Trial, newest_here
+from airflow_provider_zeus.model.trial import ProfileSample, Trial
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Source
 from airflow_provider_zeus.reports.dataset import Dataset, RunId
@@ -116,7 +116,7 @@ class JobAnalysis:
 
 def job_today(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
     """The job of the newest trial, with the live settings applied. Raises JobSpecError."""
-    return newest_here(sorted(trials, key=lambda t: t.number)).job.with_settings(live)
+    return max(trials, key=lambda t: t.number).job.with_settings(live)
 
 
 def run_key(trial: Trial) -> RunKey:

@@ -32,7 +32,7 @@ class Source(BaseModel):
 
     name: Short | None = None  # as in the log; None: nothing measures energy
     text: Short = ""  # empty: nothing was measured yet
-    kind: str = "source"  # source | estimate | simulated | imported | no-source
+    kind: str = "source"  # source | estimate | simulated | no-source
     why: str = ""  # what the badge means, on hover
 
 

@@ -60,7 +60,6 @@ def readable_job(newest: Trial, live: Mapping[str, Any]) -> ZeusJob | None:
 
 
 def _row(trials: Sequence[Trial], settings: Mapping[str, Any], changed: str, now: float, about: DagAbout) -> JobRow:
-    trials = [t for t in trials if t.observation.imported is None] or trials  # an imported one is not its last run
     newest = trials[-1]
     job = readable_job(newest, settings)
     found = costs.rows_of(trials, job) if job else []

@@ -8,18 +8,19 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.patience import pauses
 from airflow_provider_zeus.store.rows import read_json
@@ -244,20 +245,20 @@ def may_pass(error: Exception) -> bool:
     if _state(cause) is None and kinds.isdisjoint(("OperationalError", "InterfaceError")):
         return False
     if type(cause).__module__.startswith("sqlite3"):
-        return re.search("database( table)? is locked", said) is not None
+        return "database is locked" in said or "database table is locked" in said
     if (state := _state(cause)) is not None:  # connection lost; no memory or slot; shutting down; timeouts; locks
-        return re.fullmatch("08...|53200|53300|57P0[123]|57014|25P0[34]|55P03|40001|40P01", state) is not None
+        return patterns.fullmatch("08...|53200|53300|57P0[123]|57014|25P0[34]|55P03|40001|40P01", state) is not None
     if "FATAL" in said:
         passing = "starting up|shutting down|recovery mode|not yet accepting|terminating connection"
-        return no_slot(cause) or re.search(passing, said) is not None
+        return no_slot(cause) or patterns.search(passing, said) is not None
     refused = "could not translate host name.*not known|SSL was required|certificate|does not support"
-    return re.search(refused, said) is None
+    return patterns.search(refused, said) is None
 
 
 def no_slot(error: Exception) -> bool:
     """Whether the server has no free connection for this user (SQLSTATE 53300)."""
     full = "too many (clients|connections)|connection slots are reserved"
-    return _state(error) == "53300" or re.search(full, str(error)) is not None
+    return _state(error) == "53300" or patterns.search(full, str(error)) is not None
 
 
 def reached(said: str, host: str) -> bool:
@@ -277,10 +278,32 @@ def hidden(said: str, fields: Mapping[str, object]) -> str:
     for secret in sorted(set(_suspects(said, fields)), key=len, reverse=True):
         said = said.replace(f'"{secret}"', '"***"')
         if len(secret) >= 5:  # a shorter one is hidden within quotes only
-            said = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", said)
-    known = {name for name in fields if re.fullmatch("[a-z_]+", name)}  # names of libpq's options
-    quoted = r'(server at |on socket )?"([^"]*)"'  # (text that marks an address, quoted text)
-    return re.sub(quoted, lambda found: found[0] if found[1] or found[2] in known else '"***"', said)
+            said = _without_word(said, secret)
+    pieces = said.split('"')
+    for i in range(1, len(pieces) - 1, 2):  # what is quoted
+        is_address = pieces[i - 1].endswith(("server at ", "on socket "))
+        if not is_address and not (pieces[i] in fields and _is_option(pieces[i])):
+            pieces[i] = "***"
+    return '"'.join(pieces)
+
+
+def _without_word(said: str, secret: str) -> str:
+    """A text with ``***`` for a secret, unless that is a part of a longer word."""
+    pieces = said.split(secret)
+    shown = pieces[:1]
+    for before, after in pairwise(pieces):
+        is_part = _ends_word(before[-1:]) or _ends_word(after[:1])
+        shown += [secret if is_part else "***", after]
+    return "".join(shown)
+
+
+def _ends_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
+def _is_option(name: str) -> bool:
+    """Whether a field of a Connection has the form of an option of libpq."""
+    return patterns.fullmatch("[a-z_]+", name) is not None
 
 
 def _suspects(said: str, fields: Mapping[str, object]) -> Iterator[str]:
@@ -289,8 +312,8 @@ def _suspects(said: str, fields: Mapping[str, object]) -> Iterator[str]:
         text = str(value or "")
         proven = name == "host" and reached(said, text)
         if text and not proven and not (isinstance(value, int) and 0 < value < 2**16):
-            yield from (part for part in (text, *re.split(r"[\s=,]+", text)) if part)
-        if not re.fullmatch("[a-z_]+", name):
+            yield from (text, *text.replace("=", " ").replace(",", " ").split())
+        if not _is_option(name):
             yield name
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.size_bounds import MOST_TEXT
-from airflow_provider_zeus.model.trial import IMPORTED, State
+from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.reports.months import PeriodSum
 from airflow_provider_zeus.store.rows import read_row
 from airflow_provider_zeus.store.sql import schema
-from airflow_provider_zeus.store.sql.trials import MOST, SEARCHED, Found, countable
+from airflow_provider_zeus.store.sql.trials import MOST, Found, countable
 from airflow_provider_zeus.units import J_PER_KWH
 
 PIECE = 50  # trials in one piece
@@ -51,24 +51,9 @@ def of_runs(connection: sa.Connection, dag_id: str, job_id: str, last: int, skip
 
 
 def latest(connection: sa.Connection, last: int) -> list[Found]:
-    """Of every job in every DAG the trials whose numbers are among its ``last`` newest, by DAG, job, number.
-
-    Imported ones that follow the newest one that ran here do not count; where none ran here, they do.
-    """
-    of_job = _T.alias("of_job")
+    """Of every job in every DAG the trials whose numbers are among its ``last`` newest, by DAG, job, number."""
     newest = sa.select(_T.c.dag_id, _T.c.job_id, sa.func.max(_T.c.number).label("number"))
-    every = newest.group_by(_T.c.dag_id, _T.c.job_id).subquery()  # needs only an index
-    imported = sa.cast(of_job.c.reasons, sa.Text).like(f'%"{IMPORTED}":%')
-    here = (
-        sa.select(of_job.c.number)
-        .where(of_job.c.job_id == every.c.job_id, of_job.c.dag_id == every.c.dag_id, sa.not_(imported))
-        .where(of_job.c.number.between(every.c.number - SEARCHED, every.c.number))
-        .order_by(of_job.c.number.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
-    until = sa.func.coalesce(here, every.c.number).label("number")
-    end = sa.select(every.c.dag_id, every.c.job_id, until).subquery()
+    end = newest.group_by(_T.c.dag_id, _T.c.job_id).subquery()  # needs only an index
     newest_of = _T.c.number.between(end.c.number - last + 1, end.c.number)
     near = sa.and_(_T.c.job_id == end.c.job_id, newest_of, _T.c.dag_id == end.c.dag_id)
     statement = sa.select(*_SHOWN).join(end, near).order_by(_T.c.dag_id, _T.c.job_id, _T.c.number)

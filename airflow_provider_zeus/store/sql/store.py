@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -21,10 +22,10 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.reports.months import PeriodSum
 from airflow_provider_zeus.store import heartbeat, rules, service
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Profile, Report, Unreadable
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, Report, RunTrials, Unreadable
 from airflow_provider_zeus.store.live_settings import ReadText, last_known, read_settings
 from airflow_provider_zeus.store.service import JobLog
-from airflow_provider_zeus.store.sql import checkpoints, measurements, moving, pages
+from airflow_provider_zeus.store.sql import checkpoints, history, measurements, moving, pages
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.engine import clock, engine_of, forget, read_url, shown, transaction
 from airflow_provider_zeus.store.sql.migrate import check
@@ -239,31 +240,53 @@ class Store(ABC):
         with self._transaction(key) as connection:
             return measurements.points(connection, key)
 
-    def profiles(self, job_id: str) -> list[Profile]:
-        """What a job measured, for each device and version of the job."""
-        with self._transaction([job_id]) as connection:
-            return measurements.profiles(connection, job_id)
+    def history(self, job_id: str) -> Iterator[HistoryPart]:
+        """All that the log holds of a job, for :meth:`take_in` of another one; runs in the order in which they began.
 
-    def take_in(self, histories: Sequence[History]) -> list[Trial]:
-        """Write the trials that the log does not hold yet; return them as written. Idempotent.
-
-        They keep their numbers where the log holds no other trials of their job, else they follow its newest one. In
-        SQL all or none are written. Raises StoreError where a trial is in the log under another job.
+        The runs come in pieces that fit into memory. Each piece is one transaction, and no connection is held between
+        two of them. A trial that cannot be read is left out.
         """
-        written: list[Trial] = []
-        with self._transaction([h.job_id for h in histories], write=True) as connection:
-            for history in sorted(histories, key=lambda h: h.job_id):  # each writer locks in this order
-                with self._locked(connection, history.job_id) as log:
-                    written += service.take_in(log, history)
-        return written
+        with self._transaction([job_id]) as connection:
+            measured = [*history.measured(connection, job_id)]
+        yield from measured
+        after = history.BEFORE_ALL
+        while True:
+            with self._transaction([job_id]) as connection:
+                firsts = history.first_trials(connection, job_id, after)
+                parts = [part for first in firsts for part in self._run_parts(connection, first)]
+            if not firsts:
+                return
+            yield from parts
+            after = firsts[-1].number
 
-    def rename(self, old: str, new: str, *, merge: bool = False) -> int:
-        """Move the trials of a job, with all that they measured, to another name; return how many there are.
+    def _run_parts(self, connection: sa.Connection, first: sa.Row[Any]) -> Iterator[RunTrials]:
+        """The trials of a run, given its first one."""
+        of_run = history.trials_of_run(connection, first)
+        while rows := [*islice(of_run, RunTrials.MOST)]:
+            points = {key: points for key, _, points in rows}
+            trials = self._read(connection, [found for _, found, _ in rows])
+            if trials:
+                yield RunTrials(job_id=first.job_id, trials=trials, points=[points[t.key] for t in trials])
 
-        :param merge: where the log has trials of ``new``, they follow those of ``old``.
+    def take_in(self, parts: Iterable[HistoryPart], *, of: Scope = None) -> dict[str, tuple[int, int]]:
+        """Write what the log does not hold yet of other logs' :meth:`history`. Idempotent; all is written or nothing.
 
-        Raises StoreError where there is no job ``old``, where the log has trials of ``new`` without ``merge``, and
-        while a trial of either job runs.
+        :param of: the jobs of these parts; None: not known before they are read.
+
+        Returns for each job how many trials are new, and how many the log held. Raises StoreError where a trial of
+        such a job runs, and where the log has the key or the number of a trial for another one.
+        """
+        taken: dict[str, tuple[int, int]] = {}
+        with self._transaction(of, write=True) as connection:
+            for job_id, of_job in groupby(parts, key=lambda part: part.job_id):
+                with self._locked(connection, job_id) as log:
+                    taken[job_id] = service.take_in(log, of_job)
+        return taken
+
+    def rename(self, old: str, new: str) -> int:
+        """Move the trials of a job, with all that they measured, to a name that is free; return how many there are.
+
+        Raises StoreError where there is no job ``old``, where the log has trials of ``new``, and while a trial runs.
         """
         with self._transaction([old, new], write=True) as connection:
             now, logs = self._now(connection), {}
@@ -272,8 +295,8 @@ class Store(ABC):
                 service.reap(logs[job])
             own, others = (len(sql_trials.numbers(connection, job)) for job in (old, new))
             running = [t for log in logs.values() for t in log.open_trials()]
-            moving.check_rename(old, new, open_trials=running, own=own, others=others, merge=merge)
-            moving.merge(connection, old, new, counted={job: (log.seq, log.newest) for job, log in logs.items()})
+            moving.check_rename(old, new, open_trials=running, own=own, others=others)
+            moving.rename(connection, old, new, seq=logs[old].seq, newest=logs[old].newest)
         return own
 
     def settings(self, job_id: str) -> dict[str, Any]:

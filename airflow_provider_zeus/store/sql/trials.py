@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.errors import UnknownTrialError
 from airflow_provider_zeus.model.event import Held
-from airflow_provider_zeus.model.trial import Origin, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import Origin, State, Trial, TrialKey
 from airflow_provider_zeus.model.wire import MOST_NUMBER, decode, encode, member
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.rows import DAMAGE, OBSERVED, read_row, to_row
@@ -50,7 +50,6 @@ _LEFT_A_MODEL = (
         _T.c.job_id == _job,
         _T.c.number > _after,
         _T.c.state.in_([state.value for state in State if state.left_model]),
-        _T.c.phase != Phase.IMPORTED.value,
         _T.c.map_index == sa.bindparam("index"),
         _T.c.run_type.in_(sa.bindparam("types", expanding=True)),
         sa.not_(sa.and_(_T.c.dag_id == sa.bindparam("dag"), _T.c.run_id == sa.bindparam("run"), _T.c.run_id != "")),

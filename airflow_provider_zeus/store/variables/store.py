@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ from airflow_provider_zeus.errors import DamagedLogError, StoreError
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.store import rules, service
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, Report
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, Report, RunTrials
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.rows import DAMAGE
 from airflow_provider_zeus.store.rules import finite, resolved
@@ -137,23 +137,23 @@ class VariableStore(Store):
         """Every trial of one DAG run, in order of job and number."""
         return self._or_damaged(super().recurrence(dag_id, run_id))
 
-    def rename(self, old: str, new: str, *, merge: bool = False) -> int:
+    def rename(self, old: str, new: str) -> int:
         """Move the trials of a job to another name. After an end in between, the same call finishes it."""
         source, target = (_keys(self._read_log(job)[1]) for job in (old, new))
         if old == new or not {old, new} <= {*self._names()} or (source and source.isdisjoint(target)):
-            return super().rename(old, new, merge=merge)
+            return super().rename(old, new)
         self._forget(old)
         return len(source)
 
-    def take_in(self, histories: Sequence[History]) -> list[Trial]:
-        """Write the trials that the log does not hold yet; return them as written. A job with an open trial refuses."""
-        with self._transaction(self._names()) as connection:
-            for history in histories:  # what refuses one of them refuses all
-                moving.check_closed(sql_trials.open_trials(connection, history.job_id))
-                found = (sql_trials.find(connection, trial.key) for trial in history.trials)
-                others = {t.key: t for t in found if isinstance(t, Trial) and t.job_id != history.job_id}
-                moving.check_elsewhere(history, others.get)
-        return super().take_in(histories)
+    def take_in(self, parts: Iterable[HistoryPart], *, of: Scope = None) -> dict[str, tuple[int, int]]:
+        """Write what the log does not hold yet of other logs' history. All of it is in memory meanwhile."""
+        parts = list(parts)
+        with self._transaction(self._names()) as connection:  # the write knows the jobs of the parts alone
+            for part in parts:
+                if isinstance(part, RunTrials):
+                    for trial in part.trials:
+                        moving.holds(connection, trial)
+        return super().take_in(parts, of=[part.job_id for part in parts])
 
     def close(self) -> None:
         """Do nothing: there is no connection."""

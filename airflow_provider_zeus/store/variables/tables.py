@@ -124,7 +124,7 @@ def _damaged(data: Any, row_id: int, taken: set[Any]) -> dict[str, Any]:
     row = _values(data if isinstance(data, dict) else {})
     row |= {name: "?" for name in _NEEDED if row[name] is None} | {"planned": "?"}
     if not _counts(row["number"]) or row["number"] in taken:
-        row["number"] = -0.5 - row_id * 2**32  # below all numbers, and no trial's, also where a rename adds to it
+        row["number"] = -0.5 - row_id  # below all numbers, and no trial's
     if not _counts(row["attempt"]) or not isinstance(row["ti_id"], str) or (row["ti_id"], row["attempt"]) in taken:
         row["ti_id"] = f"? {row_id}"
     return row
@@ -244,8 +244,8 @@ def _trials(connection: sa.Connection, job_id: str, rows: Rows) -> tuple[list[An
             continue
         data, spec = rows[row_id]
         if isinstance(data, dict):
-            renamed = {"number": int, "dag_id": str, "task_id": str}  # what a rename changes in a trial
-            moved = {n: row[n] for n, kind in renamed.items() if type(data.get(n)) is type(row.get(n)) is kind}
+            renamed = ("dag_id", "task_id")  # what a rename changes in a trial
+            moved = {n: row[n] for n in renamed if isinstance(data.get(n), str) and isinstance(row.get(n), str)}
             data = {**data, **moved} if spec is None else {**data, **moved, "spec": position(spec, specs)}
         trials.append(data)
     return trials, specs

@@ -6,7 +6,6 @@ import codecs
 import io
 import logging
 import os
-import re
 import select
 import subprocess
 import sys
@@ -64,7 +63,8 @@ class Child:
         if self._poll.poll(for_s * 1000):
             data = self._output.read(65536)
             text = self._decoder.decode(data, final=not data)
-            *lines, self._rest = re.split("\r\n|\r|\n", self._rest + text)  # a lone \r: of a progress bar
+            text = (self._rest + text).replace("\r\n", "\n").replace("\r", "\n")  # a lone \r: of a progress bar
+            *lines, self._rest = text.split("\n")
             if not data or len(self._rest) > 64 * 1024:  # more is not shown as one line
                 lines, self._rest = [*lines, self._rest], ""
             for line in (each.replace("\0", "\ufffd") for each in lines):  # PostgreSQL, of XComs, takes no NUL

@@ -8,7 +8,6 @@ the job's, or 1 where a signal ended the job. Standard library only.
 from __future__ import annotations
 
 import os
-import re
 import select
 import signal
 import subprocess
@@ -79,11 +78,22 @@ class Submission:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         self._text = (self._text + data)[-65536:]
-        submitted = re.compile(rb"(?:Submitted batch job )?(\d+)(?:(?: on cluster |;)(\S+))?\s*")
-        for line in [] if self.job else self._text.split(b"\n")[:-1]:
-            if found := submitted.fullmatch(line):
-                self.job = found[1].decode(), (found[2] or b"").decode(errors="replace")
+        if self.job is None:
+            lines = self._text.decode(errors="replace").split("\n")[:-1]
+            self.job = next(filter(None, map(submitted, lines)), None)
         return bool(data)
+
+
+def submitted(line: str) -> tuple[str, str] | None:
+    """The number and the cluster of the job that a line of sbatch names; None if it names no job.
+
+    The line is ``Submitted batch job 7`` or, by ``--parsable``, ``7``; with ``--clusters`` the name of one follows.
+    """
+    job = line.rstrip().removeprefix("Submitted batch job ").replace(" on cluster ", ";")
+    number, _, cluster = job.partition(";")
+    if not (number.isascii() and number.isdecimal()) or len(cluster.split()) > 1:
+        return None
+    return number, cluster
 
 
 def main() -> int:

@@ -1,86 +1,98 @@
-"""``airflow zeus export``: every field, units in the names, nothing that a spreadsheet would run."""
+"""``airflow zeus export``: CSV as a person reads it, JSON with all there is, nothing that a spreadsheet would run."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Observation, Origin, PlannedAttempt, State
-from airflow_provider_zeus.model.wire import encode
+from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.reports.export_rows import COLUMNS
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.rows import to_row
 from airflow_provider_zeus.store.sql.store import Store
+from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.sql.sqlite_kit import execute
-from tests.unit.store.store_kit import JOB, report, request
+from tests.unit.store.store_kit import JOB, DictPort, report, request
 
 
 def rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_every_field_of_a_trial_is_a_column(zeus: Zeus, store: Store) -> None:
-    trial = recur(store, 1)
-    (row,) = rows(zeus("export").out)
-    assert tuple(row) == COLUMNS
-    flat = {"number": "trial", "opened_at": "opened_at_utc", "closed_at": "closed_at_utc"}
-    flat |= {"lease_until": "lease_until_utc", "batch_size": "planned_batch_size", "phase": "planned_phase"}
-    named = {flat.get(name, name) for name in to_row(trial)} - {"planned", "spec", "returned"}
-    named |= {f"spec_{f.name}" for f in fields(ZeusJob)}
-    costs = {"bound_cost", "max_epoch_cost"}
-    named |= {f"planned_{f.name}" for f in fields(PlannedAttempt) if f.name not in costs}
-    assert not named - set(row)
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def trials_in(text: str) -> list[dict[str, Any]]:
+    return [trial for line in lines(text) if "run" in line for trial in line["run"]["trials"]]
+
+
+def test_a_person_reads_a_run_from_left_to_right(zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__ZEUS__PRICE_PER_KWH", "0.5")
+    monkeypatch.setenv("AIRFLOW__ZEUS__CURRENCY", "EUR")
+    monkeypatch.setenv("AIRFLOW__ZEUS__G_CO2E_PER_KWH", "100")
+    trial = recur(store, 1, energy_j=3.6e6)
+    (found,) = rows(zeus("export").out)
+    assert tuple(found) == COLUMNS
     seen = trial.observation
-    assert [float(row[n]) for n in ("energy_j", "time_s", "epochs")] == [seen.energy_j, seen.time_s, seen.epochs]
-    assert (float(row["cost_j"]), row["cost_s"]) == (0.5 * 1120 + 0.5 * 300 * 9, "")
-    assert (row["energy_source"], row["spec_batch_sizes"], row["map_index"]) == ("simulated", "[16, 32, 64]", "-1")
-    assert row["opened_at_utc"].endswith("+00:00")
-    assert json.loads(row["decision"]) == json.loads(json.dumps(encode(trial.decision)))
+    assert list(found.values())[:9] == [
+        *("d.train", "run1", "1", found["opened_at_utc"], "s1", "reached target", "32"),
+        *(str(seen.power_limit_w), str(seen.epochs)),
+    ]
+    assert [float(found[n]) for n in ("energy_j", "time_s", "epochs")] == [seen.energy_j, seen.time_s, seen.epochs]
+    assert (float(found["money"]), found["currency"], found["co2e_g"]) == (pytest.approx(0.5), "EUR", "100.0")
+    assert (found["energy_source"], found["device_model"], found["device_count"]) == ("simulated", "V100", "1")
+    assert found["why"] == trial.planned.why
+    assert found["opened_at_utc"].endswith("+00:00")
+
+
+def test_the_json_is_whole(zeus: Zeus, store: Store) -> None:
+    trial = recur(store, 1, profile=1, points=2)  # type: ignore[arg-type]
+    first, job, profile, run, end = lines(zeus("export", "--format", "json").out)
+    assert (first, end) == ({"format": 1}, {"end": {"trials": 1}})
+    assert job == {"job": {"job_id": "d.train", "told_seq": 1, "last_number": 1, "events": {}}}
+    assert profile["profile"]["samples"]
+    (data,) = run["run"]["trials"]
+    assert data.keys() == to_row(trial).keys() | {"points"}
+    assert data | {"points": None} == json.loads(json.dumps(to_row(trial) | {"points": None}))
+    assert len(data["points"]) == 2
 
 
 def test_a_missing_figure_is_an_empty_cell_and_null_with_its_reason(zeus: Zeus, store: Store) -> None:
     key = store.ask(request(1)).trial.key
     store.tell(key, State.FAILED, Report(observation=Observation(time_s=3.0, reasons={"energy_j": "no source"})))
-    (row,) = rows(zeus("export", "d.train").out)
-    assert (row["energy_j"], row["epochs"], row["cost_j"], row["time_s"]) == ("", "", "", "3.0")
-    (data,) = json.loads(zeus("export", "d.train", "--format", "json").out)["trials"]
-    assert (data["energy_j"], data["cost_j"], data["reasons"]) == (None, None, {"energy_j": "no source"})
+    (found,) = rows(zeus("export", "d.train").out)
+    assert (found["energy_j"], found["epochs"], found["money"], found["time_s"]) == ("", "", "", "3.0")
+    assert found["missing"] == "energy_j: no source"
+    (data,) = trials_in(zeus("export", "d.train", "--format", "json").out)
+    assert (data["energy_j"], data["reasons"]) == (None, {"energy_j": "no source"})
     assert data["spec"] == json.loads(json.dumps(JOB.to_dict()))
-    assert {f.name for f in fields(Observation)} <= set(data)
-    assert {f.name for f in fields(Origin)} <= set(data)
 
 
-def test_bounds_have_the_unit_of_the_device_that_they_were_made_for(zeus: Zeus, store: Store) -> None:
+def test_money_without_a_currency_is_no_figure(zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__ZEUS__PRICE_PER_KWH", "0.5")
     recur(store, 1)
-    store.ask(request(2))  # bounded, and names no device yet
-    first, second = rows(zeus("export").out)
-    assert first["planned_bound_cost_j"] == ""
-    assert float(second["planned_bound_cost_j"]) > 0
-    assert second["planned_bound_cost_s"] == ""
-    without = {"energy_j": None, "energy_source": None, "max_power_w": None, "reasons": {"energy_j": "no source"}}
-    recur(store, 1, job_id="e.train", **without)
-    (timed,) = rows(zeus("export", "e.train").out)
-    assert (timed["cost_j"], timed["cost_s"], timed["energy_j"]) == ("", "9.0", "")
+    (found,) = rows(zeus("export").out)
+    assert (found["money"], found["currency"]) == ("", "")
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
 def test_no_text_is_a_formula(zeus: Zeus, store: Store, start: str) -> None:
     job_id = f"{start}HYPERLINK(1)"
     key = store.ask(request(1, job_id=job_id)).trial.key
-    store.tell(key, State.FAILED, report(learning_rate=-0.5), reason=f"{start}cmd, a comma\nand more")
+    store.tell(key, State.FAILED, report(metric=-0.5), reason=f"{start}cmd, a comma\nand more")
     (row,) = rows(zeus("export").out)
     shown = repr(start)[1:-1] if start in "\t\r" else f"'{start}"
     assert row["job_id"] == f"{shown}HYPERLINK(1)"
     assert row["reason"] == f"{shown}cmd, a comma\\nand more"
-    assert row["learning_rate"] == "-0.5"  # a number is no text
-    (data,) = json.loads(zeus("export", "--format=json").out)["trials"]
+    assert row["metric"] == "-0.5"  # a number is no text
+    (data,) = trials_in(zeus("export", "--format=json").out)
     assert data["job_id"] == job_id
 
 
@@ -92,11 +104,11 @@ def test_all_jobs_or_one_into_a_file(zeus: Zeus, store: Store, home: Path) -> No
     assert zeus("export", "--output", str(path)).out == f"3 trials written to {path}.\n"
     assert [r["job_id"] for r in rows(path.read_text())] == ["d.train", "d.train", "e.train"]
     assert zeus("export", "e.train", "--format", "json", "--output", str(path)).out.startswith("1 trial written")
-    assert [r["job_id"] for r in json.loads(path.read_text())["trials"]] == ["e.train"]
+    assert [r["job_id"] for r in trials_in(path.read_text())] == ["e.train"]
 
 
 def test_an_empty_log_is_an_empty_list(zeus: Zeus, store: Store) -> None:
-    assert json.loads(zeus("export", "--format", "json").out) == {"format": 1, "trials": [], "profiles": []}
+    assert lines(zeus("export", "--format", "json").out) == [{"format": 1}, {"end": {"trials": 0}}]
     assert rows(zeus("export").out) == []
 
 
@@ -119,9 +131,23 @@ def test_a_trial_that_cannot_be_read_is_left_out_and_named(zeus: Zeus, store: St
 
 def test_the_name_of_the_file_says_its_form(zeus: Zeus, store: Store, home: Path) -> None:
     recur(store, 1)
-    for name, arguments in (("a.json", ()), ("a.JSON", ()), ("b.csv", ()), ("c.json", ("--format", "csv"))):
+    for name, arguments in (("a.json", ()), ("a.jsonl", ()), ("b.csv", ()), ("c.json", ("--format", "csv"))):
         assert zeus("export", "--output", str(home / name), *arguments).status == 0
         is_json = (home / name).read_text().startswith("{")
-        assert is_json == (name in ("a.json", "a.JSON")), name
-    assert json.loads((home / "a.json").read_text())["format"] == 1
+        assert is_json == (name in ("a.json", "a.jsonl")), name
     assert zeus("import", str(home / "a.json")).out.startswith("d.train: 0 trials imported, 1 in the log already")
+
+
+def test_the_jobs_of_a_file_are_sorted_and_a_damaged_one_is_left_out(
+    zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = DictPort()
+    store = VariableStore(port, overlap_possible=False)
+    monkeypatch.setattr("airflow_provider_zeus.store.open.open_store", lambda conn_id, **_: store)
+    for job_id in ("b.train", "a.train", "c.train"):
+        recur(store, 1, job_id=job_id)
+    port.data["zeus-log:b.train"] = "{"
+    done = zeus("export", "--format", "json")
+    assert done.status == 1
+    assert "b.train is left out: " in done.err
+    assert [trial["job_id"] for trial in trials_in(done.out)] == ["a.train", "c.train"]

@@ -347,13 +347,14 @@ def test_a_rename_that_is_refused_changes_nothing(zeus: Zeus, store: Store) -> N
     AirflowVariables().set(KEY, '{"eta": 0.9}')
     done = zeus("jobs", "rename", "d.train", "e.train")
     assert done.status == 1
-    assert "With --merge they follow those of 'd.train'" in done.err
+    assert "Choose a free name" in done.err
     assert (settings(KEY), settings("zeus-settings:e.train")) == ({"eta": 0.9}, None)
     AirflowVariables().set("zeus-settings:e.train", '{"eta": 0.1}')
-    assert "have live settings" in zeus("jobs", "rename", "d.train", "e.train", "--merge").err
+    assert "have live settings" in zeus("jobs", "rename", "d.train", "e.train").err
     assert store.jobs() == ["d.train", "e.train"]
     AirflowVariables().delete("zeus-settings:e.train")
-    assert zeus("jobs", "rename", "d.train", "e.train", "--merge").status == 0
-    assert [t.number for t in store.trials("e.train")] == [1, 2]
+    assert zeus("jobs", "rename", "e.train", "f.train").status == 0
+    assert zeus("jobs", "rename", "d.train", "e.train").status == 0
+    assert [t.number for t in store.trials("e.train")] == [1]
     assert "NEW = ''" in zeus("jobs", "rename", "e.train", "").err
     assert "at most 1000 bytes of UTF-8" in zeus("jobs", "rename", "e.train", 334 * "語").err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,8 @@ def test_the_columns_are_those_of_the_export(store: Store) -> None:
     found = read_log("d.train")
     assert tuple(found) == COLUMNS
     assert {len(column) for column in found.values()} == {2}
-    assert (found["trial"], found["state"]) == ([1, 2], ["converged", "failed"])
-    assert (found["energy_j"][1], json.loads(found["reasons"][1])) == (None, {"energy_j": "no source"})
-    assert found["spec_batch_sizes"][0] == [16, 32, 64]
+    assert (found["trial"], found["state"]) == ([1, 2], ["reached target", "failed"])
+    assert (found["energy_j"][1], found["missing"]) == (None, [None, "energy_j: no source"])
     assert read_log() == found
     assert read_log("another.job")["trial"] == []
 
@@ -49,5 +47,5 @@ def test_the_recipes_of_the_document(store: Store) -> None:
     exec(recipes.replace("nightly.train", "d.train"), names)
     energy_j = sum(read_log("d.train")["energy_j"])
     assert names["weekly_kwh"].sum() == pytest.approx(energy_j / 3.6e6)
-    assert set(names["needed"].index) == set(read_log("d.train")["planned_batch_size"])
+    assert set(names["needed"].index) == set(read_log("d.train")["batch_size"])
     assert isinstance(names["monthly_g"], pandas.Series)

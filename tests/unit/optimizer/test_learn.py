@@ -96,12 +96,6 @@ def test_a_run_that_trained_nothing_is_a_recurrence() -> None:
     assert w.belief.converged == ((1, 32, 10.0),)
 
 
-def test_what_came_before_zeus_is_no_recurrence() -> None:
-    w = World(JOB_KG, {32: 10})
-    w.add(32, phase=Phase.IMPORTED)
-    assert w.belief.recurrences == 0
-
-
 def test_the_recurrences_that_are_told_apart_are_so_many_and_survive_a_checkpoint() -> None:
     w = World(JOB_KG, {32: 10})
     for n in range(RECURRENCES_KEPT + 9):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.model.trial import Origin, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import Origin, State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.slices import (
     OUT_OF_REACH,
     Slice,
@@ -72,7 +72,6 @@ def test_a_slice_is_missed_where_a_complete_run_missed_and_none_reached() -> Non
         (State.EXHAUSTED, 4.0, {}, True, True),  # its loop was left
         (State.EXHAUSTED, 10.0, {"spec": {"max_epochs": 20}}, True, True),
         (State.EXHAUSTED, 6.0, {"spec": {"max_epochs": 6}}, True, False),  # it may have more epochs now
-        (State.EXHAUSTED, 4.0, {"phase": Phase.IMPORTED}, True, False),
         (State.EXHAUSTED, None, {}, False, False),  # a command that told nothing, or a checkpoint's rest
         (State.GIVEN_UP, 4.0, {}, False, False),
     ],

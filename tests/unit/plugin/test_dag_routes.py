@@ -14,19 +14,14 @@ from urllib.parse import quote
 
 import pytest
 
-from airflow_provider_zeus.cli.export import rows_of_jobs
-from airflow_provider_zeus.cli.import_log import trials_of
-from airflow_provider_zeus.cli.read_export import histories_of, of_json
-from airflow_provider_zeus.cli.read_file import entries_of
 from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.plugin.api import reading
 from airflow_provider_zeus.plugin.text import headline
 from airflow_provider_zeus.plugin.views import dag_view
-from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.export_rows import csv_of, exact
+from airflow_provider_zeus.reports.export_rows import csv_of
 from airflow_provider_zeus.reports.job_remarks import candidates, looks_like
-from airflow_provider_zeus.reports.savings import saving
+from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.signals.reading import signal_series
 from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
@@ -36,7 +31,7 @@ from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import report, request
 
 BASE = "/zeus/api/dags/{}/{}"
-ROUTES = ("costs", "charts", "export?kind=csv", "export?kind=json")
+ROUTES = ("costs", "charts", "export")
 
 
 def path(route: str, dag_id: str = "d") -> str:
@@ -168,8 +163,8 @@ def test_the_next_run_is_that_of_zeus_switched_off(viewer: Any, store: Store, mo
 def test_the_csv_is_that_of_the_command_line(viewer: Any, store: Store) -> None:
     for n in (1, 2, 3):
         ran(store, n)
-    got = viewer.get(path("export?kind=csv"))
-    assert got.text == "".join(csv_of([rows_of_jobs(store, ["d.train"])]))
+    got = viewer.get(path("export"))
+    assert got.text == "".join(csv_of([store.trials("d.train")], Prices()))
     lines = list(csv.DictReader(io.StringIO(got.text)))
     assert [line["trial"] for line in lines] == ["1", "2", "3"]
     for line, t in zip(lines, store.trials("d.train"), strict=True):
@@ -181,47 +176,29 @@ def test_the_csv_is_that_of_the_command_line(viewer: Any, store: Store) -> None:
     assert disposition.endswith('.csv"')
 
 
-def test_the_json_has_the_columns_of_the_command_line(viewer: Any, store: Store) -> None:
+def test_the_csv_is_of_the_runs_of_this_dag_and_in_pages(viewer: Any, store: Store) -> None:
     for n in (1, 2, 3):
         ran(store, n)
     ran(store, 4, dag_id="other")  # another DAG's run in the same job is not for readers of this one
-    found = answer(viewer, "export", kind="json")
-    rows = [{**row, **exact(t)} for row, t in rows_of_jobs(store, ["d.train"]) if t.origin.dag_id == "d"]
-    assert found["trials"] == json.loads(json.dumps(rows))
-    assert (found["job_id"], found["more"]) == ("d.train", False)
-    part = answer(viewer, "export", kind="json", limit=1, skip=1)
-    assert ([t["run_id"] for t in part["trials"]], part["more"]) == (["run2"], True)
 
+    def runs(**params: int) -> list[str]:
+        text = viewer.get(path("export"), params=params).text
+        return [line["run_id"] for line in csv.DictReader(io.StringIO(text))]
 
-def test_an_import_reads_the_json_of_the_tab(viewer: Any, store: Store, tmp_path: Path) -> None:
-    for n in range(1, 6):
-        ran(store, n)
-    text = viewer.get(path("export?kind=json")).text
-    trials, profiles = (entries_of(text, "trials.json", wanted) for wanted in ("trials", "profiles"))
-    histories, still_open = histories_of([(place, of_json(place, entry)) for place, entry in trials], profiles)
-    assert still_open == 0
-    other = SqlStore(f"sqlite:///{tmp_path}/other.db", create=True)
-    try:
-        assert len(other.take_in(histories)) == 5
-        there, here = (each.trials("d.train") for each in (other, store))
-    finally:
-        other.close()
-    assert [replace(t, told_seq=None, asked_after_seq=None) for t in there] == [
-        replace(t, told_seq=None, asked_after_seq=None) for t in here
-    ]
+    assert runs() == ["run1", "run2", "run3"]
+    assert runs(limit=1, skip=1) == ["run2"]
 
 
 def test_a_spreadsheet_computes_nothing_of_it(viewer: Any, store: Store) -> None:
     ran(store, 1, run_id="=1+1", state=State.FAILED, reason="@SUM(A1)")
-    (line,) = csv.DictReader(io.StringIO(viewer.get(path("export?kind=csv")).text))
+    (line,) = csv.DictReader(io.StringIO(viewer.get(path("export")).text))
     assert (line["run_id"], line["reason"]) == ("'=1+1", "'@SUM(A1)")
-    assert answer(viewer, "export", kind="json")["trials"][0]["run_id"] == "=1+1"
 
 
 def test_the_file_name_takes_any_job(viewer: Any, store: Store) -> None:
     ran(store, 1, job_id='../a "b"\nß')
-    name = viewer.get(path("export?kind=csv")).headers["Content-Disposition"]
-    assert name.startswith('attachment; filename="zeus-.._a_b_-2')
+    name = viewer.get(path("export")).headers["Content-Disposition"]
+    assert name.startswith('attachment; filename="zeus-.._a__b___-')
 
 
 # --- pages
@@ -369,7 +346,8 @@ def test_a_job_whose_dag_was_renamed_is_offered_its_history(
     present(monkeypatch, "d")
     assert offered(admin) == [
         "This job looks like old.train under a new name: DAG old is gone, and its batch sizes and target are the same. "
-        "If so, this gives it that history: airflow zeus jobs rename old.train d.train --merge"
+        "If so, this gives it that history: airflow zeus jobs rename d.train d.train.new && "
+        "airflow zeus jobs rename old.train d.train"
     ]
     present(monkeypatch, "d", "old")
     assert offered(admin) == []  # that DAG is still there
@@ -382,7 +360,7 @@ def test_a_task_that_was_renamed_is_offered_its_history_too(viewer: Any, store: 
         store.tell(asked.key, State.CONVERGED, report(32))
     ran(store, 9)
     got = viewer.get(path("costs"), params={"job_id": "d.train"}).json()["remarks"]
-    assert any("task fit has not run since" in text and "rename d.fit d.train --merge" in text for text in got)
+    assert any("task fit has not run since" in text and "rename d.fit d.train" in text for text in got)
 
 
 def test_nothing_is_offered_where_it_is_not_certain_or_not_for_this_reader(
@@ -410,21 +388,3 @@ def test_a_job_with_a_history_or_other_batch_sizes_is_no_new_name() -> None:
     assert candidates([new], [replace(old, opened_at=9_000.0)]) == []  # it still runs
     assert candidates([new], [replace(old, job_id="named by hand")]) == []
     assert candidates([], [old]) == []
-
-
-def test_an_imported_run_says_so_and_counts_as_no_saving(viewer: Any, store: Store) -> None:
-    for n in range(1, 4):
-        at_full_power(store, n)
-    before = answer(viewer, "charts")["headline"]
-    lines = [("line 2", {"batch_size": "64", "epochs": "30", "energy_j": "9e6", "time_s": "9000"})]
-    newest = store.trials("d.train")[-1]
-    histories, _ = histories_of(trials_of(lines, newest, "old.csv, by ann on 2026-11-24"))
-    assert len(store.take_in(histories)) == 1
-    row = answer(viewer, "costs")["rows"][0]
-    assert (row["state_text"], row["phase"], row["source"]["text"]) == ("reached target, imported",) + ("imported",) * 2
-    detail = viewer.get(f"/zeus/api/dags/d/runs/{row['run_id']}/costs").json()
-    after = answer(viewer, "charts")
-    assert after["headline"][0] == before[0]  # what it cost
-    assert saving(as_dataset(store.trials("d.train"), JOB)).runs == 3
-    (attempt,) = detail["parts"][0]["attempts"]
-    assert "Imported from old.csv, by ann on 2026-11-24." in attempt["ended"]

@@ -20,7 +20,7 @@ from tests.unit.plugin.kit import JOB
 from tests.unit.store.store_kit import Clock, report, request
 
 RUNS = 20
-PAGES = ["jobs", "jobs/d/saved", "dags/d/costs", "dags/d/charts", "dags/d/export?kind=csv"]
+PAGES = ["jobs", "jobs/d/saved", "dags/d/costs", "dags/d/charts", "dags/d/export"]
 PAGES += [f"dags/d/runs/run{n}/costs" for n in (1, 9, RUNS)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.cli import trials as cli_trials
+from airflow_provider_zeus.cli.export_lines import line_of_part
 from airflow_provider_zeus.cli.report import by_job
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.operators.openlineage import FACET, lineage_of
@@ -99,8 +101,9 @@ def test_every_surface_says_what_another_says(admin: Any, store: Store, log: Any
 
     by_cli = {(t.origin.run_id, t.number): cli_trials._figures(t) for t in trials}
     assert parts(trials, lambda t: by_cli[t.origin.run_id, t.number]) == held
-    lines = list(csv.DictReader(io.StringIO(admin.get("/zeus/api/dags/d/export", params={"kind": "csv"}).text)))
-    exported = answer("dags/d/export", kind="json")["trials"]
+    lines = list(csv.DictReader(io.StringIO(admin.get("/zeus/api/dags/d/export").text)))
+    history = [json.loads(line_of_part(part)) for part in store.history("d.train")]
+    exported = [trial for line in history if "run" in line for trial in line["run"]["trials"]]
     for rows in (lines, exported):
         numbered = {int(row["trial"] if "trial" in row else row["number"]): row for row in rows}
         assert parts(trials, lambda t, by=numbered: {f: float(by[t.number][f]) for f in FIGURES}) == held

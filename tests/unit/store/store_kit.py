@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
@@ -19,7 +20,7 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     TrialKey,
 )
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, JobHead, Report, RunTrials
 from airflow_provider_zeus.store.sql.store import Store
 
 JOB = ZeusJob(batch_sizes=[16, 32, 64], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10, policy="zeus")
@@ -140,3 +141,9 @@ def began_alone(n: int, *, opened_at: float) -> Trial:
         state=State.RUNNING,
         opened_at=opened_at,
     )
+
+
+def parts_of(job_id: str, trials: Sequence[Trial], points: Sequence[PowerPoint] = ()) -> list[HistoryPart]:
+    """The history of a job whose trials are runs of one trial each, all with these power points."""
+    head = JobHead(job_id=job_id, told_seq=max(t.told_seq or 0 for t in trials), last_number=trials[-1].number)
+    return [head, *(RunTrials(job_id=job_id, trials=[trial], points=[points]) for trial in trials)]

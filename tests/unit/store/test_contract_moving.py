@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.model.trial import State, Trial
-from airflow_provider_zeus.store.base import History, Report
-from airflow_provider_zeus.store.sql.moving import moved_to
+from airflow_provider_zeus.model.trial import Origin, State, Trial
+from airflow_provider_zeus.store.base import HistoryPart, Report, RunTrials
+from airflow_provider_zeus.store.sql import history
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.unit.store.conftest import Opens
@@ -29,12 +29,6 @@ def recur(store: Store, n: int, state: State = State.CONVERGED, job_id: str = OL
 
 def next_decision(store: Store, job_id: str, n: int = 99) -> Trial:
     return store.ask(request(n, job_id=job_id, ti_id=f"next-{job_id}-{n}")).trial
-
-
-def history_of(store: Store, job_id: str) -> History:
-    trials = store.trials(job_id)
-    points = {t.key: store.points(t.key) for t in trials}
-    return History(job_id=job_id, trials=trials, points=points, profiles=store.profiles(job_id))
 
 
 def test_a_renamed_job_has_all_that_it_had(opens: Opens) -> None:
@@ -59,34 +53,19 @@ def test_a_renamed_job_has_all_that_it_had(opens: Opens) -> None:
     assert answer.profile
 
 
-def test_a_renamed_job_decides_as_if_it_had_this_name_from_the_start(opens: Opens, tmp_path: Path) -> None:
-    store, other = opens(), SqlStore(f"sqlite:///{tmp_path / 'other.db'}", create=True, now=Clock())
-    for n in range(1, 8):
-        state = State.CONVERGED if n % 4 else State.FAILED
-        recur(store, n, state)
-    other.take_in([moved_to(history_of(store, OLD), NEW)])
-    store.rename(OLD, NEW)
-    assert next_decision(store, NEW).decision == next_decision(other, NEW).decision
-    other.close()
-
-
-def test_trials_of_the_new_name_follow_with_merge(opens: Opens) -> None:
+def test_a_name_that_has_trials_is_not_free(opens: Opens) -> None:
     store = opens()
-    old = [recur(store, n) for n in (1, 2, 3)]
-    new = [recur(store, n, job_id=NEW) for n in (1, 2)]
-    with pytest.raises(StoreError, match=r"NEW = 'e.train': the log has 2 trials of this job. With --merge"):
+    for n in (1, 2, 3):
+        recur(store, n)
+    for n in (1, 2):
+        recur(store, n, job_id=NEW)
+    with pytest.raises(StoreError, match=r"NEW = 'e.train': the log has 2 trials of this job. Choose a free name"):
         store.rename(OLD, NEW)
-    assert store.jobs() == [OLD, NEW]
-    assert store.rename(OLD, NEW, merge=True) == 3
-    found = opens().trials(NEW)
-    assert [t.number for t in found] == [1, 2, 3, 4, 5]
-    assert [t.key for t in found] == [t.key for t in (*old, *new)]
-    assert [t.told_seq for t in found] == [1, 2, 3, 4, 5]
-    assert [t.observation.energy_j for t in found] == [t.observation.energy_j for t in (*old, *new)]
-    assert len(store.points(new[0].key)) == 2
-    (one, *_), (sample, *_) = store.profile(NEW, DEVICE.where, "1"), report(profile=2).profile
-    assert one.samples == 2 * 5 * sample.samples
-    assert next_decision(store, NEW).number == 6
+    assert opens().jobs() == [OLD, NEW]
+    assert [len(opens().trials(job)) for job in (OLD, NEW)] == [3, 2]
+    store.rename(NEW, "e.train.new")  # then it is free
+    assert store.rename(OLD, NEW) == 3
+    assert [t.number for t in opens().trials(NEW)] == [1, 2, 3]
 
 
 def test_a_job_that_runs_is_not_renamed(store: Store, clock: Clock) -> None:
@@ -114,45 +93,95 @@ def test_a_name_that_is_not_in_the_log_or_the_same_is_refused(store: Store) -> N
     assert len(store.trials(OLD)) == 1
 
 
-def test_trials_are_taken_in_once(opens: Opens, tmp_path: Path) -> None:
+def history_of(store: Store, *jobs: str) -> list[HistoryPart]:
+    return [part for job_id in jobs for part in store.history(job_id)]
+
+
+def test_another_log_holds_the_same_and_only_once(opens: Opens, tmp_path: Path) -> None:
     source = SqlStore(f"sqlite:///{tmp_path / 'other.db'}", create=True, now=Clock())
     for n in range(1, 6):
         recur(source, n)
     recur(source, 1, job_id=NEW)
-    histories = [history_of(source, job) for job in (OLD, NEW)]
+    before = history_of(source, OLD, NEW)
     store = opens()
-    assert len(store.take_in(histories)) == 6
-    assert store.take_in(histories) == []
-    for job in (OLD, NEW):
-        kept = opens().trials(job)
-        assert [replace(t, observation=replace(t.observation, returned=None)) for t in kept] == [
-            replace(t, observation=replace(t.observation, returned=None)) for t in source.trials(job)
-        ]
-        assert opens().profiles(job) == source.profiles(job)
-    assert opens().points(kept[-1].key) == source.points(kept[-1].key)
-    with pytest.raises(StoreError, match=r"in this log already, as trial 1 of 'e.train'"):
-        store.take_in([replace(histories[1], job_id="f.train")])
-    recur(source, 2, job_id=NEW)
-    new = replace(history_of(source, NEW), trials=source.trials(NEW)[-1:])
-    with pytest.raises(StoreError, match="in this log already"):
-        store.take_in([new, replace(histories[1], job_id="f.train")])
-    assert (store.jobs(), len(opens().trials(NEW))) == ([OLD, NEW], 1), "all or none"
+    assert store.take_in(before) == {OLD: (5, 0), NEW: (1, 0)}
+    assert store.take_in(before) == {OLD: (0, 5), NEW: (0, 1)}
+    after = history_of(opens(), OLD, NEW)
+    if isinstance(store, VariableStore):  # keeps what the newest two runs returned
+        before, after = ([without_returned(part) for part in parts] for parts in (before, after))
+    assert after == before
+    assert next_decision(store, OLD).decision == next_decision(source, OLD).decision
     source.close()
 
 
-def test_trials_follow_those_that_the_log_has(opens: Opens, tmp_path: Path) -> None:
+def without_returned(part: HistoryPart) -> HistoryPart:
+    if not isinstance(part, RunTrials):
+        return part
+    trials = [replace(t, observation=replace(t.observation, returned=None)) for t in part.trials]
+    return replace(part, trials=trials)
+
+
+def test_the_attempts_of_a_run_come_together(opens: Opens) -> None:
+    """Also where runs overlap, and where a run has more than fit into one part."""
+    store = opens()
+    for n in range(1, 8):
+        for run in (1, 2):
+            origin = replace(request(run).origin, try_number=n)
+            asked = replace(request(run, ti_id=f"run{run}-try{n}"), origin=origin)
+            store.tell(store.ask(asked).trial.key, State.FAILED, report())
+    parts = [part for part in store.history(OLD) if isinstance(part, RunTrials)]
+    assert [[t.number for t in part.trials] for part in parts] == [
+        *([1, 3, 5, 7], [9, 11, 13]),
+        *([2, 4, 6, 8], [10, 12, 14]),
+    ]
+    assert {t.origin.run_id for part in parts[:2] for t in part.trials} == {request(1).origin.run_id}
+
+
+def test_trials_outside_of_airflow_are_runs_of_their_own(opens: Opens) -> None:
+    store = opens()
+    for n in range(1, 4):
+        asked = replace(request(n, ti_id=f"alone-{n}"), origin=Origin())
+        store.tell(store.ask(asked).trial.key, State.CONVERGED, report())
+    parts = [part for part in store.history(OLD) if isinstance(part, RunTrials)]
+    assert [[t.number for t in part.trials] for part in parts] == [[1], [2], [3]]
+
+
+def test_a_long_history_comes_in_pieces(opens: Opens, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "RUNS", 2)
+    monkeypatch.setattr(history, "_FIRSTS", history._FIRSTS.limit(2))
+    store = opens()
+    for n in range(1, 6):
+        recur(store, n)
+    numbers = [t.number for part in store.history(OLD) if isinstance(part, RunTrials) for t in part.trials]
+    assert numbers == [1, 2, 3, 4, 5]
+    assert list(store.history("unknown")) == []
+
+
+def test_what_the_log_has_for_another_trial_is_refused_and_nothing_is_written(opens: Opens, tmp_path: Path) -> None:
     source = SqlStore(f"sqlite:///{tmp_path / 'other.db'}", create=True, now=Clock())
-    for n in (1, 2, 3):
-        recur(source, n, epochs=7.0)
-    history = history_of(source, OLD)
-    renamed = replace(history, trials=[replace(t, key=replace(t.key, ti_id=f"far-{t.number}")) for t in history.trials])
     store = opens()
     for n in (1, 2):
-        recur(store, n)
-    assert [t.number for t in store.take_in([renamed])] == [3, 4, 5]
-    assert store.take_in([renamed]) == []
-    assert [t.told_seq for t in opens().trials(OLD)] == [1, 2, 3, 4, 5]
-    assert next_decision(store, OLD).number == 6
+        recur(source, n)
+    recur(source, 1, job_id="a.train")
+    recur(store, 1, job_id=NEW)
+    store.rename(NEW, OLD)  # a history of its own under this name
+    with pytest.raises(StoreError, match=r"Trial 1 of 'd.train' is another one in this log"):
+        store.take_in(history_of(source, "a.train", OLD))
+    assert opens().jobs() == [OLD], "all or none"
+    store.rename(OLD, "x.train")
+    store.take_in(history_of(source, OLD))
+    source.rename(OLD, "y.train")
+    with pytest.raises(StoreError, match=r"Trial 1 of 'y.train' is in this log already, as trial 1 of 'd.train'"):
+        store.take_in(history_of(source, "y.train"))
+    source.close()
+
+
+def test_a_job_with_an_open_trial_takes_nothing_in(store: Store, tmp_path: Path) -> None:
+    source = SqlStore(f"sqlite:///{tmp_path / 'other.db'}", create=True, now=Clock())
+    recur(source, 1)
+    store.ask(request(2, ti_id="open"))
+    with pytest.raises(StoreError, match=r"Trial 1 of 'd.train' is running: wait until it has ended"):
+        store.take_in(history_of(source, OLD))
     source.close()
 
 
@@ -161,15 +190,17 @@ def test_a_late_result_comes_in_between_and_is_learnt(opens: Opens, tmp_path: Pa
     source = SqlStore(f"sqlite:///{tmp_path / 'other.db'}", create=True, now=Clock())
     for n in range(1, 21):
         recur(source, n)
-    history = history_of(source, OLD)
     store, whole = opens(), SqlStore(f"sqlite:///{tmp_path / 'whole.db'}", create=True, now=Clock())
-    store.take_in([replace(history, trials=[t for t in history.trials if t.number not in (4, 5, 6)])])
-    number = next_decision(store, OLD, 98).number
-    assert number == 21
+    complete = history_of(source, OLD)
+    late = (4, 5, 6)
+    part = [p for p in complete if not (isinstance(p, RunTrials) and p.trials[0].number in late)]
+    assert store.take_in(part) == {OLD: (17, 0)}
+    assert next_decision(store, OLD, 98).number == 21
     store.close_trial(OLD, 21, by="a test")
-    complete = replace(history, trials=[*history.trials, store.trials(OLD)[-1]])
-    whole.take_in([complete])
-    assert [t.number for t in store.take_in([complete])] == [4, 5, 6]
+    assert store.take_in(complete) == {OLD: (3, 17)}
+    seqs = {t.number: t.told_seq for t in opens().trials(OLD)}
+    assert [seqs[n] for n in (3, *late, 7, 21)] == [3, 22, 23, 24, 7, 21]
+    whole.take_in(history_of(store, OLD))
     assert next_decision(store, OLD).decision == next_decision(whole, OLD).decision
     source.close()
     whole.close()
@@ -189,19 +220,18 @@ def test_a_rename_of_variables_that_was_cut_off_can_be_run_again() -> None:
         port.left = 10**6
         store = VariableStore(port, overlap_possible=False, now=Clock())
         old = [recur(store, n).key for n in (1, 2, 3)]
-        new = recur(store, 1, job_id=NEW).key
         port.left = calls
         try:
-            store.rename(OLD, NEW, merge=True)
+            store.rename(OLD, NEW)
             done = True
         except StoreError:
             done = False
         port.left = 10**6
-        assert {t.key for job in store.jobs() for t in store.trials(job)} == {*old, new}
+        assert {t.key for job in store.jobs() for t in store.trials(job)} == {*old}
         if OLD in store.jobs():
-            store.rename(OLD, NEW, merge=True)
+            store.rename(OLD, NEW)
         assert store.jobs() == [NEW]
-        assert [t.key for t in store.trials(NEW)] == [*old, new]
+        assert [t.key for t in store.trials(NEW)] == old
         if done:
             return
     raise AssertionError("the rename never ended")

@@ -9,11 +9,10 @@ import pytest
 
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import Lineage, Previous, State, TrialKey
-from airflow_provider_zeus.store.base import History
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.store import VariableStore
 from airflow_provider_zeus.store.variables.tables import RETURNED
-from tests.unit.store.store_kit import JOB, Clock, DictPort, report, request
+from tests.unit.store.store_kit import JOB, Clock, DictPort, parts_of, report, request
 from tests.unit.store.test_stored_texts import FULL
 
 C, N = State.CONVERGED, State.NOT_NEEDED
@@ -149,7 +148,7 @@ def test_the_variable_keeps_the_newest_values_alone() -> None:
         )
         for n in range(1, 6)
     ]
-    store.take_in([History(job_id="d.train", trials=trials)])
+    store.take_in(parts_of("d.train", trials))
     kept = [t.observation.returned for t in store.trials("d.train")]
     assert kept == [None] * (5 - RETURNED) + [f'"{n}"' for n in range(6 - RETURNED, 6)]
 

@@ -17,6 +17,7 @@ from airflow_provider_zeus.optimizer.policy import learn, prior
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.export_rows import row as exported
 from airflow_provider_zeus.reports.savings import saving
+from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.sql import checkpoints as belief
 from airflow_provider_zeus.store.sql import prune as sql_prune
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
@@ -78,7 +79,7 @@ def with_decision(store: SqlStore) -> list[int]:
 
 def figures(trial: Trial) -> dict[str, Any]:
     """All that is exported of a trial, its decision apart."""
-    return {name: value for name, value in exported(trial, None).items() if name != "decision"}
+    return {name: value for name, value in exported(trial, Prices()).items() if name != "decision"}
 
 
 @ON_BOTH

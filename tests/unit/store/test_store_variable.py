@@ -14,12 +14,12 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.optimizer import policy
-from airflow_provider_zeus.store.base import History, Report
+from airflow_provider_zeus.store.base import JobHead, JobProfile, Report
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.variables import tables
 from airflow_provider_zeus.store.variables.document import KEPT_POINTS
 from airflow_provider_zeus.store.variables.store import VariableStore
-from tests.unit.store.store_kit import DEVICE, JOB, Clock, DictPort, report, request, seen
+from tests.unit.store.store_kit import DEVICE, JOB, Clock, DictPort, parts_of, report, request, seen
 from tests.unit.store.test_stored_texts import FULL
 
 LOG = "zeus-log:d.train"
@@ -146,9 +146,9 @@ def test_a_full_log_stays_below_a_megabyte(store: VariableStore, port: DictPort)
     trials = [
         replace(first, number=n, key=TrialKey(f"{n:036d}"), origin=request(n).origin, told_seq=n) for n in range(1, 502)
     ]
-    points = {trial.key: report(points=100).points for trial in trials}
-    profile = (DEVICE.where, JOB.job_version, report(profile=64).profile)
-    store.take_in([History(job_id="d.train", trials=trials, points=points, profiles=[profile])])
+    samples = report(profile=64).profile
+    profile = JobProfile(job_id="d.train", where=DEVICE.where, job_version=JOB.job_version, samples=samples)
+    store.take_in([*parts_of("d.train", trials, report(points=100).points), profile])
     key = store.ask(request(502)).trial.key
     store.tell(key, State.CONVERGED, report(profile=64, points=100))
     assert len(port.data[LOG]) < 1_000_000
@@ -166,14 +166,15 @@ def test_what_is_taken_in_changes_no_other_job_and_none_that_runs(
     before = dict(port.data)
     closed = replace(FULL, job_id="e.train", number=1, told_seq=1)
     with pytest.raises(StoreError, match=r"'d\.train' is running"):
-        store.take_in([History(job_id="e.train", trials=[closed]), History(job_id="d.train", trials=[])])
+        store.take_in([*parts_of("e.train", [closed]), JobHead(job_id="d.train", told_seq=0, last_number=0)])
     assert port.data == before
-    assert store.take_in([History(job_id="e.train", trials=[closed])]) == [closed]
+    assert store.take_in(parts_of("e.train", [closed])) == {"e.train": (1, 0)}
+    assert store.trials("e.train") == [closed]
     assert {key: port.data[key] for key in before if key != "zeus-jobs"} == {
         key: text for key, text in before.items() if key != "zeus-jobs"
     }
     with pytest.raises(StoreError, match=r"is in this log already, as trial 1 of 'e\.train'"):
-        store.take_in([History(job_id="f.train", trials=[replace(closed, job_id="f.train")])])
+        store.take_in(parts_of("f.train", [replace(closed, job_id="f.train")]))
 
 
 def test_a_checkpoint_saves_time_and_counts_only_beside_its_log(store: VariableStore, port: DictPort) -> None:
@@ -355,15 +356,14 @@ def test_a_damaged_trial_moves_with_its_job_and_keeps_the_rest(
 ) -> None:
     for n in (1, 2):
         store.tell(store.ask(request(n)).trial.key, State.CONVERGED, report())
-    store.tell(store.ask(request(1, job_id="e.train", ti_id="other")).trial.key, State.CONVERGED, report())
-    port.data["zeus-log:e.train"] = json.dumps(
-        (log := json.loads(port.data["zeus-log:e.train"])) | {"trials": [log["trials"][0] | changes]}
-    )
-    store.rename("d.train", "e.train", merge=True)
-    assert [t.number for t in store.trials("e.train")] == [1, 2]
-    kept = next(t for t in json.loads(port.data["zeus-log:e.train"])["trials"] if t["ti_id"] == "other")
+    document = json.loads(port.data[LOG])
+    document["trials"][1] |= changes
+    port.data[LOG] = json.dumps(document)
+    store.rename("d.train", "e.train")
+    assert [t.number for t in store.trials("e.train")] == [1]
+    kept = next(t for t in json.loads(port.data["zeus-log:e.train"])["trials"] if t["ti_id"] == "ti-2")
     assert {name: kept[name] for name in changes} == changes
-    assert kept["number"] == changes.get("number", 3)
+    assert kept["number"] == changes.get("number", 2)
 
 
 @pytest.mark.parametrize("part", ["samples", "points"])
