@@ -6,14 +6,9 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-<<<<<<< HEAD
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, say
 from airflow_provider_zeus.errors import JobSpecError, StoreError
-=======
-from airflow_provider_zeus import patterns
-from airflow_provider_zeus.cli.shell import command, known, opened, say
-from airflow_provider_zeus.errors import JobSpecError
->>>>>>> main
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, store_url
 from airflow_provider_zeus.store.sql import backup as sqlite_backup
 from airflow_provider_zeus.store.sql.engine import clock, engine_of, file_of, forget, read_url, shown, transaction
