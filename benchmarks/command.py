@@ -49,7 +49,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--report": {"type": Path, "help": "write the figures there, as JSON"},
     "--jobs": {"type": int, "help": "processes; default: one per core"},
     "--out": {"type": Path},
-    "--no-pictures": {"action": "store_true", "help": "numbers alone"},
     "--signals": {"type": Path, "required": True, "help": "folder of hourly series"},
     "--bike": {"type": Path, "help": "ISLP's file Bikeshare.csv (pip download --no-deps ISLP)"},
     "--backends": {"nargs": "+", "default": _DATABASES, "choices": _DATABASES},
@@ -105,10 +104,10 @@ def took(args: argparse.Namespace) -> str:
     return f"{time.monotonic() - args.began_s:.0f} s"
 
 
-def needs(module: str, remedy: str = "") -> None:
+def needs(module: str) -> None:
     """Raises JobSpecError where a development dependency is not installed, before anything is computed."""
     if importlib.util.find_spec(module) is None:
-        raise JobSpecError.of("installed", module, "is not there", f"pip install -e '.[dev]'{remedy}")
+        raise JobSpecError.of("installed", module, "is not there", "pip install -e '.[dev]'")
 
 
 def chosen_traces(args: argparse.Namespace) -> Traces:

@@ -1,11 +1,10 @@
 """What this package measures on a real GPU, whose settings it leaves alone: ``python -m benchmarks.gpu --out DIR``.
 
-The counter's update period, the step response of power to a load, the meter against polled power over a minute, how
-much of the time the power limit binds at rest and under load and at which clock, a residual network of 18 layers
-trained in ``measure`` mode at three batch sizes and behind loaders that let it wait, and what the run handle costs a
-step against a bare loop and upstream's monitor in the same run. Takes about six minutes; writes ``gpu.json`` and
-``gpu.md``. Without a GPU, without torch's CUDA or where somebody else uses the GPU it says so, writes nothing and
-exits with 0.
+The counter's update period, the meter against polled power over a minute, how much of the time the power limit binds
+at rest and under load and at which clock, and a residual network of 18 layers trained in ``measure`` mode, at three
+batch sizes beside the public code's monitor and behind loaders that let it wait. Takes about four minutes; writes
+``gpu.json`` and ``gpu.md``. Without a GPU, without torch's CUDA or where somebody else uses the GPU it says so, writes
+nothing and exits with 0.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.library import ask
 from airflow_provider_zeus.power.nvml.visible import Gpu, find_gpus
 from benchmarks.command import command, needs
-from benchmarks.parts.gpu_readings import Load, cap_and_clock, meter_and_polled, step_response, update_period
-from benchmarks.parts.gpu_training import WAITS, matrix_load, small_step, step_costs, trained, waits
+from benchmarks.parts.gpu_readings import Load, cap_and_clock, meter_and_polled, update_period
+from benchmarks.parts.gpu_training import WAITS, matrix_load, trained, waits
 from benchmarks.report import table, write_report
 
 BATCH_SIZES = (256, 128, 64)
@@ -37,13 +36,10 @@ class Lengths:
     """How long each part takes."""
 
     counter_s: float = 10.0
-    rest_s: float = 10.0
     load_s: float = 10.0
     meter_s: float = 60.0
     epoch_s: float = 20.0
     wait_s: float = 5.0
-    round_s: float = 1.0
-    rounds: int = 7
     pixels: int = 224
     width: int = 64
 
@@ -75,8 +71,6 @@ def measured(gpu: Gpu, device: NvmlDevice, on: str, load: Load, lengths: Lengths
         has_one = device.info.energy_source == "nvml_counter"
         none = {"missing": "this GPU has no counter"}
         report["counter"] = update_period(device.energy_j, lengths.counter_s) if has_one else none
-    _say("step response", 2 * lengths.rest_s + lengths.load_s)
-    report["response"] = step_response(power_mw, device.energy_j, load, rest_s=lengths.rest_s, load_s=lengths.load_s)
     _say("meter against polling", lengths.meter_s)
     report["meter"] = meter_and_polled(device, power_mw, load, lengths.meter_s)
     _say("cap and clock", 2 * lengths.load_s)
@@ -88,9 +82,6 @@ def measured(gpu: Gpu, device: NvmlDevice, on: str, load: Load, lengths: Lengths
         )
         _say("waits for batches", lengths.wait_s * len(WAITS))
         report["waits"] = waits(on, folder, lengths.wait_s, pixels=lengths.pixels, width=lengths.width)
-        _say("cost of a step", 8 * lengths.round_s * lengths.rounds)
-        costs = partial(step_costs, on, folder, seconds=lengths.round_s, rounds=lengths.rounds)
-        report["step_cost"] = {"no work": costs(), "a small step": costs(work=small_step(on))}
     return {**report, "limit_after_w": device.limit_w()}
 
 
@@ -118,8 +109,6 @@ def markdown_of(report: Mapping[str, Any]) -> str:
     about = f"{report['device']}, driver {report['driver']}, torch {report['torch']}, {report['energy_source']}"
     rows = [["power limit before, after [W]", f"{_n(report['limit_before_w'])}, {_n(report['limit_after_w'])}"]]
     rows += _rows("counter", report["counter"])
-    for name, found in report["response"].items():
-        rows += _rows(name.replace("_", " "), found)
     rows += _rows("meter", report["meter"]) + _rows("cap", report["cap"])
     trained_at = ["samples_per_s", "mean_w", "j_per_sample", "energy_j", "upstream_j", "time_s", "upstream_s"]
     lines = [f"# Measured on a real GPU: {about}", "", *table(["what", "figure"], rows), "", "## ResNet-18", ""]
@@ -139,15 +128,6 @@ def markdown_of(report: Mapping[str, Any]) -> str:
         for row in report["waits"]
     ]
     lines += table(["workers", "steps", "made", "found", "GPU busy", "named"], rows)
-    lines += ["", "## Microseconds per step", ""]
-    found = report["step_cost"]
-    lines += table(
-        ["loop", *(f"{kind}{what}" for kind in found for what in ("", ": added"))],
-        [
-            [loop, *(_n(of[loop][figure]) for of in found.values() for figure in ("us", "added_us"))]
-            for loop in next(iter(found.values()))
-        ],
-    )
     return "\n".join(lines) + "\n"
 
 

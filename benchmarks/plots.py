@@ -13,11 +13,6 @@ POLICY = {
     "upstream": ("Zeus, public code", "#8d63c4"),
     "grid_search": ("Grid search", "#e08a1e"),
     "default": ("Default", "#777777"),
-    "no_early_stopping": ("no early stopping", "#c0392b"),
-    "no_pruning": ("no pruning", "#e08a1e"),
-    "no_jit_profiling": ("no JIT profiling", "#2f6fde"),
-    "ours_no_early_stopping": ("no early stopping", "#c0392b"),
-    "ours_no_jit_profiling": ("no JIT profiling", "#2f6fde"),
 }
 WORKLOAD = {
     "bert_qa": "BERT (QA)",
@@ -27,7 +22,6 @@ WORKLOAD = {
     "resnet50": "ResNet-50",
     "shufflenet": "ShuffleNet V2",
 }
-CYCLE = ("#0b7a55", "#2f6fde", "#e08a1e", "#8d63c4", "#c0392b", "#3aa6b9")
 GREY = "#9a9a9a"
 COLOURS = 256  # of a picture
 _RC: dict[Any, Any] = {

@@ -115,12 +115,6 @@ def plus_minus(figure: Sequence[float], form: str = ".2f") -> str:
     return f"{figure[0]:{form}} ± {figure[1]:{form.lstrip('+')}}"
 
 
-def cell(ratio: Sequence[float], form: str = ".3g", unit: str = "") -> str:
-    """[ratio, low, high]."""
-    value, low, high = ratio
-    return f"{value:{form}}{unit} [{low:{form}}, {high:{form}}]"
-
-
 def percent(ratio: Sequence[float]) -> str:
     """[ratio, low, high] as the change that it is."""
     value, low, high = (100 * (r - 1) for r in ratio)

@@ -28,7 +28,7 @@ from airflow_provider_zeus.signals.forecast import WORTH, Start, plan_start
 from airflow_provider_zeus.signals.parse import Layout, parsed
 from airflow_provider_zeus.signals.series import PRICE, Series
 from airflow_provider_zeus.units import S_PER_H
-from benchmarks.command import command, needs, on_all_cores, took
+from benchmarks.command import command, on_all_cores, took
 from benchmarks.report import table, table_of, write_report
 
 STARTS_H, JOBS_H, WAITS_H = (1, 9, 18), (1, 2, 4), (4, 8, 16)
@@ -231,35 +231,6 @@ def markdown(rows: Sequence[Row], found: Sequence[tuple[bool, str, str]]) -> str
     )
 
 
-def picture(rows: Sequence[Row], path: Path) -> None:
-    """Saved by a job of 2 h that may wait 8 h: by signal and schedule, a bar for each rule."""
-    needs("matplotlib", ", or --no-pictures")
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    some = [r for r in rows if (r["job_h"], r["wait_h"]) == (2, 8)] or list(rows)
-    figure, axes = pyplot.subplots(figsize=(11, 4.5), layout="constrained")
-    shown = {
-        "perfect": "perfect forecast",
-        "forecast_5": "plan_start",
-        "fixed": "fixed shift",
-        "threshold": "threshold",
-    }
-    for i, (name, label) in enumerate(shown.items()):
-        at = [n + (i - 1.5) * 0.2 for n in range(len(some))]
-        axes.bar(at, [r[f"{name}_saved"] for r in some], 0.2, label=label)
-    axes.axhline(0, color="black", linewidth=0.8)
-    ticks = [f"{r['signal']}\n{r['scheduled_h']:02d}:00" for r in some]
-    axes.set_xticks(range(len(some)), ticks, rotation=60, ha="right", fontsize=8)
-    axes.set_ylabel("saved [%]")
-    axes.set_title(f"A job of {some[0]['job_h']} h that may wait {some[0]['wait_h']} h, against starting at once")
-    axes.legend()
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
-
-
 def _cases(path: Path) -> list[tuple[Case, Series]]:
     """The cells of a file ``gb_2020.csv`` or ``price_de_2020.csv``; its name is the signal's."""
     series = read_signal(path)
@@ -269,7 +240,7 @@ def _cases(path: Path) -> list[tuple[Case, Series]]:
     return [(Case(signal, at, job, wait, int(year)), series) for at in STARTS_H for job in JOBS_H for wait in WAITS_H]
 
 
-@command("--signals --every --jobs --out --no-pictures", out=Path("signals-report"))
+@command("--signals --every --jobs --out", out=Path("signals-report"))
 def main(args: argparse.Namespace) -> int:
     """Run what the command line says; 1 where something is missed, 2 where it cannot be run."""
     paths = sorted(p for p in args.signals.glob("*.csv") if p.name != "savings.csv")
@@ -280,8 +251,6 @@ def main(args: argparse.Namespace) -> int:
     found = verdicts(rows)
     report = {"cells": rows, "verdicts": [{"held": ok, "asked": a, "found": f} for ok, a, f in found]}
     write_report(args.out, report, markdown(rows, found))
-    if not args.no_pictures:
-        picture(rows, args.out / "signals.png")
     for ok, asked, what in found:
         print(f"{'held  ' if ok else 'MISSED'} {asked}: {what}")
     print(f"{args.out / 'report.md'} after {took(args)}")

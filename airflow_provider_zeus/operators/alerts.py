@@ -4,8 +4,8 @@ A run looks at its job once Airflow has the task's state and value, as callback 
 task's time, and what raises or hangs changes no state. What a decision shows, a deadline at risk, an earlier run that
 was killed or a store that is away, is sent by a thread while the run trains.
 
-Which events began is decided under the lock of the job's row, and not in the transaction that ends a trial: an attempt
-that another one follows and a try that Airflow repeats end a trial, too, but no run.
+Which events began is not decided in the transaction that ends a trial: an attempt that another one follows and a try
+that Airflow repeats end a trial too, but no run.
 """
 
 from __future__ import annotations
@@ -188,18 +188,18 @@ class RunAlerts:
     reopen: Callable[[], Store]
     state_dir: Path
 
-    def watch(self, *, closed: bool) -> None:
+    def watch(self, *, after_killed: bool) -> None:
         """Look at the job when the task has ended, and beside the training if the decision shows an event.
 
         In ``dag.test()`` the look at the end is the only one: no second thread may speak with Airflow there. Raises
         nothing.
 
-        :param closed: whether the question for a batch size closed trials whose lease had expired.
+        :param after_killed: whether the newest trial before this one was abandoned.
         """
         if not self._teaches:
             return
         self.after_task(decision=False)
-        shows_event = closed or not self.stored or alerts.deadline_at_risk(self.trial) is not None
+        shows_event = after_killed or not self.stored or alerts.deadline_at_risk(self.trial) is not None
         if not shows_event or is_test_run():
             return
         call = copy_context().run

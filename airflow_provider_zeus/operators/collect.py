@@ -40,8 +40,31 @@ _MOST_KEPT = 1000  # lines of all starts of a result, heartbeats merged into the
 log = logging.getLogger(__name__)
 
 
+class FirstStarts:
+    """Keeps the lines of the first 100 starts of a plan, since each start is a row of the log. Warns once of others."""
+
+    def __init__(self) -> None:
+        self._start_ids: set[str] = set()
+        self._warned = False
+
+    def kept(self, lines: Iterable[ResultLine]) -> list[ResultLine]:
+        """Those of the next lines that are kept."""
+        return [line for line in lines if self._keeps(line.start_id)]
+
+    def _keeps(self, start_id: str) -> bool:
+        if start_id in self._start_ids:
+            return True
+        if len(self._start_ids) < MOST_STARTS:
+            self._start_ids.add(start_id)
+            return True
+        if not self._warned:
+            self._warned = True
+            log.warning("Zeus: over %d processes started with one plan; what the others say is dropped.", MOST_STARTS)
+        return False
+
+
 def starts_in_folder(folder: Path) -> list[Start]:
-    """Read the result files of a folder; return the newest 100 starts, oldest first. Warns of what is no result.
+    """Read the result files of a folder; return the first 100 starts, oldest first. Warns of what is no result.
 
     A result file is a plain file of the folder's owner without a second hard link. Neither the file, nor the folder,
     nor the folder's parent may be a symbolic link.
@@ -55,7 +78,9 @@ def starts_in_folder(folder: Path) -> list[Start]:
         problem = f"{error.strerror}; it and its parent must be folders, not links"
         log.warning("Zeus: the results in %s cannot be read: %s.", visible(folder), problem)
         return []
-    return [start for _, _, starts in sorted(found, key=lambda f: f[:2]) for start in starts][-MOST_STARTS:]
+    starts = [start for _, _, of_file in sorted(found, key=lambda f: f[:2]) for start in of_file]
+    first = FirstStarts()
+    return [start for start in starts if first.kept(start)]
 
 
 def _read_files(folder: int, most_bytes: int = 2**28) -> list[tuple[float, str, list[Start]]]:
@@ -113,16 +138,16 @@ def starts_in_xcom(value: Any, result_key: str, most: int = 2**26) -> list[Start
 def by_start(lines: Iterable[ResultLine]) -> list[Start]:
     """Group lines by their start, in order of first appearance; merge a heartbeat into the next line of its attempt.
 
-    Raises ValueError: more starts or lines than any training has.
+    Raises ValueError: more lines than any training has.
     """
     starts: dict[str, Start] = {}
-    lines = iter(lines)
+    lines, first = iter(lines), FirstStarts()
     while some := list(islice(lines, 100)):  # a merge costs as much as the news that wait
-        for line in some:
+        for line in first.kept(some):
             starts.setdefault(line.start_id, []).append(line)
         starts = {start_id: folded(start) for start_id, start in starts.items()}
-        if len(starts) > MOST_STARTS or sum(map(len, starts.values())) > _MOST_KEPT:
-            raise ValueError(f"it has more than {MOST_STARTS} starts or {_MOST_KEPT} lines")
+        if sum(map(len, starts.values())) > _MOST_KEPT:
+            raise ValueError(f"it has more than {_MOST_KEPT} lines that are kept")
     return list(starts.values())
 
 
@@ -155,6 +180,8 @@ def report_all(
     :param folder: of the result files, where a process other than rank 0 may have left that it ran out of memory.
     """
     sender, first = ResultSender(reporter), (plan.first_attempt, plan.attempts[0].batch_size)
+    first_starts = FirstStarts()  # a folder and an XCom may have as many each
+    starts = [start for start in starts if first_starts.kept(start)]
     for start in _within_limits(starts):
         for line in (known := LinesOfPlan(plan).known(start)):
             sender.put(line)

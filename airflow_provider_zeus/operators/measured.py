@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import LIMIT, Observation, PowerPoint, ProfileSample, State, summed_with_marks
-from airflow_provider_zeus.operators.collect import MOST_STARTS, LinesOfPlan
+from airflow_provider_zeus.operators.collect import FirstStarts, LinesOfPlan
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.operators.supervise import READ_S as OUTPUT_S
@@ -108,7 +108,10 @@ class StepsOfCommand:
         self._told: dict[str, Observation] = {}  # newest of each start
         self._looking = Lock()  # the heartbeat's thread looks too
         self._unsent: deque[ProfileSample] = deque()
-        self._kept, self._of_plan, self._follower = ExitStack(), LinesOfPlan(plan), None
+        self._kept = ExitStack()
+        self._starts = FirstStarts()
+        self._of_plan = LinesOfPlan(plan)
+        self._follower: Follower | None = None
         self._tunes = plan.job.tries_limits
         with outlived("make a folder for the steps that the command reports"):
             made = TemporaryDirectory(prefix="zeus-", ignore_cleanup_errors=True)
@@ -123,13 +126,14 @@ class StepsOfCommand:
     def look(self) -> None:
         """Read what the command has reported since the last call."""
         with self._looking:
-            for line in self._of_plan.known(self._follower.news() if self._follower else ()):
+            news = self._follower.news() if self._follower else []
+            for line in self._of_plan.known(self._starts.kept(news)):
                 self._unsent.extend(line.profile)
                 if line.observation is None:
                     continue
                 if line.observation.samples is None:  # its steps could not be counted any more
                     self._told.pop(line.start_id, None)
-                elif line.start_id in self._told or len(self._told) < MOST_STARTS:
+                else:
                     self._told[line.start_id] = line.observation
 
     def take_unsent(self) -> tuple[ProfileSample, ...]:

@@ -246,12 +246,12 @@ def ask_watched(
 ) -> tuple[Store | None, AskAnswer, Callable[[], Store]]:
     """:func:`ask`, with looks for events at the decision and, where this task trains, at its end."""
 
-    def watch(trial: Trial, *, stored: bool, closed: bool, reopen: Callable[[], Store]) -> None:
+    def watch(trial: Trial, *, stored: bool, after_killed: bool, reopen: Callable[[], Store]) -> None:
         if config.enabled == OFF:
             return
         looks = RunAlerts(context=context, trial=trial, stored=stored, reopen=reopen, state_dir=config.state_dir)
         if trains_here:
-            looks.watch(closed=closed)
+            looks.watch(after_killed=after_killed)
         else:
             looks.after_task(decision=True)
 
@@ -259,9 +259,9 @@ def ask_watched(
         store, asked, reopen = ask(request, conn_id, config, overlap_possible=overlap_possible)
     except StoreError as error:  # of a strict job
         reopen = partial(open_store, conn_id, create=False)
-        watch(default_trial(request, error), stored=False, closed=False, reopen=reopen)
+        watch(default_trial(request, error), stored=False, after_killed=False, reopen=reopen)
         raise
-    watch(asked.trial, stored=store is not None, closed=asked.closed, reopen=reopen)
+    watch(asked.trial, stored=store is not None, after_killed=asked.after_killed, reopen=reopen)
     return store, asked, reopen
 
 

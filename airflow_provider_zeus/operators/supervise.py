@@ -15,7 +15,7 @@ from typing import Any
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError
 from airflow_provider_zeus.model.trial import UNSEEN, Observation, PowerPoint, State
-from airflow_provider_zeus.operators.collect import LinesOfPlan
+from airflow_provider_zeus.operators.collect import FirstStarts, LinesOfPlan
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE, ExternalMeter, outcome_of, seen_to_use
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.patience import outlived
@@ -39,10 +39,11 @@ def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[s
     from airflow.sdk.exceptions import AirflowException
 
     plan: Plan | None = replace(recurrence.plan, restarts=True)
+    first_starts = FirstStarts()
     with ExitStack() as stack:
         folder = _folder(recurrence, stack)
         while plan is not None:
-            start = CommandStart(recurrence, plan, folder)
+            start = CommandStart(recurrence, plan, folder, first_starts)
             log.info("Zeus: batch size %d. %s", plan.attempts[0].batch_size, plan.attempts[0].why)
             status, last_line = start.run(command, environ, cwd)
             plan = None
@@ -105,10 +106,14 @@ def _folder(recurrence: Recurrence, stack: ExitStack) -> Path | None:
 
 
 class CommandStart:
-    """One start of a command under one plan."""
+    """One start of a command under one plan.
 
-    def __init__(self, recurrence: Recurrence, plan: Plan, folder: Path | None) -> None:
+    :param first_starts: what is kept of all processes that the command starts, in all its starts.
+    """
+
+    def __init__(self, recurrence: Recurrence, plan: Plan, folder: Path | None, first_starts: FirstStarts) -> None:
         self.plan = plan
+        self._first_starts = first_starts
         self.start_id = ""  # of the process that took the plan; empty while none has
         self.trained = False  # whether that process began an attempt
         self._failing = False  # whether its result could not be read the last time
@@ -200,6 +205,7 @@ class CommandStart:
 
     def _take(self, lines: Sequence[ResultLine]) -> None:
         """Pass on lines of the process, as far as the plan has their attempts."""
+        lines = self._first_starts.kept(lines)
         for line in lines:
             self.start_id = line.start_id
             self.trained = self.trained or line.kind == "attempt"

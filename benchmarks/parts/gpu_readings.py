@@ -1,4 +1,4 @@
-"""What a GPU's energy counter and power reading are like: how often they move, how fast they follow, and if they agree.
+"""What a GPU's energy counter and power reading are like: how often the counter moves, and if they agree.
 
 Reads alone; used by :mod:`benchmarks.gpu`.
 """
@@ -20,11 +20,7 @@ from airflow_provider_zeus.training.profiling.measurement_windows import SETTLE_
 
 Load = Callable[[], AbstractContextManager[None]]  # works the GPU while it is open
 PowerMw = Callable[[], NvmlAnswer]
-Series = list[tuple[float, float]]  # (time [s], power [W])
 
-SAMPLE_S = 0.005  # between two readings of a step response
-SMOOTH_S = 0.2  # over which the counter's difference is taken: several of its updates
-LEAST_SHARE = 0.1  # of the power at rest, by which a load has to raise it
 ON_S, OFF_S = 2.0, 1.0  # of the load under which meter and polling are compared: no steady one, which hides lags
 
 
@@ -52,55 +48,6 @@ def update_period(counter_j: Callable[[], float | None], seconds: float) -> dict
         "update_j": statistics.median(steps_j[1:]),
         "read_us": 1e6 * seconds / reads,
     }
-
-
-def step_response(
-    power_mw: PowerMw, counter_j: Callable[[], float | None], load: Load, *, rest_s: float, load_s: float
-) -> dict[str, Any]:
-    """How long after a load's begin and end the power reading, and the counter's difference, have followed [s]."""
-    began_s = time.perf_counter()
-    power, energy = list[tuple[float, float]](), list[tuple[float, float]]()
-
-    def watch(until_s: float) -> None:
-        while (now_s := time.perf_counter() - began_s) < until_s:
-            if not (watts := power_mw()).problem:
-                power.append((now_s, watts.value / 1000))
-            if (joules := counter_j()) is not None:
-                energy.append((now_s, joules))
-            time.sleep(SAMPLE_S)
-
-    watch(rest_s)
-    with load():
-        on_s = time.perf_counter() - began_s
-        watch(on_s + load_s)
-    off_s = time.perf_counter() - began_s
-    watch(off_s + rest_s)
-    return {
-        "power_reading": response_of(power, on_s, off_s),
-        "counter": response_of(_derived(energy), on_s, off_s),
-    }
-
-
-def response_of(series: Series, on_s: float, off_s: float) -> dict[str, Any]:
-    """Power at rest and under load [W], and after how many seconds 50 and 90 % of a change are first seen.
-
-    :param on_s: when the load began; before it the GPU was at rest.
-    :param off_s: when the load ended.
-    """
-    before, under, after = (
-        [(t, w) for t, w in series if low <= t < high] for low, high in ((0.0, on_s), (on_s, off_s), (off_s, 1e18))
-    )
-    if not (before and under and after):
-        return {"missing": "there were no readings"}
-    rest_w, load_w = (statistics.median(w for _, w in half[len(half) // 2 :]) for half in (before, under))
-    found: dict[str, Any] = {"rest_w": rest_w, "load_w": load_w}
-    if load_w - rest_w < LEAST_SHARE * rest_w:
-        return {**found, "missing": "the load did not raise the power"}
-    for share in (0.5, 0.9):
-        up_w, down_w = rest_w + share * (load_w - rest_w), load_w - share * (load_w - rest_w)
-        found[f"rise_{share * 100:.0f}_s"] = next((t - on_s for t, w in under if w >= up_w), None)
-        found[f"fall_{share * 100:.0f}_s"] = next((t - off_s for t, w in after if w <= down_w), None)
-    return found
 
 
 def meter_and_polled(device: NvmlDevice, power_mw: PowerMw, load: Load, seconds: float) -> dict[str, Any]:
@@ -146,19 +93,6 @@ def cap_and_clock(device: NvmlDevice, load: Load, seconds: float) -> dict[str, A
         found |= {f"{name}_capped": watch.at[at].share, f"{name}_sm_clock_mhz": watch.at[at].clock_mhz}
         found |= {f"{name}_w": span.power_w, "max_sm_clock_mhz": first and first.max_mhz}
         found |= {f"{name}_counted": float(first is not None and first.capped_s is not None)}
-    return found
-
-
-def _derived(energy: Sequence[tuple[float, float]]) -> Series:
-    """Power from the counter, each time over the last ``SMOOTH_S``."""
-    found: Series = []
-    old = 0
-    for now_s, now_j in energy if len(energy) > 1 else ():
-        while energy[old + 1][0] <= now_s - SMOOTH_S:
-            old += 1
-        since_s, since_j = energy[old]
-        if now_s - since_s >= SMOOTH_S:
-            found.append((now_s, (now_j - since_j) / (now_s - since_s)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""A real torch training in ``measure`` mode, and what measuring costs it per step; used by :mod:`benchmarks.gpu`."""
+"""A real torch training in ``measure`` mode; used by :mod:`benchmarks.gpu`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_provider_zeus.training.run import ZeusRun
 from benchmarks.run_handle import plan_of
 
 WARM_UP = 5  # steps before anything is timed
-MATRIX = 4096  # rows of the load of a step response
+MATRIX = 4096  # rows of the load
 WAITS = (
     *((workers, share, True) for workers in (0, 2, 4) for share in (0.05, 0.2, 0.5, 0.8)),
     *((2, share, False) for share in (0.0, 0.5)),
@@ -164,72 +164,6 @@ class SlowBatches:
         return torch.zeros(self._size)
 
 
-def step_costs(
-    on: str, folder: str, *, seconds: float, rounds: int, work: Callable[[], None] | None = None
-) -> dict[str, dict[str, float]]:
-    """Microseconds that measuring adds to a step, in turns in one process: median of so many rounds.
-
-    :param seconds: that a round of the dearest loop takes.
-    :param work: of one step; default: nothing, so that all that is left is what measuring costs.
-    """
-    run = ZeusRun.from_plan(_plan([1], folder))
-    monitor, wait = upstream_monitor(), on != "cpu"
-    work = work or _nothing
-
-    def with_window() -> None:
-        monitor.begin_window("step", sync_execution=wait)
-        work()
-        monitor.end_window("step", sync_execution=wait)
-
-    steps = _steps_within(with_window, seconds, on)
-
-    def bare() -> None:
-        for _ in range(steps):
-            work()
-
-    def ours() -> None:
-        for _ in range(steps):
-            work()
-            run.step()
-
-    def window_per_step() -> None:
-        for _ in range(steps):
-            with_window()
-
-    def window_per_round() -> None:
-        monitor.begin_window("round", sync_execution=wait)
-        bare()
-        monitor.end_window("round", sync_execution=wait)
-
-    loops = {
-        "bare loop": bare,
-        "run.step()": ours,
-        "ZeusMonitor, one window for all steps": window_per_round,
-        "ZeusMonitor, one window per step": window_per_step,
-    }
-    times: dict[str, list[float]] = {name: [] for name in loops}
-    for _ in run.epochs():
-        for _ in range(rounds):
-            for name, loop in loops.items():
-                times[name].append(_timed_us(loop, steps, on))
-        run.report(accuracy=0.0)
-    base_us = times["bare loop"]
-    return {
-        name: {
-            "us": statistics.median(found),
-            "added_us": statistics.median(us - bare_us for us, bare_us in zip(found, base_us, strict=True)),
-        }
-        for name, found in times.items()
-    }
-
-
-def small_step(on: str) -> Callable[[], None]:
-    """One optimizer step of a network so small that its kernels are nothing but their launches."""
-    from torch import nn
-
-    return _steps_of(nn.Sequential(nn.Flatten(), nn.Linear(64, 64)), (16, 64), on)
-
-
 def upstream_monitor() -> Any:
     """Upstream's monitor of the first GPU; it reads alone."""
     from zeus.monitor import ZeusMonitor
@@ -274,10 +208,6 @@ def _wait(on: str) -> None:
         import torch
 
         torch.cuda.synchronize()
-
-
-def _nothing() -> None:
-    """The least that a step could be."""
 
 
 def _observed(line: ResultLine, upstream: dict[str, float]) -> dict[str, Any]:

@@ -107,9 +107,6 @@ class Overhead(NamedTuple):
     time: float
     cost: float
     regret: float  # of the limit it ended at
-    extra_j: float
-    extra_s: float
-    complete_s: float  # until the profile was
 
 
 def overhead(curve: Curve, epoch_s: float, epochs: int, seed: int = 0) -> Overhead:
@@ -122,7 +119,7 @@ def overhead(curve: Curve, epoch_s: float, epochs: int, seed: int = 0) -> Overhe
     rows = (tuple(map(float, row)) for row in (curve.limits_w, sample_s, power_w))
     replayed = Replayed(*rows)
     steps, checked = round(epoch_s / STEP_S), round(VALIDATION * epoch_s / STEP_S)
-    made, done_s = 0, 0.0
+    made = 0
     noisy = type("Seeded", (Noisy,), {"SEED": seed})
     with tempfile.TemporaryDirectory() as folder, replayed.opened(Path(folder), noisy) as gpu:
         plan = plan_of([BATCH_SIZE], epochs, folder, heartbeat_s=3600.0, eta=ETA, max_power_w=curve.max_power_w)
@@ -133,7 +130,6 @@ def overhead(curve: Curve, epoch_s: float, epochs: int, seed: int = 0) -> Overhe
                 made += 1
                 if not profiling(run):
                     break
-                done_s = gpu.now_s()
             else:
                 for _ in range(checked):
                     gpu.on_step(BATCH_SIZE)
@@ -153,9 +149,6 @@ def overhead(curve: Curve, epoch_s: float, epochs: int, seed: int = 0) -> Overhe
         time=float(time_s / best_s - 1),
         cost=float(weights.cost(energy_j, time_s) / weights.cost(best_j, best_s) - 1),
         regret=float(curve.cost(weights.eta)[at] / curve.cost(weights.eta)[best] - 1),
-        extra_j=float(energy_j - best_j),
-        extra_s=float(time_s - best_s),
-        complete_s=done_s,
     )
 
 

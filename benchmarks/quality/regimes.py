@@ -25,7 +25,7 @@ from airflow_provider_zeus.optimizer.policy import learn
 from benchmarks.command import on_all_cores
 from benchmarks.quality.choosers import always_default, run_cost
 from benchmarks.quality.drifts import SHIFT, Drift
-from benchmarks.quality.regime_set import ALARMS, BELOW, BY_NAME, FOUND, REGIMES, Misread, Regime, right
+from benchmarks.quality.regime_set import ALARMS, BELOW, BY_NAME, FOUND, REGIMES, Misread, right
 from benchmarks.replays import OURS, PAPERS, Replays, below_after, spent_by
 from benchmarks.report import bold, mean_and_worst, mean_of, ratio_of, table
 from benchmarks.simulation.driver import replay
@@ -163,13 +163,11 @@ SPECIAL = {BELOW: _below, ALARMS: _alarms, FOUND: _found}
 Found = dict[str, dict[str, dict[str, Played]]]  # by regime, pair and policy
 
 
-def run_all(
-    scenarios: Sequence[Scenario], seeds: Sequence[int], jobs: int | None = None, regimes: Sequence[Regime] = REGIMES
-) -> Found:
-    """These regimes on every pair that they can befall, under both policies."""
+def run_all(scenarios: Sequence[Scenario], seeds: Sequence[int], jobs: int | None = None) -> Found:
+    """Every regime on every pair that it can befall, under both policies."""
     parts = [
         (regime.name, scenario, policy, seeds)
-        for regime in regimes
+        for regime in REGIMES
         for scenario in scenarios
         for policy in POLICIES
         if regime.job(scenario, 0) is not None

@@ -96,6 +96,24 @@ def test_a_command_keeps_one_model_per_run_in_both_styles(commands: Commands, co
     assert xcom(second, "zeus_decision")["batch_size"] == 16
 
 
+MANY_STARTS = """
+import json, os
+with open(os.environ["ZEUS_RESULT"], "a") as file:
+    for number in range(1000):
+        begun = {"v": 1, "kind": "attempt", "start_id": f"s{number}", "attempt": 1, "batch_size": 32}
+        ended = {**begun, "kind": "end", "state": "failed", "observation": {"time_s": 1.0}}
+        file.write(json.dumps(begun) + "\\n" + json.dumps(ended) + "\\n")
+"""
+
+
+@pytest.mark.slow
+def test_the_first_hundred_starts_of_a_command_count(commands: Commands, caplog: pytest.LogCaptureFixture) -> None:
+    dag_run = commands.run("zeus_many_starts", MANY_STARTS)
+    assert len(log_of("zeus_many_starts.train")) == 100
+    assert len(xcom(dag_run, "zeus_cost")["attempts"]) == 100
+    assert caplog.text.count("processes started with one plan") == 1
+
+
 def states(dag_id: str) -> list[tuple[int, str, str | None]]:
     return [(t.batch_size, t.state.value, t.reason) for t in log_of(f"{dag_id}.train")]
 

@@ -210,15 +210,37 @@ def test_an_odd_line_leaves_a_small_trial_that_can_be_told(
         lambda: f'{{"zeus": {{"lines": {DEEP}}}}}',
         lambda: {"zeus": {"lines": [json.loads("[" * 500 + "]" * 500)] * 10}},
         lambda: {"zeus": {"lines": [end()] * 100_000}},
-        lambda: {"zeus": {"lines": [end(start_id=str(i)) for i in range(900)]}},
         lambda: {"zeus": {"lines": [end(reason="x" * LONG)]}},
         lambda: '{"zeus": {"lines": [{"v": 1, "kind": "start", "start_id": "a", "attempt": ' + "9" * 100_000 + "}]}}",
         lambda: "x" * (2**26 + 1),
     ],
-    ids=["deep text", "deep", "lines", "starts", "long", "digits", "text"],
+    ids=["deep text", "deep", "lines", "long", "digits", "text"],
 )
 def test_an_xcom_beyond_every_bound_is_no_result(value: Callable[[], Any]) -> None:
     assert starts_in_xcom(value(), "zeus") == []
+
+
+MANY = [end(start_id=f"s{number}") for number in range(900)]
+
+
+def test_the_first_hundred_starts_of_an_xcom_count(caplog: pytest.LogCaptureFixture) -> None:
+    starts = starts_in_xcom({"zeus": {"lines": MANY}}, "zeus")
+    assert [start[0].start_id for start in starts] == [f"s{number}" for number in range(100)]
+    assert [record.levelname for record in caplog.records if "processes started" in record.message] == ["WARNING"]
+
+
+@pytest.mark.slow
+def test_the_first_hundred_starts_of_a_folder_and_an_xcom_count(store: SqlStore, tmp_path: Path) -> None:
+    folder = tmp_path / "ti-1"
+    folder.mkdir()
+    (folder / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in MANY[300:]))
+    starts = starts_in_folder(folder)
+    assert [start[0].start_id for start in starts] == [f"s{n}" for n in range(300, 400)]
+    starts += starts_in_xcom({"zeus": {"lines": MANY[:300]}}, "zeus")
+    asked = store.ask(request(1))
+    reporter = ResultReporter(store, DictPort(), asked.trial, lease_s=90.0, state_dir=tmp_path)
+    report_all(starts, reporter, plan_of(asked, CONFIG))
+    assert len(store.recurrence("d", "run1")) == len(reporter.cost_xcom()["attempts"]) == 100
 
 
 def test_lost_tries_are_few_lines_of_the_log(store: SqlStore, tmp_path: Path) -> None:
@@ -238,7 +260,7 @@ def test_a_folder_of_many_files_and_starts(tmp_path: Path, caplog: pytest.LogCap
     assert len(caplog.records) == 1, "not one for each file"
     lines = "".join(ResultLine(kind="start", start_id=f"{i}").to_json() + "\n" for i in range(5000))
     (tmp_path / "a.jsonl").write_text(lines)
-    assert starts_in_folder(tmp_path) == []
+    assert len(starts_in_folder(tmp_path)) == 100
 
 
 READS = """

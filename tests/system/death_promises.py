@@ -178,6 +178,22 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             ),
         ),
         Promise(
+            "A notifier raises an error or hangs",
+            "the task keeps its state and its value; the event is not sent again",
+            (
+                "tests/integration/test_alerts.py::test_what_raises_changes_no_state_and_is_not_sent_again",
+                "tests/integration/test_alerts.py::test_a_notifier_that_hangs_adds_nothing_to_the_tasks_time",
+            ),
+        ),
+        Promise(
+            "A process dies between the end of its trial and the sending of its events",
+            "the next run sends what the dead one did not look for; what it had kept as begun is not sent again",
+            (
+                "tests/unit/operators/test_alerts.py::test_what_a_run_could_not_look_for_since_it_died_is_sent_by_the_next",
+                "tests/unit/operators/test_alerts.py::test_what_was_not_sent_since_its_sender_died_is_not_sent_again",
+            ),
+        ),
+        Promise(
             "A forked child of the training exits or raises",
             "it writes nothing of its parent's trial",
             ("tests/unit/training/test_forked.py::test_a_child_that_leaves_the_function_writes_nothing",),

@@ -35,7 +35,6 @@ def test_the_replayed_gpu_is_gone_when_it_is_left(tmp_path: Path) -> None:
 
 def test_a_training_costs_little_more_than_the_same_one_at_the_optimum() -> None:
     found = overhead(BOWL, 10.0, 12)
-    assert 30 < found.complete_s < 140
     assert 0 <= found.regret < 0.02
     assert -0.001 < found.cost < 0.2
     long = overhead(BOWL, 3600.0, 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,20 +15,17 @@ import torch
 from airflow_provider_zeus.power.nvml.library import ask
 from benchmarks import gpu as benchmark
 from benchmarks.parts import gpu_readings, gpu_training
-from benchmarks.parts.gpu_readings import meter_and_polled, response_of, step_response, update_period
+from benchmarks.parts.gpu_readings import meter_and_polled, update_period
 from benchmarks.parts.gpu_training import resnet18
 from tests.fake_nvml import FakeNvml, Gpu
 
 REST_W, LOAD_W = 60.0, 230.0
 LENGTHS = benchmark.Lengths(
     counter_s=0.5,
-    rest_s=0.5,
     load_s=1.0,
     meter_s=1.0,
     epoch_s=0.3,
     wait_s=0.05,
-    round_s=0.02,
-    rounds=3,
     pixels=16,
     width=4,
 )
@@ -62,7 +59,6 @@ class ToldTime:
 
     def __init__(self, nvml: FakeNvml) -> None:
         self._nvml, self.now_s = nvml, time.monotonic() + 1.0
-        self.changes: list[Callable[[float], None]] = []  # what the GPU does meanwhile
 
     def perf_counter(self) -> float:
         self.sleep(0.0002)
@@ -70,22 +66,7 @@ class ToldTime:
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
-        for change in self.changes:
-            change(self.now_s)
         self._nvml.tell_time(self.now_s)
-
-    @contextmanager
-    def ramp(self, card: Gpu, ramp_s: float) -> Iterator[None]:
-        """The GPU draws more, and takes so long to."""
-        began_s = self.now_s
-
-        def climb(now_s: float) -> None:
-            card.demand_w = REST_W + min(1.0, (now_s - began_s) / ramp_s) * (LOAD_W - REST_W)
-
-        self.changes.append(climb)
-        yield
-        self.changes.clear()
-        card.demand_w = REST_W
 
 
 @pytest.fixture
@@ -103,7 +84,6 @@ def test_every_part_is_measured_and_no_setter_is_called(nvml: FakeNvml, card: Gp
     assert report["driver"] == "550.54.15"
     assert report["limit_before_w"] == report["limit_after_w"] == 250.0
     assert report["counter"]["period_s"] > 0
-    assert report["response"]["power_reading"]["load_w"] == pytest.approx(LOAD_W)
     assert report["meter"]["meter_by_polled"] > 0
     assert [row["batch_size"] for row in report["training"]] == [256, 128, 64]
     for row in report["training"]:
@@ -112,10 +92,6 @@ def test_every_part_is_measured_and_no_setter_is_called(nvml: FakeNvml, card: Gp
         assert row["upstream_j"] == pytest.approx(row["energy_j"], rel=0.5)
         assert row["samples"] % row["batch_size"] == 0
     assert [row["share"] for row in report["waits"]] == [share for _, share, _ in gpu_training.WAITS]
-    for costs in report["step_cost"].values():
-        assert len(costs) == 4
-        assert costs["bare loop"]["added_us"] == 0
-    assert set(report["step_cost"]["no work"]) >= {"run.step()"}
     assert [name for name in nvml.calls() if "Set" in name] == nvml.sets == []
     text = benchmark.markdown_of(report)
     assert "Tesla V100-SXM2-16GB, driver 550.54.15" in text.splitlines()[0]
@@ -143,25 +119,6 @@ def test_update_period_of_another_counter(nvml: FakeNvml, card: Gpu, told: ToldT
     found = update_period(device.energy_j, 1.5)
     assert found["period_s"] == pytest.approx(0.1, rel=0.1)
     assert found["update_j"] == pytest.approx(0.1 * REST_W, rel=0.1)
-
-
-def test_a_reading_that_lags_is_seen_to_lag(nvml: FakeNvml, card: Gpu, told: ToldTime) -> None:
-    gpu, device = benchmark.opened(on="cpu")
-    power_mw = partial(ask, "nvmlDeviceGetPowerUsage", gpu.handle)
-    found = step_response(power_mw, device.energy_j, partial(told.ramp, card, 0.8), rest_s=0.5, load_s=1.5)
-    assert found["power_reading"]["rise_50_s"] == pytest.approx(0.4, abs=0.1)
-    assert found["power_reading"]["rise_90_s"] == pytest.approx(0.72, abs=0.1)
-    assert found["power_reading"]["fall_90_s"] < 0.1
-    assert found["counter"]["load_w"] == pytest.approx(LOAD_W, rel=0.02)
-    assert found["counter"]["rise_90_s"] > found["power_reading"]["rise_90_s"]
-
-
-def test_a_load_that_draws_nothing_has_no_response() -> None:
-    flat = [(t / 100, REST_W) for t in range(300)]
-    found = response_of(flat, 1.0, 2.0)
-    assert found.pop("missing")
-    assert found == {"rest_w": REST_W, "load_w": REST_W}
-    assert response_of([], 1.0, 2.0) == {"missing": "there were no readings"}
 
 
 def test_a_counter_that_reads_too_much_shows_against_polling(nvml: FakeNvml, card: Gpu) -> None:
