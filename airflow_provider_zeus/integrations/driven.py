@@ -46,8 +46,8 @@ class DrivenRun:
 
     @property
     def in_last_epoch(self) -> bool:
-        """Whether the run ends with the present epoch, whatever its metric. A rehearsal has one."""
-        return self.run.plan.rehearsal is not None or self._epoch + 1 >= (self.run.job.max_epochs or 1)
+        """Whether the run ends with the present epoch, whatever its metric."""
+        return self._epoch + 1 >= (self.run.job.max_epochs or 1)
 
     def begin(
         self,
@@ -87,7 +87,7 @@ class DrivenRun:
         if trained and not run.epochs_done:
             self.resume(trained)
         try:
-            self._next_epoch()  # a rehearsal ends with its first epoch
+            self._next_epoch()
         except ReportError:
             raise ReportError(
                 "a loop over the epochs of this run is under way already, and the callback is one itself. Take the "

@@ -49,11 +49,7 @@ def train(run: PlanProgress, fn: Callable[[], T]) -> T:
         log.info(
             "Zeus attempt %d: batch size %d%s. %s", live.number, live.planned.batch_size, started, live.planned.why
         )
-        try:
-            kept, value = _run_attempt(run, live, fn)
-        finally:
-            if run.plan.rehearsal is not None:
-                run.call_again(fn)
+        kept, value = _run_attempt(run, live, fn)
         if kept:
             return value  # type: ignore[return-value]
     raise AssertionError("the last attempt of a plan is never followed")

@@ -37,11 +37,6 @@ class Trackers:
             except Exception as error:
                 self._say(f"the open run of {name} cannot be found ({type(error).__name__}: {error}).")
 
-    @property
-    def open_runs(self) -> tuple[str, ...]:
-        """Names of the trackers in which a look has found a run."""
-        return tuple(name for name, run in self._open.items() if run is not None)
-
     def write(self, live: LiveAttempt, state: State, seen: Observation, metric: str) -> None:
         """Write the figures of an attempt that has ended; returns after :data:`WRITE_S` at the latest.
 

@@ -98,19 +98,28 @@ _UPDATE = sa.update(_T).where(*_by_key).values({name: sa.bindparam(name) for nam
 
 def lock_job(connection: sa.Connection, job_id: str) -> tuple[int, int]:
     """Lock the row of a job, and insert it first where it is missing; return its ``told_seq`` and last number."""
+    is_new = False
     while (row := connection.execute(_LOCK_JOB, {"job": job_id}).one_or_none()) is None:
         add = sa.text(
             "INSERT INTO zeus_job (job_id, told_seq, last_number) VALUES (:job, 0, 0) ON CONFLICT (job_id) DO NOTHING"
         )
         connection.execute(add, {"job": job_id})  # again where the job is renamed meanwhile
-    if not all(isinstance(count, int) and 0 <= count <= MOST_NUMBER for count in (row.told_seq, row.last_number)):
-        told, number = (  # the row is damaged: count again
-            sa.func.max(sa.case((column.between(0, MOST_NUMBER), sa.cast(column, sa.BigInteger))))
-            for column in (_T.c.told_seq, _T.c.number)
-        )
-        counted = connection.execute(sa.select(told, number).where(_T.c.job_id == job_id)).one()
-        return counted[0] or 0, counted[1] or 0
-    return row.told_seq or 0, row.last_number or 0
+        is_new = True  # or its row was deleted by hand, and its trials are still there
+    is_damaged = not all(
+        isinstance(count, int) and 0 <= count <= MOST_NUMBER for count in (row.told_seq, row.last_number)
+    )
+    if not (is_new or is_damaged):
+        return row.told_seq or 0, row.last_number or 0
+    highest = (
+        sa.func.max(sa.case((column.between(0, MOST_NUMBER), sa.cast(column, sa.BigInteger))))
+        for column in (_T.c.told_seq, _T.c.number)
+    )
+    counted = connection.execute(sa.select(*highest).where(_T.c.job_id == job_id)).one()
+    seq = counted[0] or 0
+    newest = counted[1] or 0
+    if newest:
+        count_job(connection, job_id, seq=seq, newest=newest)
+    return seq, newest
 
 
 def lock_known(connection: sa.Connection, job_id: str) -> bool:

@@ -50,8 +50,7 @@ def plan_of(environ: Mapping[str, str]) -> Plan:
             PLAN,
             None,
             "is not set: this process was not started with a plan",
-            "start it by its task, such as a ZeusCommandOperator: to try it out, `airflow zeus check DAG_ID` or "
-            "`airflow dags test DAG_ID`",
+            "start it by its task, such as a ZeusCommandOperator: to try it out, `airflow dags test DAG_ID`",
         )
     return Plan.from_json(plan) if plan.lstrip().startswith("{") else Plan.read(Path(plan))
 

@@ -173,12 +173,6 @@ class ResultWriter:
         return io.FileIO(open_plain(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, owners=owners), "ab+")
 
 
-def read_result(path: Path) -> Iterator[ResultLine]:
-    """Lines of a result file, without an incomplete last line. Raises OSError, ValueError."""
-    with open(open_plain(path), "rb") as file:
-        yield from read_lines(file)
-
-
 def read_lines(file: BinaryIO) -> Iterator[ResultLine]:
     """Lines of an open result file, without an incomplete last line.
 
