@@ -22,7 +22,7 @@ Found = Trial | Unreadable  # a row as it was read
 
 SEARCHED = 10_000  # newest trials that are searched for one that left a model
 RECENT = (
-    256  # newest trials that are searched for power limits and for the run before; a GPU unused longer is read again
+    256  # newest trials that are searched for power limits (a GPU unused for longer is read again) and a killed run
 )
 
 _T = schema.trial
