@@ -19,7 +19,8 @@ from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
 from airflow_provider_zeus.model.deadline import deadline_of
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import is_deferred
-from airflow_provider_zeus.operators.command import ZeusCommandOperator
+from airflow_provider_zeus.operators.command import ZeusCommandOperator, submits_to_slurm
+from airflow_provider_zeus.operators.external_meter import names
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
 from airflow_provider_zeus.operators.trial import ZeusAskOperator
 
@@ -61,10 +62,6 @@ class ZeusTask:
         found = {each.task_id for each, _ in XComArg.iter_xcom_references(given)}
         mapped = self.task.iter_mapped_dependencies() if self.task.is_mapped else ()
         return sorted(found.union(each.task_id for each in mapped))
-
-    def readers(self, dag: Any) -> list[str]:
-        """Tasks that need its value."""
-        return sorted(each.task_id for each in dag.tasks if self.task.task_id in ZeusTask(each).upstream)
 
     def written(self, name: str) -> Any:
         """A field of its job as the author wrote it; None where it is not there, or each instance has a job."""
@@ -150,27 +147,6 @@ def is_mapped(task: Any) -> bool:
     return bool(task.is_mapped or task.get_closest_mapped_task_group() is not None)
 
 
-def made_up(task: Any, operator: Any, dag: Any) -> tuple[str, str]:
-    """What a training function gets that was made up for the check: keys of the context, rendered templates.
-
-    Also the remedy where it asks for ``partition_key`` and no run of this DAG has one; else empty.
-    """
-    from airflow.sdk import Context
-
-    names = inspect.signature(operator.python_callable).parameters
-    keys = [name for name in names if name in Context.__annotations__ and not operator.arguments().get(name)]
-    arguments = getattr(task, "partial_kwargs", None) or vars(task)
-    if "{{" in repr([arguments.get("op_args"), arguments.get("op_kwargs")]):
-        keys.append("template")
-    unset, asks = "", "partition_key" in names and not operator.arguments().get("partition_key")
-    if asks and "partition_key" not in keys:
-        unset = "a task gets partition_key from Airflow 3.3 on: take ds, or upgrade"
-    elif asks and not _has_partitions(dag):
-        keys.remove("partition_key")
-        unset = "partition_key is None in each run of a DAG without a schedule by partitions: give it one, or take ds"
-    return ", ".join(keys), unset
-
-
 def _has_partitions(dag: Any) -> bool:
     """Whether its schedule gives runs of partitions: no field of a DAG that is only defined says so."""
     return any("Partition" in kind.__name__ for kind in type(dag.timetable).__mro__)
@@ -232,6 +208,57 @@ def of_deadline(job: ZeusJob, zone: tzinfo = UTC, *, slack_s: float = 0.0) -> It
     ):
         what = f"{job.finish_by} is past, so each run counts as late and trains at full power"
         yield error("finish_by", what, 'give a time of day, as "06:00", or timedelta(hours=8): they move with each run')
+
+
+def of_function(operator: ZeusTrainOperator, job: ZeusJob, dag: Any) -> Iterator[Finding]:
+    """What a training function asks for that no run gives it, and how it draws its hold-out."""
+    function = operator.python_callable
+    asks = "partition_key" in inspect.signature(function).parameters
+    if asks and not operator.arguments().get("partition_key"):
+        yield from _of_partition_key(dag)
+    drawn = _names_in(function) & {"random_split", "train_test_split", "KFold", "ShuffleSplit", "StratifiedKFold"}
+    if job.chooses_start and drawn:
+        what = f"{min(drawn)} draws a hold-out on parts of which the earlier model may have trained: its metric is void"
+        yield warning("starts", what, "hold out the newest data, which no earlier model has seen (docs/starts.md)")
+
+
+def _of_partition_key(dag: Any) -> Iterator[Finding]:
+    from airflow.sdk import Context
+
+    if "partition_key" not in Context.__annotations__:
+        yield error("context", "no task gets partition_key before Airflow 3.3", "take ds, or upgrade Airflow")
+    elif not _has_partitions(dag):
+        what = "partition_key is None in each run of a DAG without a schedule by partitions"
+        yield error("context", what, "give it such a schedule, or take ds")
+
+
+def _names_in(function: Callable[..., Any]) -> set[str]:
+    """The names that the code of a function and of the functions within it use."""
+    names: set[str] = set()
+    codes = [getattr(inspect.unwrap(function), "__code__", None)]
+    for code in codes:  # it grows by the functions within
+        if code is not None:
+            names |= set(code.co_names)
+            codes += [constant for constant in code.co_consts if hasattr(constant, "co_names")]
+    return names
+
+
+def of_command(arguments: Sequence[str], cwd: str | None, job: ZeusJob) -> Iterator[Finding]:
+    """Whether a command, or a script that it names, reads the batch size, and can have a run of a tracker."""
+    if not job.chooses_size or submits_to_slurm(arguments):  # its script is another host's
+        return
+    takes_plan = names(arguments, cwd, "airflow_provider_zeus")
+    if takes_plan or names(arguments, cwd, "ZEUS_BATCH_SIZE"):
+        yield ok("batch size", "the command names ZEUS_BATCH_SIZE or airflow_provider_zeus")
+    else:
+        yield warning(
+            "batch size",
+            "neither the command nor a script that it names has the word ZEUS_BATCH_SIZE or airflow_provider_zeus",
+            "read the batch size from the variable ZEUS_BATCH_SIZE, or train by ZeusRun.from_env().train(fn)",
+        )
+    for tracker in job.log_to if not takes_plan else ():
+        remedy = "train by ZeusRun.from_env().train(fn), with an open run, or leave log_to out"
+        yield warning("log_to", f"a command without ZeusRun has no run of {tracker} that Zeus could find", remedy)
 
 
 def of_trial(setup: Any, inner: Any) -> Iterator[Finding]:

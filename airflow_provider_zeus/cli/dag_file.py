@@ -19,9 +19,12 @@ from typing import Any, NamedTuple, NoReturn
 
 from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
 from airflow_provider_zeus.cli.shell import drop_output
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.training.process.supervisor import die_with_parent
 
-log = logging.getLogger(__name__)
+IMPORT_S = 60.0  # that the import of a file may take, if Airflow allows less
+
+log = guarded_log(__name__)
 
 
 class DagFile(NamedTuple):
@@ -32,13 +35,11 @@ class DagFile(NamedTuple):
     bundle: str
 
 
-def import_dag(dag_id: str, file: str | None, *, timeout_s: float) -> tuple[Any, Finding]:
+def import_dag(dag_id: str, file: str | None) -> tuple[Any, Finding]:
     """The DAG of a file or of the DAG bundles, None where there is none; and what its import showed.
 
     Of the bundles its own file alone is imported in this process: the one that Airflow knows it from, or that alone
     seems to define it. Where neither does, other processes find it: what fails, hangs or prints there harms nothing.
-
-    :param timeout_s: that the import of its own file may take, where Airflow allows less.
     """
     files = [DagFile(file, Path(file).resolve().parent, "check")] if file is not None else list(_files())
     known = files if file is not None else _known_of(dag_id, files)
@@ -49,15 +50,15 @@ def import_dag(dag_id: str, file: str | None, *, timeout_s: float) -> tuple[Any,
     failed = 0  # of the others
     own = likely[0] if len(likely) == 1 else None
     if own is not None:
-        dag, ids, finding = _imported(dag_id, own, timeout_s)
+        dag, ids, finding = _imported(dag_id, own)
         if dag is not None:
             return dag, finding
         problems = {own.path: finding.finding} if finding.status == "error" else {}
     if not known or not problems:
         others = [*naming, *(each for each in files if each not in naming)]
-        found, more, errors = _searched(dag_id, [each for each in others if each != own], timeout_s)
+        found, more, errors = _searched(dag_id, [each for each in others if each != own])
         if found is not None:
-            dag, _, finding = _imported(dag_id, found, timeout_s)
+            dag, _, finding = _imported(dag_id, found)
             return dag, finding
         ids += more
         problems |= {each.path: errors[each.path] for each in naming if each.path in errors}
@@ -123,7 +124,7 @@ def _naming(dag_id: str, files: Sequence[DagFile]) -> tuple[list[DagFile], list[
     return defining, defining + naming
 
 
-def _imported(dag_id: str, file: DagFile, timeout_s: float) -> tuple[Any, list[str], Finding]:
+def _imported(dag_id: str, file: DagFile) -> tuple[Any, list[str], Finding]:
     """(The DAG, None where it is not there; the ids of all DAGs of the file; what its import showed)."""
     from airflow.sdk import conf
 
@@ -131,7 +132,7 @@ def _imported(dag_id: str, file: DagFile, timeout_s: float) -> tuple[Any, list[s
 
     option, allowed_s = "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT", conf.getfloat("core", "dagbag_import_timeout")
     before, begun_s = os.environ.get(option), time.monotonic()
-    os.environ[option] = str(max(allowed_s, timeout_s) if allowed_s > 0 else 0)
+    os.environ[option] = str(max(allowed_s, IMPORT_S) if allowed_s > 0 else 0)
     logging.disable(logging.CRITICAL)  # the finding says it
     try:
         bag = BundleDagBag(dag_folder=file.path, bundle_path=file.folder, bundle_name=file.bundle)
@@ -151,9 +152,7 @@ def _imported(dag_id: str, file: DagFile, timeout_s: float) -> tuple[Any, list[s
     return dag, ids, warning("import", f"{what}: its import took {took_s:.0f} s, and {limit}", remedy)
 
 
-def _searched(
-    dag_id: str, files: Sequence[DagFile], timeout_s: float
-) -> tuple[DagFile | None, list[str], dict[str, str]]:
+def _searched(dag_id: str, files: Sequence[DagFile]) -> tuple[DagFile | None, list[str], dict[str, str]]:
     """(The file that defines the DAG; the ids of all DAGs on the way; errors by file), found by other processes.
 
     Each goes from file to file until one fails, which may leave modules half imported; the next one goes on behind it.
@@ -166,12 +165,12 @@ def _searched(
         child = os.fork()
         if not child:
             os.close(reader)
-            _be_importer(left, timeout_s, writer)
+            _be_importer(left, writer)
         os.close(writer)
         at, failed = 0, False
         try:
             with open(reader, "rb", buffering=0) as lines:
-                while not failed and select.select([lines], [], [], timeout_s + 60.0)[0] and (line := lines.readline()):
+                while not failed and select.select([lines], [], [], IMPORT_S + 60.0)[0] and (line := lines.readline()):
                     found, problem = json.loads(line)
                     ids += found
                     if dag_id in found:
@@ -189,13 +188,13 @@ def _searched(
     return None, ids, errors
 
 
-def _be_importer(files: Sequence[DagFile], timeout_s: float, writer: int) -> NoReturn:
+def _be_importer(files: Sequence[DagFile], writer: int) -> NoReturn:
     """Import files in this forked process, write ids and error of each, and leave after the first one that fails."""
     try:
         die_with_parent()
         drop_output()
         for file in files:
-            _, ids, finding = _imported("", file, timeout_s)
+            _, ids, finding = _imported("", file)
             problem = finding.finding if finding.status == "error" else ""
             os.write(writer, json.dumps([ids, problem[:500]]).encode() + b"\n")
             if problem:

@@ -74,20 +74,15 @@ def _first_steps() -> tuple[CLICommand, ...]:
         ),
         _command(
             "check",
-            "Try two steps of each Zeus task of a DAG, and name mistakes",
+            "Check the Zeus tasks of a DAG without training, and name mistakes",
             "check.check_dag",
             Arg(("dag_id",), help="the DAG", metavar="DAG_ID"),
             Arg(("--file",), help="the file that defines it (default: it is looked for)", metavar="PATH"),
             Arg(("--task",), help="only this task (default: all)", metavar="TASK_ID"),
-            Arg(("--timeout",), help="seconds for each task (default: 60)", type=float, default=60.0, metavar="S"),
-            Arg(("--gpu",), help="let the trainings use this host's GPUs; no limit is set", action="store_true"),
-            Arg(
-                ("--to-report",), help="end each at its first report: nothing after the loop runs", action="store_true"
-            ),
             Arg(("--json",), help="print a list of {check, status, finding, remedy}", action="store_true"),
-            description="Import a DAG and run two steps of each of its Zeus tasks on the CPU: no trial is opened, no "
-            "power limit set, no XCom pushed. What a training saves is really saved. Exit status 1 where something is "
-            "surely wrong.",
+            description="Import a DAG and check what is known without training: its file, the fields of its Zeus "
+            "tasks, its schedule, the trial log and this host. It changes nothing. Exit status 1 if a check is an "
+            "error.",
             of_log=False,
         ),
     )
@@ -183,7 +178,27 @@ def _of_files() -> tuple[CLICommand, ...]:
 
 
 def _upkeep() -> tuple[CLICommand, ...]:
-    upgrade = _command("upgrade", "Create or migrate the tables of the trial log", "upkeep.upgrade")
+    file = Arg(("file",), help="the backup", metavar="FILE")
+    database = (
+        _command("upgrade", "Create or migrate the tables of the trial log", "upkeep.upgrade"),
+        _command(
+            "backup",
+            "Copy the trial log to a file, while tasks run",
+            "upkeep.backup",
+            file,
+            description="Copy a trial log in SQLite to a file, whole, while tasks run. A file of that name is "
+            "replaced. For PostgreSQL it names the command of PostgreSQL.",
+        ),
+        _command(
+            "restore",
+            "Replace the trial log by a backup",
+            "upkeep.restore",
+            file,
+            ARG_YES,
+            description="Replace a trial log in SQLite by a backup. It asks first, and refuses while another process "
+            "has the log open. For PostgreSQL it names the command of PostgreSQL.",
+        ),
+    )
     return (
         _command(
             "repair",
@@ -211,5 +226,5 @@ def _upkeep() -> tuple[CLICommand, ...]:
             description="Delete power over time and decisions of old trials. Costs, savings and sums stay. Open trials "
             "and those in the policy's window are not touched.",
         ),
-        GroupCommand(name="db", help="The database of the trial log", subcommands=(upgrade,)),
+        GroupCommand(name="db", help="The database of the trial log", subcommands=database),
     )

@@ -6,15 +6,15 @@ the evaluation that has the metric; an epoch without one counts with the last va
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.training.run import ZeusRun
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class DrivenRun:
@@ -46,8 +46,8 @@ class DrivenRun:
 
     @property
     def in_last_epoch(self) -> bool:
-        """Whether the run ends with the present epoch, whatever its metric. A rehearsal has one."""
-        return self.run.plan.rehearsal is not None or self._epoch + 1 >= (self.run.job.max_epochs or 1)
+        """Whether the run ends with the present epoch, whatever its metric."""
+        return self._epoch + 1 >= (self.run.job.max_epochs or 1)
 
     def begin(
         self,
@@ -87,7 +87,7 @@ class DrivenRun:
         if trained and not run.epochs_done:
             self.resume(trained)
         try:
-            self._next_epoch()  # a rehearsal ends with its first epoch
+            self._next_epoch()
         except ReportError:
             raise ReportError(
                 "a loop over the epochs of this run is under way already, and the callback is one itself. Take the "

@@ -184,7 +184,7 @@ def _end_of(trainer: Trainer) -> tuple[str, object, float] | None:
     """
     batches, loop, end = trainer.num_training_batches, trainer.fit_loop, None
     if fast := getattr(trainer, "fast_dev_run", False):
-        remedy = "leave it out; `airflow zeus check` tries two steps of the training"
+        remedy = "leave it out"
         raise JobSpecError.of("fast_dev_run", fast, "it trains a batch or some, and no epoch", remedy)
     if getattr(trainer, "barebones", False):
         raise JobSpecError.of("barebones", True, "self.log() does nothing then, so no metric comes", "leave it out")

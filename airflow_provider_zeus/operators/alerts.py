@@ -4,8 +4,8 @@ A run looks at its job once Airflow has the task's state and value, as callback 
 task's time, and what raises or hangs changes no state. What a decision shows, a deadline at risk, an earlier run that
 was killed or a store that is away, is sent by a thread while the run trains.
 
-Which events began is decided under the lock of the job's row, and not in the transaction that ends a trial: an attempt
-that another one follows and a try that Airflow repeats end a trial, too, but no run.
+Which events began is not decided in the transaction that ends a trial: an attempt that another one follows and a try
+that Airflow repeats end a trial too, but no run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import fcntl
 import json
-import logging
 import os
 import threading
 import time
@@ -30,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.airflow_compat import is_test_run
 from airflow_provider_zeus.errors import JobSpecError, StoreError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.event import Event
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.patience import bounded
@@ -44,7 +44,7 @@ READ_S, SEND_S = 6.0, 5.0  # limits of a look at the log, and of one notifier
 ALL_S = 12.0  # limit of a look and of all notifiers; Airflow ends a task's process 20 s after its state
 DAY_S = 86_400.0
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,18 +188,18 @@ class RunAlerts:
     reopen: Callable[[], Store]
     state_dir: Path
 
-    def watch(self, *, closed: bool) -> None:
+    def watch(self, *, after_killed: bool) -> None:
         """Look at the job when the task has ended, and beside the training if the decision shows an event.
 
         In ``dag.test()`` the look at the end is the only one: no second thread may speak with Airflow there. Raises
         nothing.
 
-        :param closed: whether the question for a batch size closed trials whose lease had expired.
+        :param after_killed: whether the newest trial before this one was abandoned.
         """
         if not self._teaches:
             return
         self.after_task(decision=False)
-        shows_event = closed or not self.stored or alerts.deadline_at_risk(self.trial) is not None
+        shows_event = after_killed or not self.stored or alerts.deadline_at_risk(self.trial) is not None
         if not shows_event or is_test_run():
             return
         call = copy_context().run

@@ -8,6 +8,7 @@ backfills, raise no event.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import takewhile
 
@@ -96,6 +97,7 @@ def _events(
     ended = [trials_of for trials_of in of_dag if _has_ended(trials_of, number, looking=run)]
     open_runs = [t for t in teaching if t.origin.dag_id == dag_id and t.state is State.RUNNING]
     log = as_dataset(trials, job).of_target()
+    log = replace(log, folded=log.belief())  # learned once for all events
     lost_before = next((event for event in before.events if event.kind == LOST), None)
     found = [
         _drifted(log, closed, dag_id),

@@ -48,7 +48,7 @@ class AskAnswer:
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     # gpu uuid -> (limit found, limit last set) [W] of the newest trial there, while it has not restored the limit
     redelivered: bool = False  # the same open trial was returned before
-    closed: bool = False  # trials whose lease had expired, or that this one supersedes, were closed
+    after_killed: bool = False  # the newest trial of its DAG before it was abandoned
     previous: Previous | None = None  # None: no run of this job has left a model
     shared_with: Sequence[int] = ()  # other map indexes of the task that have trials of the job in this run
 

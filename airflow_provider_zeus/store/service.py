@@ -63,8 +63,7 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
     if request.pinned_by is not None:
         settings = {**settings, "pin_batch_size": request.job.default_batch_size, "pinned_by": request.pinned_by}
     running = log.open_trials()
-    overdue = rules.stale(running, request, log.now)
-    for stale, reason in overdue:
+    for stale, reason in rules.stale(running, request, log.now):
         running.remove(stale)
         abandon(log, stale, reason)
     job = request.job.with_settings(settings)
@@ -115,7 +114,7 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
         limits_found_w=trials.limits(log.connection, log.job_id, log.newest),
         previous=Previous(returned=left[0].observation.returned, not_needed=len(unneeded)) if left else None,
         redelivered=again is not None,
-        closed=bool(overdue),
+        after_killed=trials.state_before(log.connection, trial) == State.ABANDONED.value,
         shared_with=sorted(others),
     )
 
@@ -271,8 +270,8 @@ def take_in(log: JobLog, parts: Iterable[HistoryPart]) -> tuple[int, int]:
         if isinstance(part, JobHead):
             log.seq = max(log.seq, part.told_seq)
             log.newest = max(log.newest, part.last_number)
-            if not trials.held_events(log.connection, log.job_id):
-                trials.hold_events(log.connection, log.job_id, part.events)
+            if part.events and trials.events_text(log.connection, log.job_id) is None:
+                trials.hold_events(log.connection, log.job_id, None, part.events)
         elif isinstance(part, JobProfile):
             _take_in_profile(log, part)
         else:

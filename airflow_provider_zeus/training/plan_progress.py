@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import mmap
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.power.device import Device
@@ -27,7 +26,6 @@ from airflow_provider_zeus.training.interrupts import TrainingKilled, raise_agai
 from airflow_provider_zeus.training.protocol.events import Kind, ResultSender, Sink
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.ranks import Ranks
-from airflow_provider_zeus.training.rehearsal import RehearsalOver, RehearsedAttempt
 from airflow_provider_zeus.training.trackers import Trackers
 
 
@@ -65,7 +63,7 @@ class Heartbeat:
                 log.exception("A heartbeat failed.")
 
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 IN_CHILD = (
@@ -161,17 +159,7 @@ class PlanProgress:
         planned, number = self.plan.in_order[index], self.plan.first_attempt + index
         last = (loop_only and not self.plan.restarts) or not self.plan.exploratory(index)
         kind: Callable[..., LiveAttempt] = LiveAttempt
-        if self.plan.rehearsal is not None:
-            if self.ranks.several:  # one process that ended would leave the others waiting
-                raise RehearsalOver(f"{self.ranks.size} processes train together")
-            kind = partial(
-                RehearsedAttempt,
-                rehearsal=self.plan.rehearsal,
-                may_begin_again=not loop_only,
-                first=self.live if isinstance(self.live, RehearsedAttempt) else None,
-                trackers=self.trackers,
-            )
-        elif self.ranks.several:
+        if self.ranks.several:
             kind = partial(DistributedAttempt, ranks=self.ranks)
         offset_s, now_s = self._clock_offset_s, self.device.now_s
         live = kind(
@@ -223,28 +211,8 @@ class PlanProgress:
         observation = replace(live.snapshot, learning_rate=self.learning_rate)
         observation = replace(observation, out_of_memory=out_of_memory, returned=returned)
         self._send("end", live, state=state, reason=reason, observation=observation)
-        if state.conclusive and self.killed is None and self.plan.rehearsal is None:
+        if state.conclusive and self.killed is None:
             self.trackers.write(live, state, observation, self.job.parsed_target.metric)
-
-    def call_again(self, fn: Callable[[], object]) -> None:
-        """In a rehearsal, where it leaves a doubt: call the training function again, as the next attempt would.
-
-        The call ends at its first optimizer step.
-        """
-        first, over = self.live, sys.exc_info()[1]
-        if self.forked or not isinstance(first, RehearsedAttempt) or not isinstance(over, RehearsalOver | None):
-            return
-        if first.leaves_doubt:
-            plan, (planned,) = self.plan, self.plan.attempts
-            sizes = (self.job.default_batch_size, *self.job.batch_sizes)
-            other = next((size for size in sizes if size != planned.batch_size), planned.batch_size)
-            first_attempt, folder, self._folder = plan.first_attempt + 1, self._folder, None
-            self.plan = replace(plan, attempts=(replace(planned, batch_size=other),), first_attempt=first_attempt)
-            again = self.begin(0)
-            with suppress(BaseException):
-                fn()
-            again.stop()
-            self.live, self.plan, self._folder = first, plan, folder
 
     def end_roughly(self, state: State, *, kept: bool) -> None:
         """Write the end of the present attempt once more, after that has failed: with its sums so far and no more."""
@@ -257,8 +225,9 @@ class PlanProgress:
                 self.sender.send("end", state=state, reason=why, attempt=live.number, batch_size=size, observation=seen)
                 live.ended = True
             if kept:
-                self.sender.send("final", attempt=live.number)
                 self._keep_folder()
+                self.sender.send("final", attempt=live.number)
+                self._release_folder()
 
     def never_ran(self, index: int, reason: str) -> None:
         """Write that attempt ``index`` (from 0) of the plan does not run."""
@@ -268,9 +237,11 @@ class PlanProgress:
 
     def finish(self, *, kept: bool) -> None:
         """Write that the process is done with this plan. ``kept``: the present attempt's model is kept."""
-        self.finished, self._kept = True, kept
+        self.finished = True
+        self._kept = kept
+        self._keep_folder()  # first: a process that is killed in between leaves its model
         self._send("final", attempt=self.number if kept else None)
-        self._keep_folder()
+        self._release_folder()
 
     def beat(self) -> None:
         """Send the newest partial sums. The heartbeat's thread calls it; it never touches the device.
@@ -287,7 +258,9 @@ class PlanProgress:
         """The folder for the files of the present attempt; made at the first call. Raises JobSpecError."""
         if self._folder is None:
             self._folder = AttemptDir(os.environ.get("ZEUS_ATTEMPT_ROOT") or self.plan.attempt_root)
-            self._keep_folder()  # after the loop the model is kept already
+            if self.finished:  # after the loop the model is kept already
+                self._keep_folder()
+                self._release_folder()
         return self._folder.path
 
     def drop_folder(self) -> None:
@@ -296,9 +269,19 @@ class PlanProgress:
             self._folder.remove()
             self._folder = None
 
+    @property
+    def _kept_folder(self) -> AttemptDir | None:
+        """The folder of a kept model, in the process that may keep it."""
+        may_keep = self._kept and not self.ranks.rank and not self.forked
+        return self._folder if may_keep else None
+
     def _keep_folder(self) -> None:
-        if self._kept and self._folder is not None and not self.ranks.rank and not self.forked:
-            self._folder.keep()
+        if self._kept_folder is not None:
+            self._kept_folder.keep()
+
+    def _release_folder(self) -> None:
+        if self._kept_folder is not None:
+            self._kept_folder.release()
 
     def _send(self, kind: Kind, live: LiveAttempt | None = None, **fields: Any) -> None:
         if not self.forked:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.training.attempt import LiveAttempt
 
 WRITE_S = 3.0  # limit of writing one attempt's figures to one tracker
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class Trackers:
@@ -36,11 +36,6 @@ class Trackers:
                 self._open[name] = tracker.open_run(closed=self._closed) or self._open.get(name)
             except Exception as error:
                 self._say(f"the open run of {name} cannot be found ({type(error).__name__}: {error}).")
-
-    @property
-    def open_runs(self) -> tuple[str, ...]:
-        """Names of the trackers in which a look has found a run."""
-        return tuple(name for name, run in self._open.items() if run is not None)
 
     def write(self, live: LiveAttempt, state: State, seen: Observation, metric: str) -> None:
         """Write the figures of an attempt that has ended; returns after :data:`WRITE_S` at the latest.

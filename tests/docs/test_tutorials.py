@@ -76,7 +76,7 @@ def test_a_function(reader: Reader) -> None:
     (trial,) = trials("ring.train")
     assert (trial.state.value, trial.batch_size) == ("converged", 64)
     assert Path(json.loads(str(trial.observation.returned))).name == "ring.pt"
-    shown = next(b.text for b in blocks("docs/tutorials/function.md") if b.text.startswith("10 checks"))
+    shown = next(b.text for b in blocks("docs/tutorials/function.md") if b.text.startswith("5 checks"))
     assert re.sub(r"\d+ checks: \d+", "", shown.strip()) in printed["airflow zeus check ring"]
 
 
@@ -110,9 +110,6 @@ def test_a_pod(reader: Reader, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert (trial.state.value, trial.batch_size) == ("converged", 60)
     assert json.loads(str(trial.observation.returned)) == {"model": "s3://models/60.pt"}
     assert "0 errors" in printed["airflow zeus check pod"]
-    (by_hand,) = [b.text for b in blocks("docs/tutorials/pod.md") if "import check" in b.text]
-    done = subprocess.run([sys.executable, "-c", by_hand], cwd=reader.dags, capture_output=True, text=True, check=True)
-    assert "8 OK, 0 warnings, 0 errors" in done.stdout
     (image,) = [b.text for b in blocks("docs/tutorials/pod.md") if b.kind == "dockerfile"]
     assert re.findall("^[A-Z]+", image, re.M) == ["FROM", "RUN", "COPY"]
     assert "COPY train.py /app/train.py" in image

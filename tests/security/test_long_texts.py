@@ -128,7 +128,7 @@ def test_one_module_alone_has_regular_expressions() -> None:
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             importing |= {str(path.relative_to(PACKAGE)) for module in modules if module in ("re", "regex", "fnmatch")}
-    assert importing - {"cli/read_file.py", "cli/rehearsal.py"} == {"patterns.py"}
+    assert importing - {"cli/read_file.py"} == {"patterns.py"}
 
 
 def test_a_text_twice_as_long_costs_no_regular_expression_four_times_as_much() -> None:

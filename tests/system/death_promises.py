@@ -178,6 +178,22 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             ),
         ),
         Promise(
+            "A notifier raises an error or hangs",
+            "the task keeps its state and its value; the event is not sent again",
+            (
+                "tests/integration/test_alerts.py::test_what_raises_changes_no_state_and_is_not_sent_again",
+                "tests/integration/test_alerts.py::test_a_notifier_that_hangs_adds_nothing_to_the_tasks_time",
+            ),
+        ),
+        Promise(
+            "A process dies between the end of its trial and the sending of its events",
+            "the next run sends what the dead one did not look for; what it had kept as begun is not sent again",
+            (
+                "tests/unit/operators/test_alerts.py::test_what_a_run_could_not_look_for_since_it_died_is_sent_by_the_next",
+                "tests/unit/operators/test_alerts.py::test_what_was_not_sent_since_its_sender_died_is_not_sent_again",
+            ),
+        ),
+        Promise(
             "A forked child of the training exits or raises",
             "it writes nothing of its parent's trial",
             ("tests/unit/training/test_forked.py::test_a_child_that_leaves_the_function_writes_nothing",),
@@ -319,10 +335,20 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
         ),
         Promise(
             "`zeus.db` is replaced, or put back from a backup",
-            "the next transaction of each process that has it open uses the new file; a trial that it does not hold is written there again",
+            "the next transaction of each process uses the new file; a trial that it does not hold is written there again",
             (
                 "tests/unit/store/sql/test_sqlite_file.py::test_a_log_put_back_from_a_backup_is_the_one_that_is_read_and_written",
                 "tests/unit/operators/test_result_reporter.py::test_a_trial_that_a_new_log_does_not_hold_is_written_there",
+            ),
+        ),
+        Promise(
+            "A backup is made while a process writes, or after it was killed; it is put back beside what such a process left",
+            "the backup has every row, also those in the log beside the file; it is put back whole, or refused while another process has the log open",
+            (
+                "tests/unit/store/sql/test_backup.py::test_a_backup_beside_a_writer_is_whole",
+                "tests/unit/store/sql/test_backup.py::test_rows_beside_the_file_are_in_the_backup",
+                "tests/unit/store/sql/test_backup.py::test_a_backup_is_put_back_beside_what_a_killed_writer_left",
+                "tests/unit/store/sql/test_backup.py::test_a_log_that_another_process_has_open_is_not_replaced",
             ),
         ),
         Promise(

@@ -31,7 +31,6 @@ NAMES = [
     "ZeusRun",
     "ZeusTrainOperator",
     "ZeusTrial",
-    "check",
     "read_log",
 ]
 

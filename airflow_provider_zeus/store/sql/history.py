@@ -11,7 +11,7 @@ from airflow_provider_zeus.model.trial import PowerPoint, TrialKey
 from airflow_provider_zeus.store.base import JobHead, JobProfile
 from airflow_provider_zeus.store.rows import points_from_lists, read_row
 from airflow_provider_zeus.store.sql import measurements, schema
-from airflow_provider_zeus.store.sql.trials import Found, held_events
+from airflow_provider_zeus.store.sql.trials import Found, events_text, held_events
 
 RUNS = 50  # in one piece
 BEFORE_ALL = -(2**62)  # the number of no trial
@@ -38,7 +38,7 @@ def measured(connection: sa.Connection, job_id: str) -> Iterator[JobHead | JobPr
     row = connection.execute(counts).one_or_none()
     if row is None:
         return
-    events = held_events(connection, job_id)
+    events = held_events(events_text(connection, job_id))
     yield JobHead(job_id=job_id, told_seq=row.told_seq, last_number=row.last_number, events=events)
     for where, job_version, samples in measurements.profiles(connection, job_id):
         yield JobProfile(job_id=job_id, where=where, job_version=job_version, samples=samples)

@@ -30,6 +30,7 @@ from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.engine import clock, engine_of, forget, read_url, shown, transaction
 from airflow_provider_zeus.store.sql.migrate import check
 
+LOOKS = 10  # at most, if other runs of the job end at the same time
 Look = Callable[[Mapping[str, Held], Sequence[Trial], Sequence[ProfileSample]], Looked]
 
 
@@ -131,27 +132,32 @@ class Store(ABC):
     def look(self, job_id: str, look: Look, *, last: int) -> Sequence[Event]:
         """Keep which events hold by the ``last`` newest trials of a job; return those that began.
 
-        Runs that end at once look one after the other, so that an event begins for one of them.
+        No lock is held while it looks. If another run has written meanwhile what holds, it looks again, so that an
+        event begins for one of them.
 
         :param look: from the events that held, the trials, and the power profile of their device.
         """
-        with self._transaction([job_id], write=True) as connection:
-            if not sql_trials.lock_known(connection, job_id):
-                return ()
-            trials = self._read(connection, sql_trials.newest(connection, job_id, last))
-            device = newest_device(trials)
-            profile: Sequence[ProfileSample] = ()
-            if device is not None:
-                version = rules.version_of(trials[-1].spec)
-                profile = measurements.profile(connection, job_id, device, version)
-            found = look(sql_trials.held_events(connection, job_id), trials, profile)
-            sql_trials.hold_events(connection, job_id, found.held)
-            return found.begun
+        for _ in range(LOOKS):
+            with self._transaction([job_id]) as connection:
+                before = sql_trials.events_text(connection, job_id)
+                trials = self._read(connection, sql_trials.newest(connection, job_id, last))
+                if not trials:
+                    return ()
+                device = newest_device(trials)
+                profile: Sequence[ProfileSample] = ()
+                if device is not None:
+                    version = rules.version_of(trials[-1].spec)
+                    profile = measurements.profile(connection, job_id, device, version)
+            found = look(sql_trials.held_events(before), trials, profile)
+            with self._transaction([job_id], write=True) as connection:
+                if sql_trials.hold_events(connection, job_id, before, found.held):
+                    return found.begun
+        return ()  # the looks of later runs find what still holds
 
     def events(self, job_id: str) -> Mapping[str, Held]:
         """The events of a job that hold, by DAG."""
         with self._transaction([job_id]) as connection:
-            return sql_trials.held_events(connection, job_id)
+            return sql_trials.held_events(sql_trials.events_text(connection, job_id))
 
     def close_trial(self, job_id: str, number: int, *, by: str) -> Trial:
         """Close an open trial by hand: permanently abandoned. Raises StoreError where it is not open."""

@@ -40,6 +40,12 @@ _LAST_OF_TI = sa.select(sa.func.max(sa.cast(_T.c.attempt, sa.Integer))).where(_T
 _OF_TI = sa.select(_T).where(_T.c.ti_id == sa.bindparam("ti")).order_by(_T.c.attempt)
 _OPEN = sa.select(_T).where(_T.c.job_id == _job, _T.c.state == State.RUNNING.value).order_by(_T.c.number)
 _LOG = sa.select(_T).where(_T.c.job_id == _job, _T.c.number > _after).order_by(_T.c.number)
+_STATE_BEFORE = (
+    sa.select(_T.c.state)
+    .where(_T.c.job_id == _job, _T.c.dag_id == sa.bindparam("dag"), _T.c.number < sa.bindparam("number"))
+    .order_by(_T.c.number.desc())
+    .limit(1)
+)
 _R = _T.alias("of_run")
 _BEGAN = sa.select(sa.func.min(_R.c.number)).where(_R.c.job_id == _job)  # number of the first trial of a run
 _RUN_BEGAN = _BEGAN.where(_R.c.dag_id == sa.bindparam("dag"), _R.c.run_id == sa.bindparam("run"))
@@ -90,19 +96,28 @@ _UPDATE = sa.update(_T).where(*_by_key).values({name: sa.bindparam(name) for nam
 
 def lock_job(connection: sa.Connection, job_id: str) -> tuple[int, int]:
     """Lock the row of a job, and insert it first where it is missing; return its ``told_seq`` and last number."""
+    is_new = False
     while (row := connection.execute(_LOCK_JOB, {"job": job_id}).one_or_none()) is None:
         add = sa.text(
             "INSERT INTO zeus_job (job_id, told_seq, last_number) VALUES (:job, 0, 0) ON CONFLICT (job_id) DO NOTHING"
         )
         connection.execute(add, {"job": job_id})  # again where the job is renamed meanwhile
-    if not all(isinstance(count, int) and 0 <= count <= MOST_NUMBER for count in (row.told_seq, row.last_number)):
-        told, number = (  # the row is damaged: count again
-            sa.func.max(sa.case((column.between(0, MOST_NUMBER), sa.cast(column, sa.BigInteger))))
-            for column in (_T.c.told_seq, _T.c.number)
-        )
-        counted = connection.execute(sa.select(told, number).where(_T.c.job_id == job_id)).one()
-        return counted[0] or 0, counted[1] or 0
-    return row.told_seq or 0, row.last_number or 0
+        is_new = True  # or its row was deleted by hand, and its trials are still there
+    is_damaged = not all(
+        isinstance(count, int) and 0 <= count <= MOST_NUMBER for count in (row.told_seq, row.last_number)
+    )
+    if not (is_new or is_damaged):
+        return row.told_seq or 0, row.last_number or 0
+    highest = (
+        sa.func.max(sa.case((column.between(0, MOST_NUMBER), sa.cast(column, sa.BigInteger))))
+        for column in (_T.c.told_seq, _T.c.number)
+    )
+    counted = connection.execute(sa.select(*highest).where(_T.c.job_id == job_id)).one()
+    seq = counted[0] or 0
+    newest = counted[1] or 0
+    if newest:
+        count_job(connection, job_id, seq=seq, newest=newest)
+    return seq, newest
 
 
 def lock_known(connection: sa.Connection, job_id: str) -> bool:
@@ -115,9 +130,14 @@ def count_job(connection: sa.Connection, job_id: str, *, seq: int, newest: int) 
     connection.execute(_COUNT, {"job": job_id, "seq": seq, "newest": newest})
 
 
-def held_events(connection: sa.Connection, job_id: str) -> dict[str, Held]:
-    """The events of a job that hold, by DAG; none if what is kept cannot be read."""
-    text = connection.scalar(sa.select(schema.job.c.events).where(schema.job.c.job_id == job_id))
+def events_text(connection: sa.Connection, job_id: str) -> str | None:
+    """Which events of a job hold, as they are stored; None if no run has looked yet."""
+    text: str | None = connection.scalar(sa.select(schema.job.c.events).where(schema.job.c.job_id == job_id))
+    return text
+
+
+def held_events(text: str | None) -> dict[str, Held]:
+    """The events that hold, by DAG; none if what is stored cannot be read."""
     try:
         by_dag = json.loads(text or "{}")
         return {dag_id: decode(Held, held, newer=True) for dag_id, held in by_dag.items()}
@@ -125,10 +145,11 @@ def held_events(connection: sa.Connection, job_id: str) -> dict[str, Held]:
         return {}
 
 
-def hold_events(connection: sa.Connection, job_id: str, held: Mapping[str, Held]) -> None:
-    """Write what :func:`held_events` reads."""
-    changed = sa.update(schema.job).where(schema.job.c.job_id == job_id).values(events=json.dumps(encode(held)))
-    connection.execute(changed)
+def hold_events(connection: sa.Connection, job_id: str, before: str | None, held: Mapping[str, Held]) -> bool:
+    """Write which events hold; False if something else than ``before`` is stored by now."""
+    is_as_before = schema.job.c.events.is_not_distinct_from(before)
+    change = sa.update(schema.job).where(schema.job.c.job_id == job_id, is_as_before)
+    return connection.execute(change.values(events=json.dumps(encode(held)))).rowcount == 1
 
 
 def job_ids(connection: sa.Connection, dag_id: str | None = None) -> list[str]:
@@ -184,6 +205,13 @@ def next_attempt(connection: sa.Connection, ti_id: str) -> int:
 def open_trials(connection: sa.Connection, job_id: str) -> list[Trial]:
     """Readable rows in state running, in order of number."""
     return only_trials(_found(connection.execute(_OPEN, {"job": job_id})))
+
+
+def state_before(connection: sa.Connection, trial: Trial) -> str | None:
+    """State of the newest trial of the same job and DAG before this one, as its row says; None if there is none."""
+    before = {"job": trial.job_id, "dag": trial.origin.dag_id, "number": trial.number}
+    state: str | None = connection.scalar(_STATE_BEFORE, before)
+    return state
 
 
 def only_trials(found: Iterable[Found]) -> list[Trial]:

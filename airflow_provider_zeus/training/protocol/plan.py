@@ -21,65 +21,12 @@ from airflow_provider_zeus.model.trial import (
     TrialKey,
     incumbent_or_last,
 )
-from airflow_provider_zeus.model.wire import AnyNumber, LongText, Name, Ordinal, Size, decode, encode, parse
+from airflow_provider_zeus.model.wire import LongText, Name, Ordinal, Size, decode, encode, parse
 from airflow_provider_zeus.power.factory import HostSettings
 from airflow_provider_zeus.signals.forecast import Followed
-from airflow_provider_zeus.untrusted_files import read_plain, write_whole
+from airflow_provider_zeus.untrusted_files import read_plain
 
 SCHEMA = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rehearsal:
-    """Part of a plan: the run ends after two steps, and writes what it saw to the file ``path``.
-
-    ``to_report``: it ends at the first report, so that nothing after the loop runs. ``whole``: its first pass over the
-    data is not cut.
-    """
-
-    path: str
-    to_report: bool = False
-    whole: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RehearsalResult:
-    """What two steps showed. ``optimizer_steps`` and ``sizes`` are those of torch; 0 and empty without it."""
-
-    told: tuple[int, ...] = ()  # samples of each step that was reported
-    shown: tuple[int, ...] = ()  # samples of each step of torch that would count without a report
-    optimizer_steps: int = 0
-    sizes: tuple[tuple[int, ...], ...] = ()
-    # of each torch DataLoader's pass with optimizer steps: samples drawn before each of them, since the one before
-    short: bool = False  # a pass had no more batches at its second optimizer step: the last one may have any size
-    cut: bool = False  # a pass, or the loop, was ended after two steps
-    metric: AnyNumber | None = None  # as reported
-    names: tuple[str, ...] = ()  # of the metrics that were reported in the first epoch
-    older: int = 0  # parameters trained that had their weights before the function was called, or was called again
-    own_loop: bool = False  # it reported an epoch, and never asked for one by run.epochs()
-    after: str = ""
-    # how the epoch went on after its report: by a "step" of the same pass over the data, a step of another "pass", a
-    # second "report"; empty: it ended there
-    left: bool = False  # it asked for no other epoch after its first one, though that was below the target
-    unlearned: int = 0  # steps reported in passes of run.data_loader() in which torch made no optimizer step
-    dropping: tuple[int, int] | None = None  # (samples, batch size) of the smallest loader that drops its last batch
-    fixed: int | None = None  # samples that the model is given at another batch size as well
-    started: bool = False  # it called run.start() or run.started()
-    sharded: bool = False  # with a model of which each process holds a part
-    open_runs: tuple[str, ...] = ()  # trackers of log_to in which the training had a run open
-
-    def write(self, path: Path) -> None:
-        """Write it whole. Raises OSError."""
-        write_whole(path, json.dumps({"v": SCHEMA, **encode(self)}))
-
-    @classmethod
-    def read(cls, path: Path) -> Self | None:
-        """Read what :meth:`write` wrote; None where there is no such file, or another text."""
-        most_bytes = 2**16
-        try:
-            return decode(cls, parse(read_plain(os.fspath(path), most_bytes).decode(), SCHEMA))
-        except (OSError, ValueError, TypeError, RecursionError):
-            return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +51,6 @@ class Plan(HostSettings):
     restarts: bool = False  # the parent process starts a new process for each attempt
     attempt_root: str | None = None  # of ``run.attempt_dir``; None: the folder for temporary files
     gpus_held: tuple[str, ...] = ()  # UUIDs of GPUs that the parent process has locked
-    rehearsal: Rehearsal | None = None  # two steps alone, for airflow zeus check
 
     @cached_property
     def job(self) -> ZeusJob:

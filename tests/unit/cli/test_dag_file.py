@@ -40,7 +40,7 @@ def write(folder: Path, **files: str) -> None:
 
 
 def found(dag_id: str) -> Finding:
-    dag, finding = import_dag(dag_id, None, timeout_s=60.0)
+    dag, finding = import_dag(dag_id, None)
     assert (dag is not None) == (finding.status in ("ok", "warning"))
     return finding
 

@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from airflow_provider_zeus.cli.checks_training import of_training
-from airflow_provider_zeus.cli.rehearsal import Stage
 from airflow_provider_zeus.errors import JobSpecError, ReportError
-from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.integrations.conftest import left_behind, one_thread
@@ -372,18 +369,3 @@ def test_the_trainer_may_be_used_after_its_end(hf: ModuleType, kit: Kit, tmp_pat
 
     assert kit.run(incumbent(16), **SIZES).train(train) == 0.95
     assert kit.last().epochs == 1
-
-
-def test_two_steps_before_the_first_run(hf: ModuleType, tmp_path: Path) -> None:
-    job = ZeusJob(batch_sizes=[16, 32], default_batch_size=32, target="loss <= 0.001", max_epochs=3)
-    outcome = Stage().function(job, hf.Training(tmp_path))
-    found = {f.check: f for f in of_training(outcome, timeout_s=60.0)}
-    assert {name: f.status for name, f in found.items() if name != "value"} == {
-        "training": "ok",
-        "steps": "ok",
-        "batch size": "undecided",  # it draws a batch ahead, and the third is the last one
-        "metric": "ok",
-        "model": "ok",
-    }
-    assert outcome.seen is not None
-    assert outcome.seen.cut

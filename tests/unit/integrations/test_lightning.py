@@ -13,10 +13,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from airflow_provider_zeus.cli.checks_training import of_training
-from airflow_provider_zeus.cli.rehearsal import Stage
 from airflow_provider_zeus.errors import JobSpecError, ReportError
-from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import BATCH_SIZE, State
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.integrations.conftest import left_behind, one_thread
@@ -370,24 +367,3 @@ def test_a_second_fit(pl: ModuleType, kit: Kit, tmp_path: Path, same: bool, ends
 def test_a_metric_that_is_not_there(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
     with pytest.raises(ReportError, match=r"epoch 0 .*'f1' \(only acc, loss came\).*self.log\('f1'"):
         kit.run(incumbent(16), target="f1 >= 0.9", **SIZES).train(pl.Training(tmp_path))
-
-
-@pytest.mark.parametrize(("size", "fits", "status"), [(None, 1, "ok"), (None, 2, "ok"), (32, 1, "error")])
-def test_two_steps_before_the_first_run(
-    pl: ModuleType, size: int | None, fits: int, status: str, tmp_path: Path
-) -> None:
-    """A rehearsal shortens no epoch of Lightning, which would then not validate, and has no part in a second fit."""
-
-    def train(run: ZeusRun) -> str:
-        data = TensorDataset(torch.rand(SAMPLES, 4))
-        loader = DataLoader(data, batch_size=size or run.batch_size)
-        for _ in range(fits):
-            trainer = pl.Trainer(max_epochs=run.job.max_epochs, callbacks=[pl.ZeusCallback(run)], **pl.QUIET)
-            trainer.fit(pl.Linear(3), loader, DataLoader(data, batch_size=50))
-        return "/models/m.pt"
-
-    job = ZeusJob(batch_sizes=[16, 32], default_batch_size=32, target="acc >= 0.9", max_epochs=3)
-    found = {f.check: f.status for f in of_training(Stage().function(job, train), timeout_s=60.0)}
-    assert found["training"] == status
-    if status == "ok":
-        assert set(found.values()) == {"ok"}

@@ -120,7 +120,7 @@ def test_a_deadline_at_risk_is_sent_while_the_run_trains(opens: Callable[[], Sto
     with opens()._open_log("d.train") as log:
         trials.insert(log.connection, replace(tight, lease_until=log.now + 90.0, lease_s=90.0))
     run = Run(tight, opens, tmp_path)
-    run.alerts.watch(closed=False)
+    run.alerts.watch(after_killed=False)
     for thread in [t for t in threading.enumerate() if t.name == "zeus-events"]:
         thread.join(30)
     assert run.kinds == [DEADLINE]
@@ -134,13 +134,13 @@ def test_a_decision_that_shows_nothing_starts_no_thread(
 ) -> None:
     run = Run(trial(1, "run1", state=State.RUNNING), opens, tmp_path)
     monkeypatch.setattr(alerts.threading, "Thread", None)
-    run.alerts.watch(closed=False)
+    run.alerts.watch(after_killed=False)
     assert len(run.task.on_success_callback) == len(run.task.on_failure_callback) == 1
 
 
 def test_a_run_that_does_not_teach_looks_at_nothing(opens: Callable[[], Store], tmp_path: Path) -> None:
     run = Run(trial(1, "run1", run_type="backfill"), opens, tmp_path, stored=False)
-    run.alerts.watch(closed=True)
+    run.alerts.watch(after_killed=True)
     assert (run.task.on_success_callback, run.task.on_failure_callback) == (None, None)
 
 

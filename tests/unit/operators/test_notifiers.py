@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,3 +114,15 @@ def test_an_error_of_another_kind_tells_its_class_alone_too(
 def test_an_option_that_is_wrong_names_the_form_and_no_secret(text: str) -> None:
     with pytest.raises(JobSpecError, match=r"\[zeus\] notifiers = .*give a list as"):
         configured(text)
+
+
+def test_the_templates_of_the_manual_escape_what_a_training_says() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "alerts.md").read_text()
+    slack = page.partition('TEXT = """')[2].partition('"""')[0]
+    mail = page.partition('"html_content": "')[2].partition('"')[0]
+    hostile = {**FAILED, "sentence": "<!channel> & <https://evil.example|see> it's"}
+    for template in (slack, mail):
+        (named,) = notifiers_of([Says(text=template)])
+        send(named, {}, hostile)
+    assert "&lt;!channel&gt; &amp; &lt;https://evil.example|see&gt; it's" in HEARD[0]
+    assert "&lt;!channel&gt; &amp; &lt;https://evil.example|see&gt; it&#39;s" in HEARD[1]

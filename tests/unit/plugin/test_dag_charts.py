@@ -358,20 +358,19 @@ LIMITS = [
     [
         ({}, 100.0),
         ({"mode": "observe"}, 300.0),
-        ({"eta": 0.0}, 300.0),
         ({"power_limits_w": [200.0, 300.0]}, 200.0),
     ],
 )
 def test_what_runs_has_the_limit_that_the_job_sets_though_a_profile_shows_a_cheaper_one(
     fields: dict[str, Any], limit_w: float
 ) -> None:
-    job = replace(JOB, batch_sizes=[32], eta=0.9, policy="knowledge_gradient", **fields)
+    job = replace(JOB, batch_sizes=[32], policy="knowledge_gradient", **{"eta": 0.9, **fields})
     log = [replace(run(n, 32, 4.0), spec=job.to_dict()) for n in (1, 2, 3)]
     found = JobAnalysis.of(log, as_dataset(log, job), LIMITS)
     chart = charts(log, found).front
     (at,) = [p for p in found.front() if p.limit_w == limit_w]
     assert chart is not None
-    (today,) = [ring for ring in series(chart)[CHOSEN]["data"] if "0.9 (today)" in ring["label"]["formatter"]]
+    (today,) = [ring for ring in series(chart)[CHOSEN]["data"] if "(today)" in ring["label"]["formatter"]]
     x, y = today["value"]
     assert [x, y * 3600] == pytest.approx([at.tta_s, at.eta_j], rel=1e-3)
 

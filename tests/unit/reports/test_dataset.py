@@ -51,7 +51,7 @@ def test_a_state_of_another_version_is_left_out_and_counted() -> None:
 
 def test_a_phase_of_another_version_is_left_out_and_counted() -> None:
     log = world(32, 64).log
-    log[1] = replace(log[1], planned=replace(log[1].planned, phase="rehearse"))  # type: ignore[arg-type]
+    log[1] = replace(log[1], planned=replace(log[1].planned, phase="double"))  # type: ignore[arg-type]
     assert [t.number for t in as_dataset(log, JOB).trials] == [1]
 
 

@@ -62,13 +62,24 @@ def test_the_look_gets_the_newest_trials_and_their_profile(opens: Opens) -> None
 
 def test_a_killed_run_is_told_by_the_run_that_closes_it(opens: Opens, clock: Clock) -> None:
     first = opens().ask(request(1))
-    assert not first.closed
+    assert not first.after_killed
     clock.t += 100.0
     second = opens().ask(request(2))
-    assert second.closed
+    assert second.after_killed
     assert begun(opens(), second.trial) == [FAILING]
     opens().tell(second.trial.key, State.CONVERGED, report(second.trial.batch_size))
     assert begun(opens(), second.trial) == []
+
+
+def test_a_run_that_somebody_else_closed_is_told_at_the_next_decision_too(opens: Opens, clock: Clock) -> None:
+    opens().ask(request(1))
+    clock.t += 100.0
+    assert [t.number for t in opens().reap(JOB_ID)] == [1]
+    second = opens().ask(request(2))
+    assert second.after_killed
+    assert begun(opens(), second.trial) == [FAILING]
+    opens().tell(second.trial.key, State.CONVERGED, report(second.trial.batch_size))
+    assert not opens().ask(request(3)).after_killed
 
 
 def test_a_failure_that_was_stored_late_is_told_by_the_next_run(opens: Opens) -> None:
@@ -121,6 +132,19 @@ def test_a_text_of_a_training_is_kept_as_it_is(opens: Opens) -> None:
     (event,) = opens().events(JOB_ID)["d"].events
     assert isinstance(event, Event)
     assert "<b>" in event.sentence
+
+
+def test_a_look_that_another_run_overtakes_looks_again(opens: Opens) -> None:
+    failed = run(opens(), 1, State.FAILED).trial
+    heard: list[list[str]] = []
+
+    def overtaken(held: Mapping[str, Held], trials: Sequence[Trial], profile: Sequence[ProfileSample]) -> Looked:
+        if not heard:
+            heard.append(begun(opens(), failed))
+        return alerts.look(held, trials, profile, run=failed, prices=Prices())
+
+    assert opens().look(JOB_ID, overtaken, last=10) == []
+    assert heard == [[FAILING]]
 
 
 def test_one_of_many_runs_that_end_at_once_hears_of_it(tmp_path: Path) -> None:

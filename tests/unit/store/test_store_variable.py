@@ -203,13 +203,13 @@ def test_a_trial_of_a_newer_version_is_read_teaches_nothing_and_keeps_its_names(
         store.tell(store.ask(request(n)).trial.key, State.CONVERGED, report())
     log = json.loads(port.data[LOG])
     log["trials"][1]["state"] = "archived"
-    log["trials"][1]["decision"]["attempts"][0] |= {"phase": "rehearse", "rehearsals": 3}
+    log["trials"][1]["decision"]["attempts"][0] |= {"phase": "double", "doublings": 3}
     port.data[LOG] = json.dumps(log)
     assert [t.state.value for t in store.trials("d.train")] == ["converged", "archived"]
     third = store.ask(request(3)).trial
     assert third.number == 3
     assert "archived" in port.data[LOG]
-    assert "rehearse" in port.data[LOG]
+    assert "double" in port.data[LOG]
     belief = policy.learn(policy.prior(JOB), store.trials("d.train")[0])
     seed = policy.decision_seed("d.train", 3)
     assert third.decision == policy.choose(JOB, belief, device=DEVICE, seed=seed, run_type="scheduled")

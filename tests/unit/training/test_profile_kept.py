@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +22,7 @@ from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.training.profiling.measurement_windows import DriftDetector, MeasurementWindows
 from airflow_provider_zeus.training.profiling.profiler import Profiler
 from airflow_provider_zeus.training.profiling.sweep import Sweep
-from airflow_provider_zeus.training.protocol.events import ResultLine, read_result
+from airflow_provider_zeus.training.protocol.events import ResultLine, read_lines
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import SAMPLES, Kit, incumbent, loop, steps
 
@@ -33,6 +34,11 @@ class Other(SimulatedGpu):
 
     def on_step(self, samples: int) -> None:
         super().on_step(round(samples * self.factor))
+
+
+def lines_of(result: Path) -> list[ResultLine]:
+    with result.open("rb") as file:
+        return list(read_lines(file))
 
 
 def other(kit: Kit, factor: float) -> Other:
@@ -351,14 +357,14 @@ def test_a_killed_run_leaves_what_it_measured_down_to_pieces_of_a_window(kit: Ki
     with subprocess.Popen([sys.executable, "-c", KILLED], env=environment, stdin=pipe, stdout=pipe) as process:
         assert process.stdout.readline() == b"now\n"
         process.send_signal(signal.SIGKILL)
-    left = {s.limit_w: s.time_s for line in read_result(result) for s in line.profile}
+    left = {s.limit_w: s.time_s for line in lines_of(result) for s in line.profile}
     assert left[250.0] >= 5.0
     assert left[200.0] >= 5.0
     assert 1.0 < left[150.0] < 5.0, "a part of its window"
     deadline = time.monotonic() + 60.0
     while kit.gpu.limit_w() != 250.0 and time.monotonic() < deadline:
         time.sleep(0.02)
-    kit.run(incumbent(1024), profile=tuple(s for line in read_result(result) for s in line.profile)).train(
+    kit.run(incumbent(1024), profile=tuple(s for line in lines_of(result) for s in line.profile)).train(
         loop, epochs=1, samples=SAMPLES // 5
     )
     assert kit.profile()[0].limit_w == 150.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import itertools
 import subprocess
@@ -18,7 +17,6 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 from airflow_provider_zeus.model.trial import BATCH_SIZE, TELL_STEPS, State
 from airflow_provider_zeus.training.interrupts import AttemptOver
 from airflow_provider_zeus.training.run import ZeusRun
-from airflow_provider_zeus.training.torch_watch import TorchWatch
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
 
 B, N = 16, 200  # twelve batches of 16 and one of 8
@@ -374,16 +372,6 @@ def test_several_processes_count_their_own_share(kit: Kit) -> None:
     live._end_epoch()
     live.stop()
     assert live.snapshot.samples == 2 * N
-
-
-def test_a_rehearsal_looks_at_an_optimizer_at_the_address_of_one_that_was_freed() -> None:
-    weights = [torch.nn.Parameter(torch.ones(2)) for _ in range(20)]
-    watch = TorchWatch(fresh=True, cuts=False, stepped=lambda: None)
-    for weight in weights:
-        torch.optim.SGD([weight], lr=0.1).step()
-        gc.collect()
-    watch.close()
-    assert (watch.optimizer_steps, watch.older) == (20, 20)
 
 
 def test_torch_is_not_imported_for_it(kit: Kit, script: Callable[..., subprocess.CompletedProcess[str]]) -> None:

@@ -53,14 +53,14 @@ def test_newest_run_first_and_mapped_instances_apart() -> None:
 
 def test_what_a_newer_version_wrote_is_shown_by_its_name_and_counted() -> None:
     written = {**to_row(trial(2, "a", 64, energy_j=50.0, time_s=1.0)), "state": "archived"}
-    written["planned"] = {**written["planned"], "phase": "rehearse", "rehearsals": 3}
+    written["planned"] = {**written["planned"], "phase": "double", "doublings": 3}
     newer = from_row(written)
     row = one(trial(1, "a", 32, energy_j=400.0, time_s=4.0), newer)
     assert row.energy.value == 450.0
     assert (row.state, row.state_text) == ("archived", "archived (unknown here)")
     assert "upgrade airflow-provider-zeus" in row.state_why
     assert [t.state_text for t in row.attempts] == ["reached target", "archived (unknown here)"]
-    assert costs.detail_of(newer, JOB).phase == "rehearse (unknown here)"
+    assert costs.detail_of(newer, JOB).phase == "double (unknown here)"
 
 
 def test_a_missing_figure_makes_the_sum_a_lower_bound_that_nothing_adds() -> None:

@@ -23,9 +23,9 @@ from tests.unit.store.store_kit import JOB, Clock, report, request
 
 def newer(url: str, number: int) -> None:
     """Let a trial be of a version that knows more than this one."""
-    planned = "json_set(planned, '$.phase', 'rehearse', '$.rehearsals', 3)"
-    decision = "json_set(decision, '$.attempts[0].phase', 'rehearse', '$.attempts[0].rehearsals', 3)"
-    changes = f"state = 'archived', phase = 'rehearse', planned = {planned}, decision = {decision}"
+    planned = "json_set(planned, '$.phase', 'double', '$.doublings', 3)"
+    decision = "json_set(decision, '$.attempts[0].phase', 'double', '$.attempts[0].doublings', 3)"
+    changes = f"state = 'archived', phase = 'double', planned = {planned}, decision = {decision}"
     execute(url, f"UPDATE zeus_trial SET {changes} WHERE number = {number}")
 
 
@@ -37,7 +37,7 @@ def test_a_trial_of_a_newer_version_is_read_and_teaches_nothing(store: SqlStore,
     strange = store.trials("d.train")[3]
     assert (strange.state.value, strange.planned.phase.value, strange.state in set(State)) == (
         "archived",
-        "rehearse",
+        "double",
         False,
     )
     assert strange.observation.energy_j is not None

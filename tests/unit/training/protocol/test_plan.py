@@ -29,8 +29,8 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.power.device import default_state_dir
 from airflow_provider_zeus.signals.forecast import Followed
-from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter, read_result
-from airflow_provider_zeus.training.protocol.plan import Plan, Rehearsal
+from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter, read_lines
+from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.strategies import REPRODUCIBLE
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
@@ -39,6 +39,11 @@ figures = st.floats(0, 1e12, allow_subnormal=False)
 counts = st.integers(0, 10**9)
 texts = st.text(max_size=20)
 ids = texts.filter(lambda text: "\0" not in text)  # no database takes it
+
+
+def lines_of(path: Path) -> list[ResultLine]:
+    with path.open("rb") as file:
+        return list(read_lines(file))
 
 
 def maybe(values: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
@@ -185,12 +190,12 @@ def test_a_result_holds_every_line_and_a_last_one_that_was_cut_off_is_left_out(t
     writer = ResultWriter(path)
     for number in range(3):
         writer(line(number))
-        assert [x.attempt for x in read_result(path)] == list(range(number + 1))
+        assert [x.attempt for x in lines_of(path)] == list(range(number + 1))
     writer.close()
     whole = path.read_bytes()
     for cut in range(1, len(whole)):
         path.write_bytes(whole[:-cut])
-        assert [x.attempt for x in read_result(path)] == list(range(whole[:-cut].count(b"\n")))
+        assert [x.attempt for x in lines_of(path)] == list(range(whole[:-cut].count(b"\n")))
 
 
 def test_a_second_start_goes_on_after_a_line_that_was_cut_off(tmp_path: Path) -> None:
@@ -199,7 +204,7 @@ def test_a_second_start_goes_on_after_a_line_that_was_cut_off(tmp_path: Path) ->
     with path.open("ab") as file:
         file.write(line(2).to_json().encode()[:30])
     ResultWriter(path)(line(3))
-    assert [x.attempt for x in read_result(path)] == [1, 3]
+    assert [x.attempt for x in lines_of(path)] == [1, 3]
 
 
 def test_a_line_that_does_not_fit_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -216,13 +221,13 @@ def test_a_line_that_does_not_fit_leaves_nothing_behind(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
     writer(line(2))
-    assert [x.attempt for x in read_result(path)] == [1, 2]
+    assert [x.attempt for x in lines_of(path)] == [1, 2]
 
 
 def test_a_run_writes_to_a_file_what_a_reader_sees(kit: Kit) -> None:
     path = kit.tmp / "result"
     kit.run(explore(1024, bound_epochs=1.0), incumbent(256), sink=ResultWriter(path)).train(loop)
-    kinds = [(x.kind, x.attempt) for x in read_result(path)]
+    kinds = [(x.kind, x.attempt) for x in lines_of(path)]
     assert kinds == [("start", None), ("attempt", 1), ("end", 1), ("attempt", 2), ("end", 2), ("final", 2)]
 
 
@@ -236,7 +241,7 @@ def test_from_env_takes_a_path_or_the_plan_itself(kit: Kit, monkeypatch: pytest.
     for given_plan in (str(path), kit.plan(incumbent(1024)).to_json(), "\n " + kit.plan(incumbent(1024)).to_json()):
         monkeypatch.setenv("ZEUS_PLAN", given_plan)
         assert ZeusRun.from_env().train(loop) == 1024
-    assert [x.kind for x in read_result(result)] == 3 * ["start", "attempt", "end", "final"]
+    assert [x.kind for x in lines_of(result)] == 3 * ["start", "attempt", "end", "final"]
     monkeypatch.delenv("ZEUS_RESULT")
     assert ZeusRun.from_plan(path).train(loop) == 1024
 
@@ -271,7 +276,6 @@ def test_the_state_dir_can_be_set_from_outside(monkeypatch: pytest.MonkeyPatch) 
 def test_every_field_of_a_plan_is_plain_json(kit: Kit) -> None:
     signal = Followed(signal="carbon", mean=1.0, steps=((0.0, 1.0, 2.0),))
     changes = {"signal": signal, "previous": Previous(returned='"a"', not_needed=2)}
-    changes["rehearsal"] = Rehearsal(path="/tmp/seen.json")
     plan = kit.plan(explore(256, bound_epochs=1.0), stand_in=explore(256), **changes)
     assert json.loads(plan.to_json()).keys() == {"v", *asdict(plan)}
     assert Plan.from_json(plan.to_json()) == plan
@@ -297,4 +301,4 @@ def test_two_processes_write_one_file_and_each_line_is_whole(tmp_path: Path) -> 
     first._file = Slow(opened.fileno(), "ab+", closefd=False)
     first(line("first"))
     other.join(60)
-    assert [each.start_id for each in read_result(path)] == ["first", "second"]
+    assert [each.start_id for each in lines_of(path)] == ["first", "second"]

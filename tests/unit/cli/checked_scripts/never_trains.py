@@ -1,5 +1,0 @@
-"""Takes its plan, and forgets to train."""
-
-from airflow_provider_zeus import ZeusRun
-
-print(ZeusRun.from_env().batch_size)
