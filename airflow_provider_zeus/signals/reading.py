@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +29,7 @@ from urllib.parse import urlsplit
 
 from airflow_provider_zeus.airflow_compat import airflow_home
 from airflow_provider_zeus.errors import JobSpecError, NoSignalError, SignalError, StoreError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.signals.forecast import AHEAD_S, NO_FORECAST, NO_VALUES, Followed, Start, plan_start
@@ -46,7 +46,7 @@ KEPT_S = 10 * 86_400.0  # of the past: a week to compare with, and what a servic
 ALL_S = 12.0  # of all requests, names and a slow body included
 FAULTS = (OSError, ValueError, HTTPException, LookupError, TypeError, AttributeError)  # of a service or its Connection
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class Keeper(Protocol):

@@ -10,7 +10,6 @@ folder, and ``airflow zeus repair`` names it. After that a kept folder has no ma
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import shutil
 import stat
@@ -22,11 +21,12 @@ from typing import NamedTuple
 
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.log_guard import guarded_log
 
 _PREFIX, _MARKER = "zeus-attempt-", ".lock"
 _KEPT = b"kept by "  # begins the text of a kept folder's marker; the name of its host follows
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class AttemptDir:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import mmap
 import os
 import threading
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.power.device import Device
@@ -63,7 +63,7 @@ class Heartbeat:
                 log.exception("A heartbeat failed.")
 
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 IN_CHILD = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import logging
 import math
 import os
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Never, NoReturn, Self
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import TrialKey
 from airflow_provider_zeus.patience import T, outlived
@@ -30,7 +30,7 @@ from airflow_provider_zeus.training.protocol.plan import Checkpoint, Checkpoints
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
 from airflow_provider_zeus.training.step_handle import ScriptHandle
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class ZeusRun:

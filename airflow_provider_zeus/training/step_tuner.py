@@ -7,7 +7,6 @@ steps that a gradient scaler leaves out, count as what they end in.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import sys
@@ -22,6 +21,7 @@ from threading import Lock
 from typing import Any
 from weakref import ref
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import LIMIT, UNCAPPED, Observation, ProfileSample
@@ -37,7 +37,7 @@ from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
 from airflow_provider_zeus.training.torch_listener import LEAD_STEPS, MODULE, Leading, of_all, on_steps, step_kind
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 OPEN_S, READ_S = 20.0, 5.0  # how long a driver may take to open a GPU, and to answer within a step
 SET_S = 15.0  # and to set a limit: longer than a guardian's start and a helper's answer, of 5 s each

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.model.wire import decode, encode
@@ -35,7 +35,7 @@ _NEEDED = [c.name for c in _T.c if not c.nullable and c.name not in ("id", "job_
 _ADD = str(sa.insert(_T).compile(dialect=sqlite.dialect(), column_keys=_COLUMNS))
 Rows = dict[int, tuple[Any, Any]]  # id of a row -> the packed trial that it was made of, and its job's spec
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 @contextmanager
