@@ -21,14 +21,18 @@ from airflow_provider_zeus.store.sql.watchdog import alive
 Found = Trial | Unreadable  # a row as it was read
 
 SEARCHED = 10_000  # newest trials that are searched for one that left a model
-RECENT = 256  # newest trials that are searched for power limits; a GPU unused for longer is read again
+RECENT = (
+    256  # newest trials that are searched for power limits (a GPU unused for longer is read again) and a killed run
+)
 
 _T = schema.trial
 _job: sa.BindParameter[Any] = sa.bindparam("job")
 _after: sa.BindParameter[Any] = sa.bindparam("after")
 _by_key = (_T.c.ti_id == sa.bindparam("ti"), _T.c.attempt == sa.bindparam("nth"))
 
-_LOCK_JOB = sa.select(schema.job).where(schema.job.c.job_id == _job).with_for_update()
+_LOCK_JOB = (
+    sa.select(schema.job.c.told_seq, schema.job.c.last_number).where(schema.job.c.job_id == _job).with_for_update()
+)
 _COUNT = (
     sa.update(schema.job)
     .where(schema.job.c.job_id == _job)
@@ -42,7 +46,7 @@ _OPEN = sa.select(_T).where(_T.c.job_id == _job, _T.c.state == State.RUNNING.val
 _LOG = sa.select(_T).where(_T.c.job_id == _job, _T.c.number > _after).order_by(_T.c.number)
 _STATE_BEFORE = (
     sa.select(_T.c.state)
-    .where(_T.c.job_id == _job, _T.c.dag_id == sa.bindparam("dag"), _T.c.number < sa.bindparam("number"))
+    .where(_T.c.job_id == _job, _T.c.dag_id == sa.bindparam("dag"), _T.c.number.between(_after, sa.bindparam("last")))
     .order_by(_T.c.number.desc())
     .limit(1)
 )
@@ -209,8 +213,9 @@ def open_trials(connection: sa.Connection, job_id: str) -> list[Trial]:
 
 def state_before(connection: sa.Connection, trial: Trial) -> str | None:
     """State of the newest trial of the same job and DAG before this one, as its row says; None if there is none."""
-    before = {"job": trial.job_id, "dag": trial.origin.dag_id, "number": trial.number}
-    state: str | None = connection.scalar(_STATE_BEFORE, before)
+    last = trial.number - 1
+    searched = {"job": trial.job_id, "dag": trial.origin.dag_id, "after": last - RECENT, "last": last}
+    state: str | None = connection.scalar(_STATE_BEFORE, searched)
     return state
 
 
