@@ -1,8 +1,8 @@
 """A series from the answer of a service or from a file: JSON by paths, CSV by columns. Pure; hostile input.
 
 A path is ``$.data[*].from``: names, ``[*]`` for each item of a list, and ``[0]`` for its first one. So
-``$.values[*][0]`` and ``$.values[*][1]`` are the times and values of pairs. Times are ISO 8601 (with an offset, or UTC),
-or counted since the epoch in seconds, milliseconds, microseconds or nanoseconds.
+``$.values[*][0]`` and ``$.values[*][1]`` are the times and values of pairs. Times are ISO 8601 (with an offset, or
+UTC), or counted since the epoch in seconds, milliseconds, microseconds or nanoseconds.
 """
 
 from __future__ import annotations
