@@ -162,7 +162,7 @@ def signal_series(signal: str, start_s: float, end_s: float, keeper: Keeper | No
         what = hashlib.sha256(json.dumps([extra, host], sort_keys=True).encode()).hexdigest()[:16]
         return kept_series(keeper, f"{conn_id}.{what}", lambda: _series(extra, host, key, start_s, end_s))
     except JobSpecError as error:
-        raise SignalError.of(signal, f"Connection {conn_id!r}: {str(error).rstrip('.')}") from None
+        raise SignalError.of(signal, f"Connection {conn_id!r}: {error.without_value.rstrip('.')}") from None
     except FAULTS as error:  # an address may hold a key, and an error the address: neither is repeated
         raise SignalError.of(signal, f"Connection {conn_id!r} gave no answer ({problem_of(error)})") from None
 
@@ -223,7 +223,7 @@ def _renewed(keeper: Keeper, name: str, ask: Callable[[], Series], held: Series 
         keep(None)
         if held is None or not isinstance(error, FAULTS):
             raise
-        problem = error if isinstance(error, JobSpecError) else f"no answer ({problem_of(error)})"
+        problem = error.without_value if isinstance(error, JobSpecError) else f"no answer ({problem_of(error)})"
         log.warning("Zeus: the service of a signal gives nothing new; what it gave before counts. %s", problem)
         return held
     if held is not None and held.unit[:2] == found.unit[:2]:
