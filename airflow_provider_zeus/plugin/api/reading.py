@@ -109,7 +109,7 @@ def open_log() -> Store | None:
     Opened for each answer, so that a changed Connection takes effect at once. Only the engine is cached, by its URL.
     """
     try:
-        return open_store(create=False)
+        return open_store(create=False, keeps_file_open=False)
     except StoreError:
         if store_url(DEFAULT_CONN_ID) == f"sqlite:///{embedded_path()}" and not embedded_path().exists():
             return None
@@ -145,7 +145,7 @@ def elsewhere(dag_id: str) -> str:
 def _in_log_of(conn_ids: Sequence[str], dag_id: str) -> str:
     for conn_id in conn_ids:
         with suppress(StoreError):  # it cannot be read, so that nothing is known of it
-            if open_store(conn_id, create=False).jobs(dag_id):
+            if open_store(conn_id, create=False, keeps_file_open=False).jobs(dag_id):
                 shown = f"these pages show the log of {DEFAULT_CONN_ID} alone: define {DEFAULT_CONN_ID} as that one"
                 return f" The log of another Connection has jobs of this DAG; {shown}."
     return ""

@@ -21,9 +21,7 @@ from airflow_provider_zeus.store.sql.watchdog import alive
 Found = Trial | Unreadable  # a row as it was read
 
 SEARCHED = 10_000  # newest trials that are searched for one that left a model
-RECENT = (
-    256  # newest trials that are searched for power limits (a GPU unused for longer is read again) and a killed run
-)
+RECENT = 256  # newest trials searched for a killed run and power limits; a GPU unused for longer is read again
 
 _T = schema.trial
 _job: sa.BindParameter[Any] = sa.bindparam("job")

@@ -70,6 +70,16 @@ def test_a_viewer_may_look(viewer: Any, store: Store) -> None:
         assert viewer.get(path).status_code == 200, path
 
 
+def test_a_page_leaves_no_rows_beside_the_file_of_the_log(viewer: Any, store: Store, home: Path) -> None:
+    """The api-server lives for months: were its connection open, a copy of the file would lack the newest rows."""
+    for number in range(1, 4):
+        ran(store, number)
+        assert viewer.get(data_routes()[0]).status_code == 200
+    store.close()  # the tasks have ended
+    assert viewer.get(data_routes()[0]).status_code == 200
+    assert not (home / "zeus.db-wal").exists()
+
+
 def test_a_token_in_the_header_counts_too(anonymous: Any, token_of: Callable[..., str]) -> None:
     assert anonymous.get("/zeus/page", headers={"Authorization": f"Bearer {token_of()}"}).status_code == 200
 
