@@ -30,7 +30,8 @@ RECURRENCES_KEPT = 100  # newest recurrences that are told apart: later tries of
 RATES_KEPT = 5  # newest trials whose median rates count, per batch size and device: a change is learnt in three
 STRUCK_FOR = 10  # recurrences for which strikes bar a size the first time; each time after that it is twice as long
 STRUCK_MOST = 80  # and at most so long
-STRIKES_OF_RUNS = (2, 3)  # so many strikes in so many newest runs bar a size that has reached the target
+STRIKES = 2  # that bar a size that has reached the target
+STRIKES_IN = 3  # newest runs of the size in which they count
 TARGET_IS_NEW = 8  # ended runs after a change of the target during which decisions name it
 UNKNOWN = ""  # device model of a trial that ended before it reported its device
 
@@ -120,7 +121,7 @@ class Belief:
         One strike bars a size that has never reached the target, two in three runs any other one. A run without an
         error after that clears them.
         """
-        needed, runs = STRIKES_OF_RUNS if b in self.reached else (1, 1)
+        needed, runs = (STRIKES, STRIKES_IN) if b in self.reached else (1, 1)
         ends = dict.fromkeys(self.ran_well.get(b, ()), False) | dict.fromkeys(self.strikes[b], True)
         newest: list[bool] = []
         times, barred_at = 0, 0

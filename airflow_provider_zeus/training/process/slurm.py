@@ -2,8 +2,8 @@
 
 :func:`airflow_provider_zeus.operators.supervise.supervise` starts it in the place of ``sbatch``, under the supervisor.
 ``sbatch --wait`` itself leaves its job in the queue when it is killed. The exit status is that of ``sbatch --wait``:
-the job's, or 1 where a signal ended the job; where Slurm itself ended it (scancel, its time limit, its node) it is 143, as
-of a command that SIGTERM ended. Standard library only.
+the job's, or 1 where a signal ended the job; where Slurm itself ended it (scancel, its time limit, its node) it is
+143, as of a command that SIGTERM ended. Standard library only.
 """
 
 from __future__ import annotations
