@@ -20,6 +20,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.operators.context_keys import ChecksTemplates, undated_argument
 from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, is_timed_out, job_part
 from airflow_provider_zeus.patience import bounded, outlived
 
@@ -37,7 +38,7 @@ RUN = "run"  # the function's parameter for the run handle
 log = guarded_log(__name__)
 
 
-class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
+class ZeusTrainOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperator):
     """Calls ``python_callable(run, ...)`` with a batch size from the store, and reports to the store what it cost.
 
     The function gets the run handle as ``run``, and Airflow context keys by the names of its other parameters. It is
@@ -94,6 +95,10 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
 
     def execute(self, context: Context) -> Any:
         """Wait for a cheaper start where the job does, ask the store, train, report."""
+        self.check_templates(context)
+        lack = undated_argument(self.python_callable, self.arguments(), context)
+        if lack is not None:
+            raise lack.error()
         self.wait_for_start(context, part=job_part(self.job_id_by, self.arguments()))
         return self.train_now(context)
 

@@ -12,6 +12,7 @@ from airflow_provider_zeus.airflow_compat import DagContext, get_unique_task_id,
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.operators.context_keys import ChecksTemplates
 from airflow_provider_zeus.operators.mixins import DECISION, HANDED_OVER, PLAN, ReportsCost, StartsLater, job_part
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class ZeusTrial:
         return names[0]
 
 
-class ZeusAskOperator(StartsLater, BaseOperator):
+class ZeusAskOperator(StartsLater, ChecksTemplates, BaseOperator):
     """Asks the store for a batch size and pushes the plan as XCom ``zeus_plan``. Made by :class:`ZeusTrial`."""
 
     template_fields: Sequence[str] = ("job", "result_path", "mapped")
@@ -185,6 +186,7 @@ class ZeusAskOperator(StartsLater, BaseOperator):
 
     def execute(self, context: Context) -> None:
         """Wait for a cheaper start where the job does, and ask the store."""
+        self.check_templates(context)
         self.wait_for_start(context, part=job_part(self.job_id_by, self.mapped), task_id=self.trains)
         self.train_now(context)
 
