@@ -15,7 +15,7 @@ from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.job_checks import is_deferred
+from airflow_provider_zeus.model.job_checks import is_deferred, plain
 from airflow_provider_zeus.operators.context_keys import ChecksTemplates
 from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, is_timed_out, job_part
 from airflow_provider_zeus.operators.train import as_job
@@ -161,6 +161,7 @@ def arguments(command: Any) -> list[str]:
             remedy = 'give a list, as ["sbatch", "train.sbatch"], so that the job is cancelled with its task'
             raise JobSpecError.of("ZeusCommandOperator.command", command, "sbatch in a shell", remedy)
         return ["bash", "-c", command]
+    command = plain(command)
     if (
         isinstance(command, list | tuple)
         and command

@@ -226,13 +226,16 @@ def as_job(job: ZeusJob | Mapping[str, Any] | None, mode: str | None = None) -> 
 
 
 def check_function(function: Callable[..., Any], *, hands_run: bool = True) -> Callable[..., Any]:
-    """Return the training function. Raises JobSpecError: not callable; async, a generator, no parameter ``run``.
+    """Return the training function.
+
+    Raises JobSpecError: not callable, a task already; async, a generator, no parameter ``run``.
 
     :param hands_run: whether it gets the run handle; one that does not may be async, and needs no such parameter.
     """
     name = getattr(function, "__qualname__", repr(function))
     if not callable(function):
         raise JobSpecError.of("python_callable", function, "not a function", "give the training function itself")
+    refuse_task(function)
     if not hands_run:
         return function
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
@@ -248,6 +251,16 @@ def check_function(function: Callable[..., Any], *, hands_run: bool = True) -> C
             f"declare it, as in def {function.__name__}({RUN})",
         )
     return function
+
+
+def refuse_task(function: Any) -> None:
+    """Raise JobSpecError where a function is a task already: Airflow would keep one of the two decorators alone."""
+    is_decorated = hasattr(function, "override") and hasattr(function, "expand")
+    if not is_decorated:
+        return
+    name = getattr(function, "__qualname__", repr(function))
+    remedy = "leave one of the two decorators out: @task.zeus(JOB) stands on the function itself"
+    raise JobSpecError.of("python_callable", name, "a task already, by another decorator", remedy)
 
 
 def check_run_given(function: Callable[..., Any], args: Collection[Any], keywords: Mapping[str, Any]) -> None:

@@ -40,7 +40,8 @@ class ZeusTrial:
         the job's id. Default: all instances of the group share one job.
     :param zeus_conn_id: Connection of the trial log.
 
-    Leaving the block raises JobSpecError when it holds no operator, more than one, or a mapped one.
+    Leaving the block raises JobSpecError when it holds no operator, more than one, a mapped one, or one of this
+    package.
     """
 
     def __init__(
@@ -125,6 +126,11 @@ class ZeusTrial:
         """Task id of the one operator in the block. Raises JobSpecError."""
         inside = [task for name, task in self._dag.task_dict.items() if name not in self._before]
         names = [task.task_id for task in inside]
+        ours = [task.task_id for task in inside if _is_ours(task)]
+        if ours:
+            problem = f"{ours[0]} is a task of Zeus already, and reports by itself"
+            remedy = "leave this ZeusTrial out, and give its job to that task; or put a task of another kind inside"
+            raise JobSpecError.of("ZeusTrial", self._task_id, problem, remedy)
         if len(inside) != 1:
             problem = f"holds {len(inside)} operators ({', '.join(names)})" if inside else "holds no operator"
             raise JobSpecError.of(
@@ -142,6 +148,12 @@ class ZeusTrial:
                 "put ZeusTrial inside a task group and map that: one trial for each of its instances",
             )
         return names[0]
+
+
+def _is_ours(task: Any) -> bool:
+    """Whether a task, mapped or not, is of this package: also those of another ZeusTrial."""
+    kind = getattr(task, "operator_class", type(task))
+    return isinstance(kind, type) and issubclass(kind, ReportsCost | StartsLater)
 
 
 class ZeusAskOperator(StartsLater, ChecksTemplates, BaseOperator):
