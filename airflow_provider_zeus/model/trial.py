@@ -73,11 +73,6 @@ class State(StrEnum):
         return self not in (State.RUNNING, State.DONE, State.NO_DATA, State.NOT_NEEDED)
 
     @property
-    def worked(self) -> bool:
-        """Whether its energy and time tell what a run takes."""
-        return self not in (State.RUNNING, State.NO_DATA, State.NOT_NEEDED)
-
-    @property
     def awaits_result(self) -> bool:
         """Whether a report may still change the state: running, or closed without a result."""
         return self in (State.RUNNING, State.ABANDONED)
