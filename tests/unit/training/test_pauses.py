@@ -83,19 +83,20 @@ def test_a_pause_does_not_end_a_try() -> None:
 
 
 def test_a_training_on_a_device_tells_its_pause(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
-    stood_s = []
+    gpu = kit.gpu
+    stood_s: list[float] = []
 
     def train(run: ZeusRun) -> None:
         for number in run.epochs():
             steps(run)
             if number == 4:
-                began_s = kit.gpu.now_s()
-                for _ in range(4000):  # outside of the steps
-                    kit.gpu.on_step(256)
-                stood_s.append(kit.gpu.now_s() - began_s)
+                began_s = gpu.now_s()
+                for _ in range(8000):  # outside of the steps
+                    gpu.on_step(256)
+                stood_s.append(gpu.now_s() - began_s)
             run.report(acc=0.9 if number == 5 else 0.5)
 
-    kit.run(incumbent(256), mode="off").train(train)
+    kit.run(incumbent(256), mode="off", on=gpu).train(train)
     seen = kit.last()
     assert seen.paused_s == pytest.approx(stood_s[0], rel=0.02)
     assert seen.time_s is not None
