@@ -175,7 +175,8 @@ class LiveAttempt(AttemptSteps):
             self._end_epoch()
             return
         reached = target.reached(metric)
-        self._end_epoch()
+        done = self._meter.epochs_done + 1 + self.epochs_resumed
+        self._end_epoch(is_last=reached or self.reached or done >= self._max_epochs)
         self.reached = self.reached or reached
         self._take(target, metric)
         if self.reached and self._meter.epochs_done == 1 and self.epochs_before > 1 and not self.epochs_resumed:
@@ -375,7 +376,8 @@ class LiveAttempt(AttemptSteps):
         size, per_sample = self._meter.samples_per_epoch, self._sweep.cost_per_sample()
         if per_sample is not None:
             return per_sample * size if size else None
-        rates = Rates.of(self.snapshot) if at_end_of_epoch and not self._profiled else None
+        is_profiled = self._profiled and not self._sweep.profiler.slow
+        rates = Rates.of(self.snapshot) if at_end_of_epoch and not is_profiled else None
         return rates.epoch_cost(size, self._weights) if rates else None
 
     def _give_up(self, state: State, reason: str) -> NoReturn:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Collection
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from statistics import fmean
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.trial import DeviceInfo
+from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.power.device import Clocks, Device, LimitRange
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
 from airflow_provider_zeus.power.limits.helpers import LimitHelper, helper_at
@@ -40,6 +42,22 @@ log = logging.getLogger(__name__)
 TAKES_EFFECT_S = 0.5  # a limit is in force this long after it was set
 _ABSENT = (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
 _MEASURE = "set mode='measure'"
+_CALLS = {"energy_j": 1, "limit_w": 1, "busy": 1, "clocks": 4, "set_limit_w": 4}  # of the driver, at least
+P = ParamSpec("P")
+
+
+def _timed(method: Callable[Concatenate[NvmlDevice, P], T]) -> Callable[Concatenate[NvmlDevice, P], T]:
+    """Let the device note how long a method took, by the device's own clock."""
+
+    @wraps(method)
+    def timed(device: NvmlDevice, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        began_s = device.now_s()
+        try:
+            return method(device, *args, **kwargs)
+        finally:
+            device.note_time(method.__name__, device.now_s() - began_s)
+
+    return timed
 
 
 class NvmlDevice(Device):
@@ -82,6 +100,9 @@ class NvmlDevice(Device):
         self._warned: set[str] = set()
         self._is_compared = False  # with the GPU that torch uses
         self._polled: PolledEnergy | None = None
+        self._took_s: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=2))  # newest, by method
+        self._seen_limit_w: float | None = None
+        self._silent_helper = ""  # why the helper is not asked any more
         self._sampled_us = 0  # when the newest sample of busy() was taken, by the driver's clock
         self._lock = lock
         self._not_ours = not_ours or why_not_ours(gpu, lock, processes)
@@ -111,6 +132,18 @@ class NvmlDevice(Device):
         self.limit_w()  # fills ``missing``
 
     # ------------------------------------------------------------------ readings
+    def note_time(self, method: str, took_s: float) -> None:
+        """Note how long a method of this device took [s]."""
+        self.waited_s += took_s
+        self._took_s[method].append(took_s)
+
+    def takes_s(self, method: str) -> float:
+        """The shorter one of the two newest times [s], since a busy host makes one of them long."""
+        if newest_s := self._took_s.get(method):
+            return min(newest_s)
+        return _CALLS[method] * min(self._took_s["limit_w"])  # which was read at the start
+
+    @_timed
     def energy_j(self) -> float | None:
         """Energy [J], by the counter since the driver was loaded, by polling since the first call."""
         if self._lock is not None and not self._not_ours and (shared := self._lock.check()):
@@ -127,13 +160,21 @@ class NvmlDevice(Device):
         """Limits that may be set [W]; None where none may, as on a shared GPU."""
         return None if self._why_no_limits else self._range
 
+    @_timed
     def limit_w(self) -> float | None:
         """The power limit that is set [W], by this or another process."""
         if self._is_mig:
             self.missing["limit_w"] = self._not_ours
             return None
-        return self._reading("limit_w", self._ask("nvmlDeviceGetPowerManagementLimit"), per=1000)
+        self._seen_limit_w = self._reading("limit_w", self._ask("nvmlDeviceGetPowerManagementLimit"), per=1000)
+        return self._seen_limit_w
 
+    @property
+    def seen_limit_w(self) -> float | None:
+        """The power limit [W] when it was last read or set; no call of the driver."""
+        return self._seen_limit_w
+
+    @_timed
     def busy(self) -> float | None:
         """Share of the time since the last call in which a kernel ran, 0 to 1; at the first one, of the last moment.
 
@@ -152,6 +193,7 @@ class NvmlDevice(Device):
         self._sampled_us = max(each.timeStamp for each in new)
         return self._reading("gpu_busy", NvmlAnswer(fmean(each.sampleValue.uiVal for each in new)), per=100)
 
+    @_timed
     def clocks(self) -> Clocks | None:
         """The GPU's clock and what holds it back; None of a MIG slice, which shares it, and where it is unknown."""
         if self._is_mig:
@@ -183,6 +225,7 @@ class NvmlDevice(Device):
         helper = {"helper": self._helper_description} if self._helper_description else {}
         return [{"kind": "nvml", "uuid": self.uuid, **helper}]
 
+    @_timed
     def set_limit_w(self, limit_w: float) -> None:
         """Set the power limit [W], by the helper if there is one, and wait until it is in force. Raises DeviceError."""
         what, limits = f"power limit = {limit_w:g} W", self._range
@@ -192,9 +235,13 @@ class NvmlDevice(Device):
         if not limits.min_w - SAME_W < limit_w < limits.max_w + SAME_W:
             raise out_of_range
         if self._helper is not None:
+            if self._silent_helper:
+                raise DeviceError(f"{what}: {self._silent_helper}. The helper is not asked again.")
             try:
                 self._helper.set_limit_w(limit_w)
             except OSError as error:
+                if isinstance(error.__cause__, TimeoutError):  # its driver hangs: waited for once
+                    self._silent_helper = str(error)
                 raise DeviceError(f"{what}: {error}. If it persists {_MEASURE}.") from error
         else:
             answer = self._ask("nvmlDeviceSetPowerManagementLimit", round(limit_w * 1000))
@@ -223,6 +270,7 @@ class NvmlDevice(Device):
                     self._warn_once("in_force", f"Whether a power limit took effect is not known. {failed.problem}.")
                 return
             in_force_w, set_w = in_force.value / 1000, present.value / 1000
+            self._seen_limit_w = set_w
             if in_force_w < limit_w + SAME_W and abs(set_w - limit_w) < SAME_W:
                 return
             if time.monotonic() > until_s:
