@@ -201,8 +201,8 @@ def _training() -> dict[str, Any]:
         "signal_allow_local": _option(
             "boolean",
             "False",
-            "Let Connections of type Zeus signal ask services of the worker's own host (loopback), such as a Carbon "
-            "Aware SDK beside it. Link-local addresses and metadata services are never asked.",
+            "Let Connections of type Zeus signal ask services of the worker's own host, by any of its addresses, such "
+            "as a Carbon Aware SDK beside it. Link-local addresses and metadata services are never asked.",
             "True",
         ),
         "heartbeat_s": _option("float", "15", "Seconds between two reports of a running trial.", "30"),

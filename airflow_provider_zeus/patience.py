@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import logging
 import random
 import threading
 import time
@@ -12,10 +11,11 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.log_guard import guarded_log
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 def bounded(call: Callable[[], T], most_s: float | None) -> T:

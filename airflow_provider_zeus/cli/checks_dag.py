@@ -19,6 +19,7 @@ from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
 from airflow_provider_zeus.model.deadline import deadline_of
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import is_deferred
+from airflow_provider_zeus.model.job_ids import job_id_of_task
 from airflow_provider_zeus.operators.command import ZeusCommandOperator, submits_to_slurm
 from airflow_provider_zeus.operators.external_meter import names
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
@@ -158,7 +159,7 @@ def of_definition(tasks: Sequence[ZeusTask], dag: Any) -> Iterator[Finding]:
     by_id: dict[str, list[tuple[ZeusTask, ZeusJob]]] = {}
     for each in tasks:
         if (job := each.job(dag)) is not None:
-            by_id.setdefault(job.job_id or f"{dag.dag_id}.{each.task_id}", []).append((each, job))
+            by_id.setdefault(job.job_id or job_id_of_task(dag.dag_id, each.task_id), []).append((each, job))
     for job_id, group in by_id.items():
         what = f"{' and '.join(each.task_id for each, _ in group)} share the job {job_id}"
         kinds = {(tuple(sorted(job.batch_sizes)), job.target) for _, job in group}

@@ -19,11 +19,12 @@ from typing import Any, NamedTuple, NoReturn
 
 from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
 from airflow_provider_zeus.cli.shell import drop_output
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.training.process.supervisor import die_with_parent
 
 IMPORT_S = 60.0  # that the import of a file may take, if Airflow allows less
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class DagFile(NamedTuple):

@@ -178,7 +178,27 @@ def _of_files() -> tuple[CLICommand, ...]:
 
 
 def _upkeep() -> tuple[CLICommand, ...]:
-    upgrade = _command("upgrade", "Create or migrate the tables of the trial log", "upkeep.upgrade")
+    file = Arg(("file",), help="the backup", metavar="FILE")
+    database = (
+        _command("upgrade", "Create or migrate the tables of the trial log", "upkeep.upgrade"),
+        _command(
+            "backup",
+            "Copy the trial log to a file, while tasks run",
+            "upkeep.backup",
+            file,
+            description="Copy a trial log in SQLite to a file, whole, while tasks run. A file of that name is "
+            "replaced. For PostgreSQL it names the command of PostgreSQL.",
+        ),
+        _command(
+            "restore",
+            "Replace the trial log by a backup",
+            "upkeep.restore",
+            file,
+            ARG_YES,
+            description="Replace a trial log in SQLite by a backup. It asks first, and refuses while another process "
+            "has the log open. For PostgreSQL it names the command of PostgreSQL.",
+        ),
+    )
     return (
         _command(
             "repair",
@@ -206,5 +226,5 @@ def _upkeep() -> tuple[CLICommand, ...]:
             description="Delete power over time and decisions of old trials. Costs, savings and sums stay. Open trials "
             "and those in the policy's window are not touched.",
         ),
-        GroupCommand(name="db", help="The database of the trial log", subcommands=(upgrade,)),
+        GroupCommand(name="db", help="The database of the trial log", subcommands=database),
     )

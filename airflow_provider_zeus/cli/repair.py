@@ -1,11 +1,13 @@
 """``airflow zeus repair``: cleans up after processes that died, or ends one trial by hand.
 
-Three steps, none of which needs another one: restore power limits, store pending costs, close expired trials.
+Four steps, none of which needs another one: restore power limits, store pending costs, close expired trials, name the
+models that nobody took over.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from airflow_provider_zeus.cli.checks_host import orphans
 from airflow_provider_zeus.cli.shell import command, confirmed, known, message_of, of_all_jobs, opened, os_user, say
+from airflow_provider_zeus.cli.upkeep import size_text
 from airflow_provider_zeus.errors import JobSpecError, ZeusError
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.power.limits.record import restore_orphans
@@ -21,6 +24,7 @@ from airflow_provider_zeus.store.open import state_dir, store_url
 from airflow_provider_zeus.store.pending import drain, pending_places
 from airflow_provider_zeus.store.sql.migrate import missing_file
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.training.attempt_dir import kept_by_the_dead
 
 
 @command
@@ -29,11 +33,12 @@ def repair(args: Namespace) -> int:
     if args.close is not None:
         return _close(args)
     folder = state_dir()
-    steps = {
+    steps: dict[str, Callable[[], bool]] = {
         "Power limits": partial(_restore_limits, folder),  # first: it needs no store
         # before the expired trials: a trial whose result comes is not abandoned
         "Pending costs": partial(_store_costs, args, folder),
         "Expired trials": partial(_close_expired, args),
+        "Kept models": _name_kept_models,
     }
     done = [_tried(name, step) for name, step in steps.items()]
     return 0 if all(done) else 1
@@ -98,6 +103,18 @@ def _close_expired(args: Namespace) -> bool:
     for trial in closed:
         say(f"  {trial.job_id}: trial {trial.number} of run {trial.origin.run_id or '-'}")
     return status == 0
+
+
+def _name_kept_models() -> bool:
+    """Name the folders of models that were kept, and whose process was killed before its task had their path."""
+    from airflow.sdk import conf
+
+    root = Path(conf.get("zeus", "attempt_root", fallback="").strip() or tempfile.gettempdir())
+    folders = kept_by_the_dead(root)
+    say(f"Kept models: {len(folders)} in {root} whose process was killed after they were kept.")
+    for folder in folders:
+        say(f"  {folder.path}: {size_text(folder.size_bytes)}; use it, or remove it and {folder.path}.lock")
+    return True
 
 
 def _missing_log(args: Namespace) -> Path | None:

@@ -1,19 +1,22 @@
-"""``airflow zeus db upgrade`` and ``prune``: migrate the tables of the trial log, and delete old rows."""
+"""``airflow zeus db`` and ``prune``: migrate, back up and restore the trial log, and delete old rows."""
 
 from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from pathlib import Path
 
 from airflow_provider_zeus import patterns
-from airflow_provider_zeus.cli.shell import command, known, opened, say
-from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, say
+from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, store_url
-from airflow_provider_zeus.store.sql.engine import clock, engine_of, forget, read_url, shown, transaction
+from airflow_provider_zeus.store.sql import backup as sqlite_backup
+from airflow_provider_zeus.store.sql.engine import clock, engine_of, file_of, forget, read_url, shown, transaction
 from airflow_provider_zeus.store.sql.migrate import check, present_version
 from airflow_provider_zeus.store.sql.prune import TRIALS_A_STEP, Pruned, give_back
 from airflow_provider_zeus.store.sql.prune import prune as prune_job
 from airflow_provider_zeus.store.sql.schema import HEAD
+from airflow_provider_zeus.units import counted
 
 
 @command
@@ -40,6 +43,43 @@ def upgrade_tables(conn_id: str = DEFAULT_CONN_ID) -> str:
     if before == HEAD:
         return f"The trial log at {shown(parsed)} is up to date: schema {HEAD}."
     return f"The trial log at {shown(parsed)} now has schema {HEAD} ({f'was {before}' if before else 'new'})."
+
+
+@command
+def backup(args: Namespace) -> None:
+    """Copy the trial log to a file, while tasks run."""
+    log = _sqlite_log(args.conn_id, f"pg_dump --table='zeus_*' --format=custom --file={args.file}")
+    trials = sqlite_backup.backup(log, Path(args.file))
+    say(f"{args.file} holds the trial log at {log}: {counted(trials, 'trial')}.")
+
+
+@command
+def restore(args: Namespace) -> int:
+    """Replace the trial log by a backup; exit status 1 if the user says no."""
+    log = _sqlite_log(args.conn_id, f"pg_restore --clean --if-exists {args.file}")
+    trials = sqlite_backup.trials_in(Path(args.file))
+    question = f"Replace the trial log at {log} by {args.file} with {counted(trials, 'trial')}? (y/N) "
+    if log.exists() and not args.yes and not confirmed(question):
+        say("Nothing was changed.")
+        return 1
+    restored = sqlite_backup.restore(Path(args.file), log)
+    say(f"The trial log at {log} holds {counted(restored, 'trial')} now, as {args.file} does.")
+    return 0
+
+
+def _sqlite_log(conn_id: str, postgres_command: str) -> Path:
+    """The file of the trial log. Raises StoreError with the remedy if the log is elsewhere."""
+    url = store_url(conn_id)
+    if url is None:
+        raise StoreError(
+            f"Connection {conn_id!r} keeps the trial log in Airflow's Variables: a backup of Airflow's own database "
+            "holds it."
+        )
+    parsed = read_url(url)
+    path = file_of(parsed)
+    if path is None:
+        raise StoreError(f"The trial log at {shown(parsed)} is in PostgreSQL, which has a command: {postgres_command}")
+    return path
 
 
 _SAY_EVERY = 2000  # trials between two lines of progress

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
+
+from airflow_provider_zeus.log_guard import guarded_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class ZeusHook(BaseHook):

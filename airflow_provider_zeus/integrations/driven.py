@@ -6,15 +6,15 @@ the evaluation that has the metric; an epoch without one counts with the last va
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.training.run import ZeusRun
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class DrivenRun:

@@ -54,7 +54,8 @@ class ZeusJob:
     :param start_within: how long after its ``run_after`` a run may begin: the task waits for the start that is cheapest
         by ``start_signal``, without a worker. A timedelta. Default: it starts at once.
     :param start_signal: what the start goes by: ``"carbon"``, ``"price"`` or the id of a *Zeus signal*, as ``follow``.
-    :param job_id: name of the job in the log, at most 1000 bytes of UTF-8; default ``<dag_id>.<task_id>``.
+    :param job_id: name of the job in the log, at most 1000 bytes of UTF-8; default ``<dag_id>.<task_id>``,
+        with each dot within one of these doubled.
     :param job_version: change it to forget the history, when model or code have changed too much.
     :param data_slice: name of the data of a run; default the partition key, else the end of the data interval.
     :param device: ``"auto"`` (an NVIDIA GPU, else what the host has), ``"nvml"`` (a GPU, or an error), ``"rapl"`` (the

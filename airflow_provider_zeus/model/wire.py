@@ -10,7 +10,6 @@ fields that it does not have; any other class refuses them.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -31,12 +30,13 @@ from typing import (
     get_type_hints,
 )
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.patience import T
 
 E = TypeVar("E", bound=StrEnum)
 Reader = Callable[[Any], Any]
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import fcntl
 import json
-import logging
 import os
 import threading
 import time
@@ -30,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.airflow_compat import is_test_run
 from airflow_provider_zeus.errors import JobSpecError, StoreError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.event import Event
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.patience import bounded
@@ -44,7 +44,7 @@ READ_S, SEND_S = 6.0, 5.0  # limits of a look at the log, and of one notifier
 ALL_S = 12.0  # limit of a look and of all notifiers; Airflow ends a task's process 20 s after its state
 DAY_S = 86_400.0
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)

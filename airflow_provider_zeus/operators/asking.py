@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError, ZeusError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial, TrialKey
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.optimizer.policy import fallback
@@ -25,7 +26,7 @@ from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 def ask(

@@ -7,7 +7,6 @@ repeats what was read.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, truncated
 from airflow_provider_zeus.model.trial import LOST, NO_RESULT, PLAIN, Observation, State
 from airflow_provider_zeus.operators.external_meter import NOT_STOPPED
@@ -37,7 +37,7 @@ Start = list[ResultLine]  # the lines of one start of the plan, in order
 MOST_STARTS = 100  # of one plan; each is a row of the log
 _MOST_KEPT = 1000  # lines of all starts of a result, heartbeats merged into the next line not counted
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class FirstStarts:

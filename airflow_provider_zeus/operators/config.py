@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.power.factory import HostSettings
 from airflow_provider_zeus.private_files import make_folder, share_with, shares
@@ -16,7 +16,7 @@ from airflow_provider_zeus.store.open import state_dir
 
 ON, MEASURE, OFF = "True", "measure", "False"  # [zeus] enabled
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

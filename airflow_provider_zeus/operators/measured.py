@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections import deque
@@ -15,6 +14,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from airflow_provider_zeus.airflow_compat import masked
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import LIMIT, Observation, PowerPoint, ProfileSample, State, summed_with_marks
 from airflow_provider_zeus.operators.collect import FirstStarts, LinesOfPlan
@@ -39,7 +39,7 @@ from airflow_provider_zeus.training.step_tuner import StepTuner
 from airflow_provider_zeus.training.torch_listener import of_all
 from airflow_provider_zeus.training.trackers import Trackers
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 LOOK_S = 2.0  # between two looks at which GPUs the task uses
 S = TypeVar("S", StepTuner, "StepsOfCommand")

@@ -5,16 +5,16 @@ Where Airflow's metrics are off, or Zeus is, nothing is read and nothing is sent
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.config import OFF, enabled
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.reports.run_figures import RunFigures
 from airflow_provider_zeus.reports.run_metrics import Metric, hardware_metrics, job_metrics, trial_metrics
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 def send_run(run: RunFigures) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.job_ids import job_id_of_task, job_id_of_value
 from airflow_provider_zeus.patience import bounded, outlived
 from airflow_provider_zeus.printable import plain_name
 
@@ -27,7 +28,7 @@ WAIT = "zeus_wait"  # until when the task waits and why, for users
 PLAN = "zeus_plan"  # from ZeusTrial's setup task: the plan, for the training process
 HANDED_OVER = "zeus_trial"  # from ZeusTrial's setup task: the trial and the result folder, for the teardown task
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 def job_part(name: str | None, values: Mapping[str, Any]) -> str | None:
@@ -55,8 +56,8 @@ def job_part(name: str | None, values: Mapping[str, Any]) -> str | None:
 
 def job_id_of(job: ZeusJob, ti: Any, *, task_id: str | None = None, part: str | None = None) -> str:
     """Name of the job of a task instance; ``part``: what :func:`job_part` adds to it."""
-    whole = job.job_id or f"{ti.dag_id}.{task_id or ti.task_id}"
-    return whole if part is None else f"{whole}.{part}"
+    whole = job.job_id or job_id_of_task(ti.dag_id, task_id or ti.task_id)
+    return whole if part is None else job_id_of_value(whole, part)
 
 
 def is_timed_out() -> bool:

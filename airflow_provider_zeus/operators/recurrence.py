@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
 from airflow_provider_zeus.errors import JobSpecError, StoreError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import RUN_TYPES
 from airflow_provider_zeus.model.trial import DeviceInfo, Origin, Trial
@@ -42,7 +41,7 @@ from airflow_provider_zeus.training.run import ZeusRun
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,35 +83,54 @@ class Recurrence:
         job = config.switched(job.check(rendered=True))
         if elsewhere and job.chooses_size:
             check_shared_root(config)
-        signal = followed(job) if job.strict else None  # without its signal a strict job opens no trial
         device = device_for(job, config, elsewhere=elsewhere or not job.chooses_size)
+        try:
+            return cls._ask(
+                job, context, config, device, conn_id, part=part, waited_since_s=waited_since_s, elsewhere=elsewhere
+            )
+        except BaseException:
+            _close(device)
+            raise
+
+    @classmethod
+    def _ask(
+        cls,
+        job: ZeusJob,
+        context: Mapping[str, Any],
+        config: ZeusConfig,
+        device: Device,
+        conn_id: str,
+        *,
+        part: str | None,
+        waited_since_s: float | None,
+        elsewhere: bool,
+    ) -> Recurrence:
+        """Ask the store for a batch size of an open device. Arguments and errors: as :meth:`open`."""
+        signal = followed(job) if job.strict else None  # without its signal a strict job opens no trial
         asked_for = None if elsewhere or not job.chooses_size else device.info
         request = ask_request(job, context, asked_for, lease_s=config.lease_s, part=part)
         overlap_possible = context["task"].max_active_tis_per_dag != 1
         begun_s = time.monotonic()
-        with ExitStack() as where_it_fails:
-            where_it_fails.callback(outlived("close the device")(device.close))
-            store, asked, reopen = ask_watched(request, context, conn_id, config, overlap_possible=overlap_possible)
-            reporter = ResultReporter(
-                store,
-                AirflowVariables(),
-                asked.trial,
-                lease_s=config.lease_s,
-                state_dir=config.state_dir,
-                left_s=max(RUN_S - (time.monotonic() - begun_s), 0.0),
-                reopen=reopen,
-                prices=HourPrices.of(asked.trial, job, waited_since_s, partial(read_signal, keeper=store)),
-            )
-            try:
-                say_asked(asked, shared=part is None and job.chooses_size)
-                signal = signal or followed(job, store)
-                decision = decision_xcom(asked.trial, store)
-                push(context, DECISION, decision)
-                plan = plan_of(asked, config, device=None if elsewhere else device, signal=signal)
-            except BaseException as error:
-                reporter.never_trained(error)
-                raise
-            where_it_fails.pop_all()
+        store, asked, reopen = ask_watched(request, context, conn_id, config, overlap_possible=overlap_possible)
+        reporter = ResultReporter(
+            store,
+            AirflowVariables(),
+            asked.trial,
+            lease_s=config.lease_s,
+            state_dir=config.state_dir,
+            left_s=max(RUN_S - (time.monotonic() - begun_s), 0.0),
+            reopen=reopen,
+            prices=HourPrices.of(asked.trial, job, waited_since_s, partial(read_signal, keeper=store)),
+        )
+        try:
+            say_asked(asked, shared=part is None and job.chooses_size)
+            signal = signal or followed(job, store)
+            decision = decision_xcom(asked.trial, store)
+            push(context, DECISION, decision)
+            plan = plan_of(asked, config, device=None if elsewhere else device, signal=signal)
+        except BaseException as error:
+            reporter.never_trained(error)
+            raise
         opened = (lambda: store) if store else reopen
         return cls(plan=plan, device=device, reporter=reporter, decision=decision, opened=opened, elsewhere=elsewhere)
 
@@ -120,10 +138,14 @@ class Recurrence:
         """Return the run handle of a training in this process; its result goes to the reporter."""
         return ZeusRun.from_plan(self.plan, sink=self.reporter, device=self.device)
 
-    @outlived("close the device")
     def close_device(self) -> None:
         """Close the device, where no run handle in this process does. Raises nothing."""
-        self.device.close()
+        _close(self.device)
+
+
+@outlived("close the device")
+def _close(device: Device) -> None:
+    device.close()
 
 
 def device_for(job: ZeusJob, config: ZeusConfig, *, elsewhere: bool) -> Device:
@@ -136,15 +158,25 @@ def device_for(job: ZeusJob, config: ZeusConfig, *, elsewhere: bool) -> Device:
     device: Device = NoneDevice(job.max_power_w, why=ELSEWHERE)
     if not elsewhere:
         device = device_of(job, config.state_dir, config)
+        try:
+            _check_limits(job, device)
+        except BaseException:
+            _close(device)
+            raise
     info = device.info
-    if (limits := device.limit_range()) is not None:  # before asking: a wrong job opens no trial
-        limits.check(job.power_limits_w or (), info.model)
     if info.energy_source is None and config.enabled != OFF and not elsewhere:
         reason = device.missing.get("energy_j", "no source of energy.")
         log.warning("Zeus tunes the batch size on time alone: %s", reason)
     elif info.energy_source == "simulated":
         log.warning("Time and energy of this run are those of the %s: simulated, not measured.", info.model)
     return device
+
+
+def _check_limits(job: ZeusJob, device: Device) -> None:
+    """Raise JobSpecError if a power limit of the job is out of the device's range: a wrong job opens no trial."""
+    limits = device.limit_range()
+    if limits is not None:
+        limits.check(job.power_limits_w or (), device.info.model)
 
 
 def check_shared_root(config: ZeusConfig) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
 from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import Observation, State, Trial
@@ -34,7 +35,7 @@ PRICED_S = 6.0  # limit of reading the prices of its hours at the end of an atte
 STOPPED_S = 1.0  # in all, once the task is being stopped: Airflow kills it 5 s after its signal
 
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class ResultReporter:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import (
     Observation,
     PlannedAttempt,
@@ -26,7 +26,7 @@ from airflow_provider_zeus.training.protocol.events import ResultLine, folded
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from airflow_provider_zeus.airflow_compat import is_test_run
 from airflow_provider_zeus.errors import SignalError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.deadline import deadline_of, parse
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 USUAL = 8  # newest runs that say how long a run takes
 QUEUE_S = 120.0  # from the end of a wait until a worker trains, where the run has to end in time
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 def runs_left(context: Mapping[str, Any], most: int = 100) -> int | None:

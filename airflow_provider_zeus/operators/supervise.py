@@ -14,6 +14,7 @@ from typing import Any
 
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import UNSEEN, Observation, PowerPoint, State
 from airflow_provider_zeus.operators.collect import FirstStarts, LinesOfPlan
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE, ExternalMeter, outcome_of, seen_to_use
@@ -27,7 +28,7 @@ from airflow_provider_zeus.training.protocol.plan import Plan
 
 READ_S = 1.0  # how often the result file is read
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[str, str], cwd: str | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from airflow_provider_zeus.airflow_compat import (
 )
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, is_timed_out, job_part
 from airflow_provider_zeus.patience import bounded, outlived
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 RUN = "run"  # the function's parameter for the run handle
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):

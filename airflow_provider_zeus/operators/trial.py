@@ -29,8 +29,8 @@ class ZeusTrial:
     operator's XCom ``return_value`` (a pod writes it to ``/airflow/xcom/return.json`` by itself), or by files in
     ``result_path``, which survive the process's death. One trial per instance of a mapped task group.
 
-    :param job: a ``ZeusJob`` or its dict; fields may be templates. Its ``job_id`` defaults to ``dag_id.task_id`` of the
-        operator inside.
+    :param job: a ``ZeusJob`` or its dict; fields may be templates. Its ``job_id`` defaults to that of the
+        operator inside: ``<dag_id>.<task_id>``.
     :param task_id: setup and teardown are ``<task_id>_ask`` and ``<task_id>_tell``.
     :param lease_s: seconds after which a trial that has not ended counts as dead.
     :param result_path: a folder that worker and training process share under the same path; templated.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import BelowTargetError, StoreError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.operators.alerts import RunAlerts
@@ -40,7 +40,7 @@ from airflow_provider_zeus.training.protocol.plan import Plan
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 def ask_for_plan(

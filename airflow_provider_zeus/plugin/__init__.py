@@ -5,13 +5,14 @@ Every Airflow process imports this module, so it imports nothing heavy.
 
 from __future__ import annotations
 
-import logging
 from functools import cached_property
 from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-log = logging.getLogger(__name__)
+from airflow_provider_zeus.log_guard import guarded_log
+
+log = guarded_log(__name__)
 
 PREFIX = "zeus"  # of all addresses in the api-server
 # Addresses of the views below plugin/ in Airflow's UI

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.power.nvml.library import NvmlAnswer
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class Polling:

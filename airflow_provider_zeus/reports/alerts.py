@@ -73,7 +73,7 @@ def look(
     number = before.number
     if _is_closed(own) and own[-1].state is not State.ABANDONED:
         number = max(number, _number(own))
-    events = _events(trials, profiles, run=run, number=number, before=before, prices=prices)
+    events = _events(trials, profiles, looking=run, number=number, before=before, prices=prices)
     names_before = {event.name for event in before.events}
     begun = [event for event in events if event.name not in names_before]
     return Looked(held={**held, dag_id: Held(number=number, events=events)}, begun=begun)
@@ -83,18 +83,22 @@ def _events(
     trials: Sequence[Trial],
     profiles: Sequence[ProfileSample],
     *,
-    run: Trial,
+    looking: Trial,
     number: int,
     before: Held,
     prices: Prices,
 ) -> list[Event]:
-    """The events of a run's DAG that hold now. ``number``: of the newest trial whose run has looked at its end."""
-    dag_id = run.origin.dag_id
+    """The events of a DAG that hold now.
+
+    :param looking: a trial of the run that looks.
+    :param number: of the newest trial whose run has looked at its end.
+    """
+    dag_id = looking.origin.dag_id
     job = trials[-1].job
     teaching = [t for t in trials if t.origin.run_type in job.learn_from]
-    closed = [trials_of for trials_of in runs_of(teaching) if _is_closed(trials_of)]
-    of_dag = [trials_of for trials_of in closed if trials_of[0].origin.dag_id == dag_id]
-    ended = [trials_of for trials_of in of_dag if _has_ended(trials_of, number, looking=run)]
+    closed = [run for run in runs_of(teaching) if _is_closed(run)]
+    of_dag = [run for run in closed if run[0].origin.dag_id == dag_id]
+    ended = [run for run in of_dag if _has_ended(run, number, looking)]
     open_runs = [t for t in teaching if t.origin.dag_id == dag_id and t.state is State.RUNNING]
     log = as_dataset(trials, job).of_target()
     log = replace(log, folded=log.belief())  # learned once for all events
@@ -114,7 +118,7 @@ def _is_closed(run: Run) -> bool:
     return bool(run) and all(t.state is not State.RUNNING for t in run)
 
 
-def _has_ended(run: Run, number: int, *, looking: Trial) -> bool:
+def _has_ended(run: Run, number: int, looking: Trial) -> bool:
     """Whether a closed run will not be tried again, as far as is known."""
     if run[-1].state is State.ABANDONED:
         is_alive = run[-1].recurrence == looking.recurrence  # its lease expired, and its result comes late

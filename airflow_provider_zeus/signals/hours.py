@@ -6,7 +6,6 @@ power is taken as even over the attempt, so the mean of the series over its time
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,13 +13,14 @@ from functools import partial
 from typing import Any, Self
 
 from airflow_provider_zeus.errors import NoSignalError, SignalError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, Trial
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.signals.reading import BACK_S, Keeper, signal_series
 from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 @dataclass(slots=True, kw_only=True)

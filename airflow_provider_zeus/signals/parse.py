@@ -171,19 +171,18 @@ def _found(answer: object, path: str, *, needed: bool = True) -> list[Any]:
     name_or_every = r"\.([A-Za-z_][\w-]*)|(\[\*\])"
     if not patterns.fullmatch(rf"\$(?:{name_or_every})*", path):
         raise JobSpecError.of("path", path, "cannot be read", 'write it as "$.data[*].from"')
-    found, at = [answer], "$"
-    for name, every in patterns.findall(name_or_every, path):
+    found = [answer]
+    for part, (name, every) in enumerate(patterns.findall(name_or_every, path), 1):
         fits = [each for each in found if isinstance(each, list if every else dict) and (every or name in each)]
         if found and not fits:
             if not needed:
                 return []
-            problem = f"leads nowhere: the answer has no {f'list at {at}' if every else f'{at}.{name}'}"
+            problem = f"leads nowhere: the answer has no {'list' if every else 'such name'} at part {part} of it"
             raise JobSpecError.of("path", path, problem, "compare it with the answer")
         if every:
             found = [item for each in fits for item in each]
         else:
             found = [each.get(name) if isinstance(each, dict) else None for each in found]
-        at += every or f".{name}"
         if len(found) > MOST_STEPS:
             raise JobSpecError.of("series", f"over {MOST_STEPS} steps", "too long", "ask for a shorter span")
     return list(found[0]) if len(found) == 1 and isinstance(found[0], list) else found

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +29,7 @@ from urllib.parse import urlsplit
 
 from airflow_provider_zeus.airflow_compat import airflow_home
 from airflow_provider_zeus.errors import JobSpecError, NoSignalError, SignalError, StoreError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.signals.forecast import AHEAD_S, NO_FORECAST, NO_VALUES, Followed, Start, plan_start
@@ -46,7 +46,7 @@ KEPT_S = 10 * 86_400.0  # of the past: a week to compare with, and what a servic
 ALL_S = 12.0  # of all requests, names and a slow body included
 FAULTS = (OSError, ValueError, HTTPException, LookupError, TypeError, AttributeError)  # of a service or its Connection
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class Keeper(Protocol):
@@ -162,7 +162,7 @@ def signal_series(signal: str, start_s: float, end_s: float, keeper: Keeper | No
         what = hashlib.sha256(json.dumps([extra, host], sort_keys=True).encode()).hexdigest()[:16]
         return kept_series(keeper, f"{conn_id}.{what}", lambda: _series(extra, host, key, start_s, end_s))
     except JobSpecError as error:
-        raise SignalError.of(signal, f"Connection {conn_id!r}: {str(error).rstrip('.')}") from None
+        raise SignalError.of(signal, f"Connection {conn_id!r}: {error.without_value.rstrip('.')}") from None
     except FAULTS as error:  # an address may hold a key, and an error the address: neither is repeated
         raise SignalError.of(signal, f"Connection {conn_id!r} gave no answer ({problem_of(error)})") from None
 
@@ -223,7 +223,7 @@ def _renewed(keeper: Keeper, name: str, ask: Callable[[], Series], held: Series 
         keep(None)
         if held is None or not isinstance(error, FAULTS):
             raise
-        problem = error if isinstance(error, JobSpecError) else f"no answer ({problem_of(error)})"
+        problem = error.without_value if isinstance(error, JobSpecError) else f"no answer ({problem_of(error)})"
         log.warning("Zeus: the service of a signal gives nothing new; what it gave before counts. %s", problem)
         return held
     if held is not None and held.unit[:2] == found.unit[:2]:

@@ -93,7 +93,9 @@ def _into_hour_s(time_s: float, zone: ZoneInfo) -> float:
 def _known(where: str, spec: Mapping[str, Any], fields: set[str]) -> None:
     for name in spec:
         if name not in fields:
-            raise JobSpecError.of(f"{where}: field", name, "not known", f"use {', '.join(sorted(fields))}")
+            raise JobSpecError.of(
+                f"{where}: {str(name)[:40]}", "...", "no such field", f"use {', '.join(sorted(fields))}"
+            )
 
 
 def _value(field: str, value: object) -> float:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model import job_checks as kinds
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import Trial
@@ -23,7 +23,7 @@ from airflow_provider_zeus.units import time_text
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 ReadText = Callable[[str], str | None]  # Variable key -> its text, None when there is none
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.model.wire import Name, decode, encode, parse
@@ -32,7 +32,7 @@ PREFIX = "zeus-untold"
 MOST_BYTES = 2**24  # of a file: far more than 500 power points take
 VARIABLE_S = 5.0  # for Airflow's API to write a Variable
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

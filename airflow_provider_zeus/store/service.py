@@ -270,8 +270,8 @@ def take_in(log: JobLog, parts: Iterable[HistoryPart]) -> tuple[int, int]:
         if isinstance(part, JobHead):
             log.seq = max(log.seq, part.told_seq)
             log.newest = max(log.newest, part.last_number)
-            if not trials.held_events(log.connection, log.job_id):
-                trials.hold_events(log.connection, log.job_id, part.events)
+            if part.events and trials.events_text(log.connection, log.job_id) is None:
+                trials.hold_events(log.connection, log.job_id, None, part.events)
         elif isinstance(part, JobProfile):
             _take_in_profile(log, part)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from airflow_provider_zeus.errors import ReportError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.cost import Rates, Weights, hurried
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
@@ -37,7 +37,7 @@ from airflow_provider_zeus.training.profiling.profiler import Conditions, profil
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
 from airflow_provider_zeus.training.starts import Taken
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class LiveAttempt(AttemptSteps):

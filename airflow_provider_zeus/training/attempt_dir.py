@@ -1,26 +1,32 @@
 """A folder for the files of one attempt: empty when it begins, removed when it is given up, left when it is kept.
 
 Beside each folder lies a marker file that its process keeps locked. The kernel unlocks it when the process dies, so the
-next run on this host finds the folders of dead attempts by their markers and removes them. A kept folder has no marker.
+next run on this host finds the folders of dead attempts by their markers and removes them.
+
+The marker of a kept folder says so until the run has ended. If its process is killed before that, no run removes the
+folder, and ``airflow zeus repair`` names it. After that a kept folder has no marker.
 """
 
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.log_guard import guarded_log
 
 _PREFIX, _MARKER = "zeus-attempt-", ".lock"
+_KEPT = b"kept by "  # begins the text of a kept folder's marker; the name of its host follows
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class AttemptDir:
@@ -37,10 +43,8 @@ class AttemptDir:
             place = Path(root or tempfile.gettempdir())  # raises where none can be written to
             private_files.make_folder(place)
             remove_orphans(place)
-            self._lock, marker = tempfile.mkstemp(_MARKER, _PREFIX, place)  # private: O_EXCL, mode 0600
-            self._marker = Path(marker)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(self._lock, os.uname().nodename.encode())
+            self._lock, self._marker = _locked_marker(place)
+            os.write(self._lock, _host())
             self.kept = False  # its model is kept: the folder belongs to the caller
             self.path = self._marker.with_suffix("")
             private_files.new_folder(self.path)
@@ -54,8 +58,17 @@ class AttemptDir:
 
     def keep(self) -> None:
         """Leave the folder to the caller, since the attempt's model is kept. Raises nothing."""
-        if not self.kept:
-            self.kept = True
+        if self.kept:
+            return
+        self.kept = True
+        try:
+            os.pwrite(self._lock, _KEPT + _host(), 0)  # in one call, so that a kill leaves the old text or the new one
+        except OSError as error:
+            log.warning("Zeus could not write %s: %s", self._marker, error)
+
+    def release(self) -> None:
+        """Remove the marker of a kept folder, since its run has ended. Raises nothing."""
+        if self.kept:
             self._remove_marker()
 
     def remove(self) -> None:
@@ -75,25 +88,75 @@ class AttemptDir:
             os.close(self._lock)
 
 
+class KeptFolder(NamedTuple):
+    """A kept folder whose process was killed before its run had ended."""
+
+    path: Path
+    size_bytes: int
+
+
 def remove_orphans(root: Path) -> int:
     """Remove the folders of attempts whose process died on this host; return how many. Raises nothing.
 
-    Folders of other users, of other hosts and of running processes are left alone.
+    Folders of other users, of other hosts and of running processes are left alone, and those that were kept.
     """
-    removed, how = 0, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    removed = 0
+    for marker, text in _markers_of_the_dead(root):
+        folder = marker.with_suffix("")
+        # its process was killed before it could write to its marker, and so before it made the folder
+        never_used = not text and not os.path.lexists(folder)
+        if text != _host() and not never_used:
+            continue
+        with suppress(OSError):
+            if not never_used:
+                log.info("Zeus removes %s, left behind by an attempt that died.", folder)
+                _remove(folder)
+                removed += 1
+            marker.unlink(missing_ok=True)
+    return removed
+
+
+def kept_by_the_dead(root: Path) -> list[KeptFolder]:
+    """Folders of this host that were kept, and whose process was killed before its run had ended. Raises nothing."""
+    markers = sorted(marker for marker, text in _markers_of_the_dead(root) if text == _KEPT + _host())
+    folders = [marker.with_suffix("") for marker in markers]
+    return [KeptFolder(folder, _size_of(folder)) for folder in folders if folder.is_dir() and not folder.is_symlink()]
+
+
+def _host() -> bytes:
+    return os.uname().nodename.encode()
+
+
+def _locked_marker(place: Path) -> tuple[int, Path]:
+    """A new marker file, and its descriptor, which holds the lock. Raises OSError."""
+    while True:
+        descriptor, name = tempfile.mkstemp(_MARKER, _PREFIX, place)  # private: O_EXCL, mode 0600
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor, Path(name)
+        os.close(descriptor)  # another run took it for one that was left behind, before it was locked
+
+
+def _markers_of_the_dead(root: Path) -> Iterator[tuple[Path, bytes]]:
+    """Markers of this user that no process holds, each locked while it is looked at, and their text."""
+    how = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     for marker in root.glob(f"{_PREFIX}*{_MARKER}"):
         with suppress(OSError), open(os.open(marker, how), "rb", buffering=0) as lock:
-            found = os.fstat(lock.fileno())
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-                continue
-            if lock.read(256).decode(errors="replace") != os.uname().nodename:
+            status = os.fstat(lock.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
                 continue
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while its process runs
-            log.info("Zeus removes %s, left behind by an attempt that died.", marker.with_suffix(""))
-            _remove(marker.with_suffix(""))
-            marker.unlink(missing_ok=True)
-            removed += 1
-    return removed
+            yield marker, lock.read(256)
+
+
+def _size_of(folder: Path) -> int:
+    """Bytes of all files in a folder; links are not followed."""
+    size_bytes = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # it was removed meanwhile
+                size_bytes += os.lstat(os.path.join(parent, name)).st_size
+    return size_bytes
 
 
 def _remove(path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import logging
 import os
 import random
 import sys
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from airflow_provider_zeus import patterns
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED, truncated
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.patience import T, outlived
@@ -20,7 +20,7 @@ from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.interrupts import TrainingKilled, raise_again, swallowing_except
 from airflow_provider_zeus.training.plan_progress import IN_CHILD, PlanProgress
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 def train(run: PlanProgress, fn: Callable[[], T]) -> T:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import PlannedAttempt
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck, DataWait, remedy
@@ -18,7 +18,7 @@ from airflow_provider_zeus.training.metering import AttemptMeter
 from airflow_provider_zeus.training.profiling.sweep import Sweep
 from airflow_provider_zeus.training.torch_steps import TorchSteps
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class AttemptSteps:

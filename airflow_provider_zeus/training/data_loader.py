@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 from weakref import ref
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.training.plan_progress import PlanProgress
 from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.training.samples import (
@@ -22,7 +22,7 @@ from airflow_provider_zeus.training.samples import (
     samples_per_pass,
 )
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class ZeusDataLoader:

@@ -7,11 +7,11 @@ in the same epoch. Within an epoch nothing is exchanged: the training's own exch
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.cost import Rates, Weights, hurried
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.target import Target
@@ -29,7 +29,7 @@ from airflow_provider_zeus.training.ranks import (
     gathered,
 )
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class DistributedAttempt(LiveAttempt):

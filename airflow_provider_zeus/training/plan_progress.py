@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import mmap
 import os
 import threading
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.power.device import Device
@@ -63,7 +63,7 @@ class Heartbeat:
                 log.exception("A heartbeat failed.")
 
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 IN_CHILD = (
@@ -225,8 +225,9 @@ class PlanProgress:
                 self.sender.send("end", state=state, reason=why, attempt=live.number, batch_size=size, observation=seen)
                 live.ended = True
             if kept:
-                self.sender.send("final", attempt=live.number)
                 self._keep_folder()
+                self.sender.send("final", attempt=live.number)
+                self._release_folder()
 
     def never_ran(self, index: int, reason: str) -> None:
         """Write that attempt ``index`` (from 0) of the plan does not run."""
@@ -236,9 +237,11 @@ class PlanProgress:
 
     def finish(self, *, kept: bool) -> None:
         """Write that the process is done with this plan. ``kept``: the present attempt's model is kept."""
-        self.finished, self._kept = True, kept
+        self.finished = True
+        self._kept = kept
+        self._keep_folder()  # first: a process that is killed in between leaves its model
         self._send("final", attempt=self.number if kept else None)
-        self._keep_folder()
+        self._release_folder()
 
     def beat(self) -> None:
         """Send the newest partial sums. The heartbeat's thread calls it; it never touches the device.
@@ -255,7 +258,9 @@ class PlanProgress:
         """The folder for the files of the present attempt; made at the first call. Raises JobSpecError."""
         if self._folder is None:
             self._folder = AttemptDir(os.environ.get("ZEUS_ATTEMPT_ROOT") or self.plan.attempt_root)
-            self._keep_folder()  # after the loop the model is kept already
+            if self.finished:  # after the loop the model is kept already
+                self._keep_folder()
+                self._release_folder()
         return self._folder.path
 
     def drop_folder(self) -> None:
@@ -264,9 +269,19 @@ class PlanProgress:
             self._folder.remove()
             self._folder = None
 
+    @property
+    def _kept_folder(self) -> AttemptDir | None:
+        """The folder of a kept model, in the process that may keep it."""
+        may_keep = self._kept and not self.ranks.rank and not self.forked
+        return self._folder if may_keep else None
+
     def _keep_folder(self) -> None:
-        if self._kept and self._folder is not None and not self.ranks.rank and not self.forked:
-            self._folder.keep()
+        if self._kept_folder is not None:
+            self._kept_folder.keep()
+
+    def _release_folder(self) -> None:
+        if self._kept_folder is not None:
+            self._kept_folder.release()
 
     def _send(self, kind: Kind, live: LiveAttempt | None = None, **fields: Any) -> None:
         if not self.forked:

@@ -6,13 +6,13 @@ torch, JAX and numpy are never imported here: only what the author has loaded is
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import replace
 from typing import Any
 
 from airflow_provider_zeus.airflow_compat import masked
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import START_UNSEEN, WHY_COLD, Observation
@@ -21,7 +21,7 @@ OLD, FRESH = 0.5, 0.1  # shares of the earlier and of the fresh weights in a shr
 SHARDED = "the model is sharded (FSDP, DTensor)"
 UNSEEN = f"{START_UNSEEN}: call run.start(model, state) after the model is built, or run.started(...)"
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class Taken:

@@ -7,7 +7,6 @@ steps that a gradient scaler leaves out, count as what they end in.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import sys
@@ -21,6 +20,7 @@ from threading import Lock
 from typing import Any
 from weakref import ref
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import LIMIT, UNCAPPED, Observation, ProfileSample
@@ -35,7 +35,7 @@ from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
 from airflow_provider_zeus.training.torch_listener import LEAD_STEPS, MODULE, Leading, of_all, on_steps, step_kind
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 SIMULATED_SAMPLES = 256  # of a step, for a simulated GPU: how many it has is not known
 

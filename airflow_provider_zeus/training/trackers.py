@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.training.attempt import LiveAttempt
 
 WRITE_S = 3.0  # limit of writing one attempt's figures to one tracker
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class Trackers:

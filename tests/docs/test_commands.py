@@ -102,10 +102,10 @@ def _files(text: str, folder: Path) -> None:
     """Files that a block shows by ``cat``, written as shown."""
     for name, inside in re.findall(r"^\$ cat (\S+)\n(.*?)(?=^\$ |\Z)", text, re.M | re.S):
         (folder / name).write_text(inside, encoding="utf-8")
-    if "trials.json" in text and not (folder / "trials.json").exists():
+    if "trials.jsonl" in text and not (folder / "trials.jsonl").exists():
         from airflow.cli.cli_parser import get_parser
 
-        args = get_parser().parse_args(["zeus", "export", "--format", "json", "--output", str(folder / "trials.json")])
+        args = get_parser().parse_args(["zeus", "export", "--output", str(folder / "trials.jsonl")])
         args.func(args)
 
 

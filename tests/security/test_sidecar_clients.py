@@ -265,20 +265,43 @@ def test_an_error_of_its_own_gives_limits_back_before_it_ends() -> None:
 
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["one connection", "a new one each time"])
-def test_a_process_that_asks_without_end_waits_and_no_other_does(
-    card: Gpu, sidecar: Running, run: Callable[..., Process], is_new: bool
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_user_who_asks_without_end_waits_and_no_other_does(
+    card: Gpu, serve: Serve, run: Callable[..., Process], tmp_path: Path, is_new: bool
 ) -> None:
+    sidecar = serve("--group", "4242")
+    for each in (tmp_path, *tmp_path.parents):
+        each.chmod(each.stat().st_mode | 0o005)
     begun_s, asked = time.monotonic(), AT_ONCE + 20
     with Peer(sidecar.socket) as flood:
         for _ in range(asked):
             assert (sidecar.ask({"do": "limits"}) if is_new else flood.ask({"do": "limits"}))["ok"], "late, not refused"
         assert time.monotonic() - begun_s > 19 / PER_S
         flood.connection.sendall(b'{"do": "limits"}\n' * 3000)  # for a minute
-        assert run(sidecar.socket, ask=set_to(card, 150.0)).answer == {"ok": True}
+        assert run(sidecar.socket, user=65534, ask=set_to(card, 150.0)).answer == {"ok": True}
         flood.connection.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             asked += flood.connection.recv(1 << 22).count(b"\n")
         assert asked < AT_ONCE + 3020, "it still waits"
+
+
+ASKS = """
+import socket, sys
+path, often = sys.argv[1], int(sys.argv[2])
+peer = socket.socket(socket.AF_UNIX)
+peer.connect(path)
+peer.sendall(b'{"do": "limits"}\\n' * often)
+answers = peer.makefile("rb")
+for _ in range(often):
+    answers.readline()
+"""
+
+
+def test_two_processes_of_a_user_ask_no_faster_than_one(sidecar: Running) -> None:
+    begun_s = time.monotonic()
+    for often in (AT_ONCE, AT_ONCE // 2):
+        subprocess.run([sys.executable, "-I", "-S", "-c", ASKS, str(sidecar.socket), str(often)], check=True)
+    assert time.monotonic() - begun_s > (AT_ONCE // 2 - 1) / PER_S
 
 
 # --- places

@@ -335,10 +335,20 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
         ),
         Promise(
             "`zeus.db` is replaced, or put back from a backup",
-            "the next transaction of each process that has it open uses the new file; a trial that it does not hold is written there again",
+            "the next transaction of each process uses the new file; a trial that it does not hold is written there again",
             (
                 "tests/unit/store/sql/test_sqlite_file.py::test_a_log_put_back_from_a_backup_is_the_one_that_is_read_and_written",
                 "tests/unit/operators/test_result_reporter.py::test_a_trial_that_a_new_log_does_not_hold_is_written_there",
+            ),
+        ),
+        Promise(
+            "A backup is made while a process writes, or after it was killed; it is put back beside what such a process left",
+            "the backup has every row, also those in the log beside the file; it is put back whole, or refused while another process has the log open",
+            (
+                "tests/unit/store/sql/test_backup.py::test_a_backup_beside_a_writer_is_whole",
+                "tests/unit/store/sql/test_backup.py::test_rows_beside_the_file_are_in_the_backup",
+                "tests/unit/store/sql/test_backup.py::test_a_backup_is_put_back_beside_what_a_killed_writer_left",
+                "tests/unit/store/sql/test_backup.py::test_a_log_that_another_process_has_open_is_not_replaced",
             ),
         ),
         Promise(

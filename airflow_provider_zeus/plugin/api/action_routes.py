@@ -2,7 +2,6 @@
 
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
 import json
-import logging
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Request  # noqa: TID253 - see above
@@ -10,6 +9,7 @@ from fastapi.exceptions import RequestValidationError  # noqa: TID253
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from airflow_provider_zeus.airflow_compat import BaseUser, GetUserDep
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.plugin.api import auth, reading
 from airflow_provider_zeus.plugin.api.responses import answered
@@ -21,7 +21,7 @@ from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 EVENT = "zeus settings"  # in Airflow's audit log
 LONGEST_BYTES = 16 * 1024  # of a body

@@ -5,7 +5,6 @@ No other module of the pages opens the trial log.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections import OrderedDict
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Generic
 
 from airflow_provider_zeus.airflow_compat import Connection, DagModel, XComModel, create_session
 from airflow_provider_zeus.errors import SignalError, StoreError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.operators.mixins import WAIT
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _Version = tuple[int, int | None, TrialKey]  # number, told_seq, key: the log may have been replaced by another one
 _Learned = tuple[tuple[_Version, ...], Belief]  # the trials that a belief was learned from, and the belief
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 MOST_RUNS = 1000  # newest runs that sums, beliefs and charts of a job are made of
 

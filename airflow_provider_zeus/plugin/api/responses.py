@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import zlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,12 +17,13 @@ from starlette.types import Message, Receive, Scope, Send
 
 from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.errors import ZeusError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.plugin.api import auth, load
 from airflow_provider_zeus.plugin.views.models import Problem
 
 P = ParamSpec("P")
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 CHUNK_TIMEOUT_S = 30.0  # until the browser has taken one chunk of a file; then the connection is closed
 FILE_TIMEOUT_S = 600.0  # until it has taken the whole file

@@ -6,16 +6,16 @@ What is converted is never stored, compared or learned from.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.plugin.views.models import Figure
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
 from airflow_provider_zeus.signals.tariff import Tariff
 from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, grams_text, money_text
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

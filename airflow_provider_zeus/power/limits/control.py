@@ -9,13 +9,14 @@ from threading import RLock
 from typing import Self
 
 from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.guardian_client import GuardianClient
 from airflow_provider_zeus.power.limits.record import restore_orphans
 from airflow_provider_zeus.power.limits.sidecar_server import is_ours, same_w
 from airflow_provider_zeus.power.nvml.library import BoundedNvml
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class LimitControl:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import logging
 import os
 import socket
 import time
@@ -19,8 +18,9 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from airflow_provider_zeus import private_files
+from airflow_provider_zeus.log_guard import guarded_log
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 POLL_S = 1.0
 _NAME_BYTES = 256

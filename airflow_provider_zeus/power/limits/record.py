@@ -25,11 +25,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow_provider_zeus import private_files
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.power.limits.sidecar_server import Nvml, boot_id, read_record, to_give_back
 from airflow_provider_zeus.power.simulated.state_file import StateFile
 from airflow_provider_zeus.printable import visible
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 _BYTES = 4096  # records are padded to this size, so that one write replaces the whole record
 

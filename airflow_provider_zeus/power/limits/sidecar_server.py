@@ -24,10 +24,10 @@ process has set meanwhile is left alone.
 The package imports the driver's binding and the format of a record from here, so that each exists once.
 
 Neither a flood of requests, a slow GPU nor a log that is not read delays other clients. Each turn of the loop handles
-dead clients first, then limits to give back, then one request of each client, the oldest first; a process that asks
-faster than it may waits. The driver is called in one thread per GPU, and a line of the log that would have to wait for
-its reader is dropped and counted. When there are too many clients, the user with most connections loses one that holds
-no GPU.
+dead clients first, then limits to give back, then one request of each client, the oldest first; a user whose processes
+ask faster than they may waits. The driver is called in one thread per GPU, and a line of the log that would have to
+wait for its reader is dropped and counted. When there are too many clients, the user with most connections loses one
+that holds no GPU.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from typing import Any, NoReturn
 
 MOST_BYTES = 16 * 1024  # of a request, and of a record
 RETRY_S = 1.0  # between attempts to give a limit back that the driver refused
-PER_S, AT_ONCE = 50.0, 100  # requests of one process; a training asks every few seconds
+PER_S, AT_ONCE = 50.0, 100  # requests of one user; a training asks every few seconds
 SAME_W = 0.5  # drivers round
 
 INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, GPU_IS_LOST = 2, 3, 4, 13, 15
@@ -420,7 +420,7 @@ class Sidecar:
         self._gpus = {limit.uuid: Gpu(limit, wakes) for limit in limits}
         self._listener, self._wake = listener, wake
         self._clients: list[Client] = []
-        self._rested_s: dict[Any, float] = {}  # process -> when it may ask as much at once as one that never asked
+        self._rested_s: dict[int, float] = {}  # user -> when it may ask as much at once as one that never asked
         self._is_stopping = False
 
     def start(self) -> None:
@@ -468,14 +468,14 @@ class Sidecar:
             self._accept()
         if len(self._rested_s) > 1000:
             now_s = time.monotonic()
-            self._rested_s = {process: at_s for process, at_s in self._rested_s.items() if at_s > now_s}
+            self._rested_s = {uid: at_s for uid, at_s in self._rested_s.items() if at_s > now_s}
 
     def _take_line(self, client: Client) -> None:
         """Make a client's next line its request, or refuse it."""
         line, _, client.text = client.text.partition(b"\n")
         client.used_s = time.monotonic()
-        rested_s = max(self._rested_s.get(client.process, 0.0), client.used_s)
-        self._rested_s[client.process] = rested_s + 1 / PER_S
+        rested_s = max(self._rested_s.get(client.uid, 0.0), client.used_s)
+        self._rested_s[client.uid] = rested_s + 1 / PER_S
         try:
             client.request = Request(line)
         except RefusedError as error:
@@ -483,8 +483,8 @@ class Sidecar:
                 self._drop(client)
 
     def _may_ask_s(self, client: Client) -> float:
-        """When the next line of a client is read, so that its process asks no faster than it may."""
-        return self._rested_s.get(client.process, 0.0) - AT_ONCE / PER_S
+        """When the next line of a client is read, so that its user asks no faster than it may."""
+        return self._rested_s.get(client.uid, 0.0) - AT_ONCE / PER_S
 
     def _wait(self) -> dict[int, int]:
         """Wait for events: descriptor -> events. A client with a request is not read."""

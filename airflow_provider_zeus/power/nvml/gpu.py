@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections import defaultdict, deque
@@ -13,6 +12,7 @@ from statistics import fmean
 from typing import Any, Concatenate, ParamSpec
 
 from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import DeviceInfo
 from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.power.device import Clocks, Device, LimitRange
@@ -37,7 +37,7 @@ from airflow_provider_zeus.power.nvml.visible import (
 )
 from airflow_provider_zeus.power.polling import PolledEnergy, moves
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 TAKES_EFFECT_S = 0.5  # a limit is in force this long after it was set
 _ABSENT = (NOT_SUPPORTED, FUNCTION_NOT_FOUND)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
@@ -10,11 +9,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.power.limits.gpu_lock import ALONE, GpuLock
 from airflow_provider_zeus.power.limits.sidecar_server import FUNCTION_NOT_FOUND, NOT_SUPPORTED
 from airflow_provider_zeus.power.nvml.library import NOT_NVML, NvmlAnswer, ask
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class Gpu(NamedTuple):

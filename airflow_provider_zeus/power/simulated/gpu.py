@@ -6,7 +6,6 @@ Only :meth:`SimulatedGpu.on_step` advances its clock: validation, data loading a
 from __future__ import annotations
 
 import fcntl
-import logging
 import math
 import os
 import uuid
@@ -20,6 +19,7 @@ from typing import Any
 
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import DeviceInfo
 from airflow_provider_zeus.power.device import Device, LimitRange, default_state_dir
 from airflow_provider_zeus.power.simulated import state_file
@@ -33,7 +33,7 @@ from airflow_provider_zeus.power.simulated.state_file import (
     StateFile,
 )
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 TICK_S = 0.1  # the energy counter is refreshed this often (NVML: every 20 to 100 ms)
 PREFIX = "simulated:"

@@ -9,7 +9,6 @@ Each has a digest. A checkpoint with a wrong digest is damaged: it is deleted, a
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Sequence
 from hashlib import sha256
@@ -17,6 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, learn, prior
@@ -25,7 +25,7 @@ from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.rows import is_known
 from airflow_provider_zeus.store.sql import schema, trials
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 EVERY = 16  # trials between two checkpoints: a request learns from at most so many again
 KEPT = 16  # newest checkpoints of a job: a late result within them does not read the whole log again

@@ -98,6 +98,8 @@ def new_engine(url: sa.URL, creator: Callable[[], sqlite3.Connection] | None = N
     """An engine with our events; ``creator``: opens each connection to an SQLite database in memory."""
     postgres = url.get_backend_name() == "postgresql"
     options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT_S}}
+    if file_of(url):  # a connection that is kept keeps rows in a log beside the file, and a copy of the file lacks them
+        options["poolclass"] = sa.NullPool
     if creator is not None:
         options = {"creator": creator, "poolclass": sa.QueuePool, "max_overflow": -1}
     if postgres:

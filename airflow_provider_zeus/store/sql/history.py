@@ -11,7 +11,7 @@ from airflow_provider_zeus.model.trial import PowerPoint, TrialKey
 from airflow_provider_zeus.store.base import JobHead, JobProfile
 from airflow_provider_zeus.store.rows import points_from_lists, read_row
 from airflow_provider_zeus.store.sql import measurements, schema
-from airflow_provider_zeus.store.sql.trials import Found, held_events
+from airflow_provider_zeus.store.sql.trials import Found, events_text, held_events
 
 RUNS = 50  # in one piece
 BEFORE_ALL = -(2**62)  # the number of no trial
@@ -19,9 +19,12 @@ BEFORE_ALL = -(2**62)  # the number of no trial
 _T, _P = schema.trial, schema.power
 _E = _T.alias("earlier")
 _RUN = ("dag_id", "run_id", "task_id", "map_index")
-_earlier = sa.and_(_E.c.job_id == _T.c.job_id, _E.c.number < _T.c.number)
-_in_run = sa.exists().where(_earlier, _T.c.run_id != "", *(_E.c[name] == _T.c[name] for name in _RUN))
-_in_instance = sa.exists().where(_earlier, _T.c.run_id == "", _E.c.run_id == "", _E.c.ti_id == _T.c.ti_id)
+_earlier = _E.c.number < _T.c.number
+_of_run = (_E.c.job_id == _T.c.job_id, *(_E.c[name] == _T.c[name] for name in _RUN))
+_in_run = sa.exists().where(_T.c.run_id != "", _earlier, *_of_run)
+# the empty text keeps a database from its index of jobs: it would read all earlier trials, and this one few
+_of_instance = (_E.c.ti_id == _T.c.ti_id, _E.c.run_id == "", _E.c.job_id + "" == _T.c.job_id)
+_in_instance = sa.exists().where(_T.c.run_id == "", _earlier, *_of_instance)
 _FIRSTS = (
     sa.select(_T.c.job_id, _T.c.number, _T.c.ti_id, *(_T.c[name] for name in _RUN))
     .where(_T.c.job_id == sa.bindparam("job"), _T.c.number > sa.bindparam("after"))
@@ -38,7 +41,7 @@ def measured(connection: sa.Connection, job_id: str) -> Iterator[JobHead | JobPr
     row = connection.execute(counts).one_or_none()
     if row is None:
         return
-    events = held_events(connection, job_id)
+    events = held_events(events_text(connection, job_id))
     yield JobHead(job_id=job_id, told_seq=row.told_seq, last_number=row.last_number, events=events)
     for where, job_version, samples in measurements.profiles(connection, job_id):
         yield JobProfile(job_id=job_id, where=where, job_version=job_version, samples=samples)

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -15,8 +15,9 @@ import sqlalchemy as sa
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.base import UPGRADE
-from airflow_provider_zeus.store.sql.engine import explained, file_of, forget, read_url, shown, transaction
+from airflow_provider_zeus.store.sql.engine import BUSY_TIMEOUT_S, explained, file_of, read_url, shown, transaction
 from airflow_provider_zeus.store.sql.schema import HEAD, VERSION_TABLE
+from airflow_provider_zeus.store.sql.sqlite_file import check_file
 from airflow_provider_zeus.store.sql.watchdog import remove_time_limits
 
 _RUN = f"run '{UPGRADE}' once (with --conn-id for a Connection other than zeus_default)"
@@ -24,37 +25,41 @@ OTHER_VERSION = (  # remedy of tables that this version does not know
     "use the version of airflow-provider-zeus that wrote the log; or export it with that version, then move it aside "
     "or name another Connection"
 )
+_VERSION = sa.select(sa.column("version_num", sa.String)).select_from(sa.table(VERSION_TABLE))
 LOCK_S = 30.0  # for another process that creates or migrates the file
 
 
 def present_version(engine: sa.Engine) -> str | None:
     """Revision of the tables; None without tables. Makes no file. Raises StoreError: the database cannot be reached."""
     path = file_of(engine.url)
-    if path is not None and not path.exists():
-        return None
+    if path is not None:
+        return _version_of_file(engine, path) if path.exists() else None
     with transaction(engine) as connection:
         if not sa.inspect(connection).has_table(VERSION_TABLE):
             return None
-        named = sa.select(sa.column("version_num", sa.String)).select_from(sa.table(VERSION_TABLE))
-        found: str | None = connection.execute(named).scalar_one_or_none()
-    if found not in (None, HEAD) and path is not None:
-        _close_unchanged(engine, path)
-    return found
+        version: str | None = connection.execute(_VERSION).scalar_one_or_none()
+        return version
 
 
-def _close_unchanged(engine: sa.Engine, path: Path) -> None:
-    """Close the connections to an SQLite file. A write-ahead log that a killed process left beside it stays as it is.
+def _version_of_file(engine: sa.Engine, path: Path) -> str | None:
+    """Revision of the tables of an SQLite file, which is left as it is.
 
-    The last connection that closes moves that log into the file, unless it may only read.
+    The last connection that closes folds the write-ahead log of a killed process into the file. One that may only read
+    does not; but where there is no such log it would leave an empty one.
     """
+    check_file(path)
     wal = path.with_name(f"{path.name}-wal")
-    if wal.exists() and wal.stat().st_size:
-        read_only = f"{path.absolute().as_uri()}?mode=ro"
-        with suppress(sqlite3.Error), closing(sqlite3.connect(read_only, uri=True)) as reader:
-            reader.execute("PRAGMA schema_version").fetchone()
-            forget(engine)
-    else:
-        forget(engine)
+    mode = "ro" if wal.exists() and wal.stat().st_size else "rw"
+    address = f"{path.absolute().as_uri()}?mode={mode}"
+    try:
+        with closing(sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S)) as reader:
+            tables = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+            if reader.execute(tables, [VERSION_TABLE]).fetchone() is None:
+                return None
+            row = reader.execute(str(_VERSION)).fetchone()
+    except sqlite3.Error as error:
+        raise explained(error, engine.url) from None
+    return None if row is None else str(row[0])
 
 
 def missing_file(url: str) -> Path | None:

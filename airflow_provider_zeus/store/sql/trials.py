@@ -21,14 +21,16 @@ from airflow_provider_zeus.store.sql.watchdog import alive
 Found = Trial | Unreadable  # a row as it was read
 
 SEARCHED = 10_000  # newest trials that are searched for one that left a model
-RECENT = 256  # newest trials that are searched for power limits; a GPU unused for longer is read again
+RECENT = 256  # newest trials searched for a killed run and power limits; a GPU unused for longer is read again
 
 _T = schema.trial
 _job: sa.BindParameter[Any] = sa.bindparam("job")
 _after: sa.BindParameter[Any] = sa.bindparam("after")
 _by_key = (_T.c.ti_id == sa.bindparam("ti"), _T.c.attempt == sa.bindparam("nth"))
 
-_LOCK_JOB = sa.select(schema.job).where(schema.job.c.job_id == _job).with_for_update()
+_LOCK_JOB = (
+    sa.select(schema.job.c.told_seq, schema.job.c.last_number).where(schema.job.c.job_id == _job).with_for_update()
+)
 _COUNT = (
     sa.update(schema.job)
     .where(schema.job.c.job_id == _job)
@@ -42,7 +44,7 @@ _OPEN = sa.select(_T).where(_T.c.job_id == _job, _T.c.state == State.RUNNING.val
 _LOG = sa.select(_T).where(_T.c.job_id == _job, _T.c.number > _after).order_by(_T.c.number)
 _STATE_BEFORE = (
     sa.select(_T.c.state)
-    .where(_T.c.job_id == _job, _T.c.dag_id == sa.bindparam("dag"), _T.c.number < sa.bindparam("number"))
+    .where(_T.c.job_id == _job, _T.c.dag_id == sa.bindparam("dag"), _T.c.number.between(_after, sa.bindparam("last")))
     .order_by(_T.c.number.desc())
     .limit(1)
 )
@@ -58,7 +60,8 @@ _LEFT_A_MODEL = (
         _T.c.state.in_([state.value for state in State if state.left_model]),
         _T.c.map_index == sa.bindparam("index"),
         _T.c.run_type.in_(sa.bindparam("types", expanding=True)),
-        sa.not_(sa.and_(_T.c.dag_id == sa.bindparam("dag"), _T.c.run_id == sa.bindparam("run"), _T.c.run_id != "")),
+        _T.c.dag_id == sa.bindparam("dag"),  # what a run returned is for those who may read its DAG
+        sa.not_(sa.and_(_T.c.run_id == sa.bindparam("run"), _T.c.run_id != "")),
     )
     .order_by(_T.c.number.desc())
 )
@@ -68,6 +71,7 @@ _RUNS_BETWEEN = sa.select(
     _T.c.job_id == _job,
     _T.c.number > _after,
     sa.case((_T.c.run_id == "", _T.c.number), else_=_ITS_RUN_BEGAN).between(_after + 1, sa.bindparam("before") - 1),
+    _T.c.dag_id == sa.bindparam("dag"),
     _T.c.map_index == sa.bindparam("index"),
     _T.c.run_type.in_(sa.bindparam("types", expanding=True)),
 )
@@ -94,19 +98,28 @@ _UPDATE = sa.update(_T).where(*_by_key).values({name: sa.bindparam(name) for nam
 
 def lock_job(connection: sa.Connection, job_id: str) -> tuple[int, int]:
     """Lock the row of a job, and insert it first where it is missing; return its ``told_seq`` and last number."""
+    is_new = False
     while (row := connection.execute(_LOCK_JOB, {"job": job_id}).one_or_none()) is None:
         add = sa.text(
             "INSERT INTO zeus_job (job_id, told_seq, last_number) VALUES (:job, 0, 0) ON CONFLICT (job_id) DO NOTHING"
         )
         connection.execute(add, {"job": job_id})  # again where the job is renamed meanwhile
-    if not all(isinstance(count, int) and 0 <= count <= MOST_NUMBER for count in (row.told_seq, row.last_number)):
-        told, number = (  # the row is damaged: count again
-            sa.func.max(sa.case((column.between(0, MOST_NUMBER), sa.cast(column, sa.BigInteger))))
-            for column in (_T.c.told_seq, _T.c.number)
-        )
-        counted = connection.execute(sa.select(told, number).where(_T.c.job_id == job_id)).one()
-        return counted[0] or 0, counted[1] or 0
-    return row.told_seq or 0, row.last_number or 0
+        is_new = True  # or its row was deleted by hand, and its trials are still there
+    is_damaged = not all(
+        isinstance(count, int) and 0 <= count <= MOST_NUMBER for count in (row.told_seq, row.last_number)
+    )
+    if not (is_new or is_damaged):
+        return row.told_seq or 0, row.last_number or 0
+    highest = (
+        sa.func.max(sa.case((column.between(0, MOST_NUMBER), sa.cast(column, sa.BigInteger))))
+        for column in (_T.c.told_seq, _T.c.number)
+    )
+    counted = connection.execute(sa.select(*highest).where(_T.c.job_id == job_id)).one()
+    seq = counted[0] or 0
+    newest = counted[1] or 0
+    if newest:
+        count_job(connection, job_id, seq=seq, newest=newest)
+    return seq, newest
 
 
 def lock_known(connection: sa.Connection, job_id: str) -> bool:
@@ -198,8 +211,9 @@ def open_trials(connection: sa.Connection, job_id: str) -> list[Trial]:
 
 def state_before(connection: sa.Connection, trial: Trial) -> str | None:
     """State of the newest trial of the same job and DAG before this one, as its row says; None if there is none."""
-    before = {"job": trial.job_id, "dag": trial.origin.dag_id, "number": trial.number}
-    state: str | None = connection.scalar(_STATE_BEFORE, before)
+    last = trial.number - 1
+    searched = {"job": trial.job_id, "dag": trial.origin.dag_id, "after": last - RECENT, "last": last}
+    state: str | None = connection.scalar(_STATE_BEFORE, searched)
     return state
 
 
@@ -238,9 +252,9 @@ def left_a_model(
 ) -> list[Trial]:
     """The newest ``most`` trials that left a model, or kept an earlier one, newest first: ``run.previous`` reads them.
 
-    Of the same map index, of one of these run types, and not of the run itself, which may have been cleared, nor of a
-    later one, whose model has seen the data after its own. A run that was cleared keeps its place: that of its first
-    trial. The newest :data:`SEARCHED` trials are searched.
+    Of the same DAG and map index, of one of these run types, and not of the run itself, which may have been cleared,
+    nor of a later one, whose model has seen the data after its own. A run that was cleared keeps its place: that of its
+    first trial. The newest :data:`SEARCHED` trials are searched.
     """
     run = {"job": job_id, "dag": origin.dag_id, "run": origin.run_id}
     before = _began(connection, run) or math.inf
@@ -265,11 +279,11 @@ def _began(connection: sa.Connection, run: Mapping[str, str]) -> int | None:
 
 
 def runs_between(connection: sa.Connection, origin: Origin, run_types: Sequence[str], trained: Trial) -> int:
-    """How many runs of a job, of these types and the same map index, began after a trial and before a run."""
+    """How many runs of a job, of these types and the same DAG and map index, began after a trial and before a run."""
     run = {"job": trained.job_id, "dag": origin.dag_id, "run": origin.run_id}
     before = _began(connection, run) or MOST_NUMBER
     values = {"after": trained.number, "before": before, "index": origin.map_index, "types": list(run_types)}
-    return connection.scalar(_RUNS_BETWEEN, {"job": trained.job_id, **values}) or 0
+    return connection.scalar(_RUNS_BETWEEN, {"job": trained.job_id, "dag": origin.dag_id, **values}) or 0
 
 
 def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[str, tuple[float, float]]:

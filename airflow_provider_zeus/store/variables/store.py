@@ -8,7 +8,6 @@ whose recurrences cannot overlap, and reads each Variable again after it has wri
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_provider_zeus.errors import DamagedLogError, StoreError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.store import rules, service
@@ -32,7 +32,7 @@ from airflow_provider_zeus.store.variables import tables
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables, MemoryVariables
 from airflow_provider_zeus.store.variables.document import Beat, LogDocument
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 JOBS = "zeus-jobs"  # names of the jobs: a task on Airflow 3.2 cannot list Variables
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.model.wire import decode, encode
@@ -26,7 +26,7 @@ from airflow_provider_zeus.store.sql.migrate import check
 from airflow_provider_zeus.store.variables.document import KEPT_POINTS, DeviceSamples, LogDocument, packed, position
 
 KEPT_TRIALS = 500
-RETURNED = 2  # newest runs of a map index whose returned value is kept
+RETURNED = 2  # newest runs of a DAG's map index whose returned value is kept
 
 _J, _T, _P, _C = schema.job, schema.trial, schema.power, schema.checkpoint
 _COLUMNS = tuple(c.name for c in _T.c)
@@ -35,7 +35,7 @@ _NEEDED = [c.name for c in _T.c if not c.nullable and c.name not in ("id", "job_
 _ADD = str(sa.insert(_T).compile(dialect=sqlite.dialect(), column_keys=_COLUMNS))
 Rows = dict[int, tuple[Any, Any]]  # id of a row -> the packed trial that it was made of, and its job's spec
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 @contextmanager
@@ -213,7 +213,9 @@ def _forget(connection: sa.Connection, job_id: str, newest: int) -> int:
             SELECT *, CASE run_id WHEN '' THEN number ELSE min(number) OVER (PARTITION BY dag_id, run_id) END AS began
             FROM zeus_trial WHERE job_id = :job
         ), kept AS (
-            SELECT id, row_number() OVER (PARTITION BY map_index, run_type ORDER BY began DESC, number DESC) AS nth
+            SELECT id, row_number() OVER (
+                PARTITION BY dag_id, map_index, run_type ORDER BY began DESC, number DESC
+            ) AS nth
             FROM runs WHERE returned IS NOT NULL AND state IN :left
         )
         UPDATE zeus_trial SET returned = NULL WHERE id IN (SELECT id FROM kept WHERE nth > :returned)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import io
-import logging
 import os
 import select
 import subprocess
@@ -12,11 +11,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.training.process import supervisor
 from airflow_provider_zeus.training.protocol.events import MOST_LINE_BYTES, SCHEMA, ResultLine
 from airflow_provider_zeus.untrusted_files import open_plain
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 class Child:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections import deque
 from collections.abc import Callable
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import ProfileSample, summed_with_marks
 from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.power.device import Device
@@ -21,7 +21,7 @@ from airflow_provider_zeus.training.profiling.measurement_windows import (
 )
 from airflow_provider_zeus.training.profiling.profiler import Conditions, MissedSaving, Profiler
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 _MAX_FAILURES = 3  # pieces without energy after which profiling stops and the limit found is set
 

@@ -24,6 +24,7 @@ from typing import Any
 from uuid import NAMESPACE_OID, uuid4, uuid5
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.power.device import Device, NoneDevice
@@ -39,7 +40,7 @@ BATCH_SIZE, START = "ZEUS_BATCH_SIZE", "ZEUS_START"
 
 _POD_XCOM = Path("/airflow/xcom/return.json")
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 def plan_of(environ: Mapping[str, str]) -> Plan:

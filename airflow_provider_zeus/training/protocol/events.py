@@ -19,6 +19,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 from uuid import uuid4
 
+from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.size_bounds import (
     MOST_SAMPLES,
     bounded_points,
@@ -39,7 +40,7 @@ MOST_LINES = 500_000  # of a result: a line every 15 s for three months
 ENDED_AT_S = "ended_at_s"  # note of an end: when the attempt ended [s since the epoch], by this host's clock
 Kind = Literal["start", "attempt", "beat", "end", "final"]
 
-log = logging.getLogger(__name__)
+log = guarded_log(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

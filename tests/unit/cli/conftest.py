@@ -30,6 +30,7 @@ Zeus = Callable[..., Done]
 def home(tmp_path: Path, airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     monkeypatch.setenv("AIRFLOW__ZEUS__STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("AIRFLOW__ZEUS__ATTEMPT_ROOT", str(tmp_path / "models"))
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "LocalExecutor")
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")  # a command sets it; given back at the test's end
     monkeypatch.delenv("AIRFLOW_CONN_ZEUS_DEFAULT", raising=False)

@@ -36,7 +36,7 @@ def test_what_there_is() -> None:
         ("zeus", "demo"),
         ("zeus", "doctor"), ("zeus", "check"), *jobs, ("zeus", "trials"), ("zeus", "export"),
         ("zeus", "import"), ("zeus", "report"), ("zeus", "repair"),
-        ("zeus", "prune"), ("zeus", "db", "upgrade"),
+        ("zeus", "prune"), *(("zeus", "db", name) for name in ("upgrade", "backup", "restore")),
     ]  # fmt: skip
 
 

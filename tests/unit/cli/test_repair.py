@@ -51,6 +51,19 @@ def test_an_expired_trial_is_closed_once(zeus: Zeus, store: Store, home: Path) -
     assert zeus("repair").out == snapshot("repair_again.txt", home)
 
 
+def test_a_kept_model_whose_process_was_killed_is_named(zeus: Zeus, store: Store, home: Path) -> None:
+    folder = home / "models" / "zeus-attempt-a"
+    folder.mkdir(parents=True)
+    (folder / "weights").write_bytes(b"0" * 12_345)
+    folder.with_suffix(".lock").write_text(f"kept by {os.uname().nodename}")  # no process holds its lock
+    for _ in range(2):
+        done = zeus("repair")
+        assert done.status == 0
+        assert f"Kept models: 1 in {home}/models whose process was killed after they were kept.\n" in done.out
+        assert f"  {folder}: 12.3 kB; use it, or remove it and {folder}.lock\n" in done.out
+        assert (folder / "weights").exists()
+
+
 def test_pending_costs_in_variables_and_files_are_stored(zeus: Zeus, store: Store, home: Path) -> None:
     keys = [store.ask(request(n, lease_s=-1.0, job_id=f"j{n}")).trial.key for n in (1, 2)]
     remember(AirflowVariables(), keys[0], State.CONVERGED, report(), "j1")

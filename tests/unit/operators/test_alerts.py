@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -89,18 +91,18 @@ def test_two_dags_of_one_job_send_an_event_once(opens: Callable[[], Store], tmp_
     assert {event["dag"] for event in runs[1].heard} == {"e"}, "nothing of another DAG"
 
 
-def test_what_was_not_sent_since_its_sender_died_is_not_sent_again(
-    opens: Callable[[], Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was killed after the events were kept, and before the first notifier was called."""
-    killed = Run(ran(opens(), 1, state=State.FAILED), opens, tmp_path)
-    monkeypatch.setattr(RunAlerts, "_send", lambda *_: None)
-    killed.alerts.look_at_end()
-    monkeypatch.undo()
-    assert killed.heard == []
+def test_what_was_not_sent_since_its_sender_died_is_not_sent_again(opens: Callable[[], Store], tmp_path: Path) -> None:
+    failed = ran(opens(), 1, state=State.FAILED)
+    if (pid := os.fork()) == 0:
+        dying = Run(failed, opens, tmp_path)
+        dying.task.notify = (lambda context: os.kill(os.getpid(), signal.SIGKILL),)
+        dying.alerts.look_at_end()
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     later = Run(ran(opens(), 2, state=State.FAILED), opens, tmp_path)
     later.alerts.look_at_end()
     assert later.heard == []
+    assert [event.kind for event in opens().events("d.train")["d"].events] == [FAILING], "its page shows it"
 
 
 def test_what_a_run_could_not_look_for_since_it_died_is_sent_by_the_next(

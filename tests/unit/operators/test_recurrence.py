@@ -18,6 +18,7 @@ from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.mixins import ReportsCost
 from airflow_provider_zeus.operators.recurrence import Recurrence, ask_request
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.store.open import open_store
 
 JOB = ZeusJob(
@@ -90,6 +91,31 @@ def test_nothing_that_comes_after_the_training_raises(
     monkeypatch.setattr(recurrence.reporter, "cost_xcom", lost)
     recurrence.close_device()
     report(recurrence)
+
+
+@pytest.mark.parametrize("fails", ["ask_request", "ask_watched", "say_asked", "_check_limits"])
+def test_a_device_that_was_opened_is_closed_whatever_fails_before_the_training(
+    airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    opened: list[SimulatedGpu] = []
+    closed: list[SimulatedGpu] = []
+
+    def keep(gpu: SimulatedGpu, *arguments: Any, **options: Any) -> None:
+        opened.append(gpu)
+        begin(gpu, *arguments, **options)
+
+    def lost(*_: object, **__: object) -> None:
+        raise RuntimeError("something of ours")
+
+    begin = SimulatedGpu.__init__
+    monkeypatch.setattr(SimulatedGpu, "__init__", keep)
+    monkeypatch.setattr(SimulatedGpu, "close", lambda gpu: closed.append(gpu))  # a method: it is bound to the GPU
+    monkeypatch.setattr(f"airflow_provider_zeus.operators.recurrence.{fails}", lost)
+    with pytest.raises(RuntimeError, match="something of ours"):
+        Recurrence.open(JOB, context(), conn_id="zeus_default")
+    assert len(opened) == 1
+    assert closed == opened
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,8 @@ def test_a_series_has_whole_hours_alone() -> None:
         ({"rules": [{"hours": "25-26", "value": 1}]}, "rule 1: hours"),
         ({"rules": [{"days": "fri-someday", "value": 1}]}, "rule 1: days"),
         ({"rules": [{"months": "0-3", "value": 1}]}, "rule 1: months"),
-        ({"rules": [{"hour": "1-2", "value": 1}]}, "rule 1: field"),
-        ({"price": 3}, "field"),
+        ({"rules": [{"hour": "1-2", "value": 1}]}, "rule 1: hour"),
+        ({"price": 3}, "tariff: price"),
     ],
 )
 def test_each_bad_field_is_named(changes: dict[str, Any], named: str) -> None:

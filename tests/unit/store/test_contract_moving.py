@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy.dialects import sqlite
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Origin, State, Trial
@@ -144,6 +147,15 @@ def test_trials_outside_of_airflow_are_runs_of_their_own(opens: Opens) -> None:
         store.tell(store.ask(asked).trial.key, State.CONVERGED, report())
     parts = [part for part in store.history(OLD) if isinstance(part, RunTrials)]
     assert [[t.number for t in part.trials] for part in parts] == [[1], [2], [3]]
+
+
+def test_a_trial_outside_of_airflow_is_no_reason_to_read_all_before_it(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path / 'log.db'}", create=True)
+    statement = str(history._FIRSTS.compile(dialect=sqlite.dialect()))
+    with closing(sqlite3.connect(tmp_path / "log.db")) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", ("x",) * statement.count("?")).fetchall()
+    assert any("(ti_id=?)" in step[-1] for step in plan)
+    store.close()
 
 
 def test_a_long_history_comes_in_pieces(opens: Opens, monkeypatch: pytest.MonkeyPatch) -> None:

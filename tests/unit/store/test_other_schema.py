@@ -87,12 +87,14 @@ def test_what_a_killed_writer_left_beside_the_file_stays_too(
     """Whoever closes an SQLite file last moves its write-ahead log into it."""
     store = SqlStore(sqlite_url, create=True)
     store.ask(request(1))
-    with engine_of(read_url(sqlite_url)).begin() as connection:
-        connection.execute(sa.text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '0009'"))
     killed = tmp_path / "killed"
     killed.mkdir()
-    for path in tmp_path.glob("zeus.db*"):
-        shutil.copy(path, killed / path.name)
+    with engine_of(read_url(sqlite_url)).connect() as reader:  # while it is open the log beside the file stays
+        reader.execute(sa.text("SELECT 1 FROM zeus_trial")).all()
+        with engine_of(read_url(sqlite_url)).begin() as connection:
+            connection.execute(sa.text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '0009'"))
+        for path in tmp_path.glob("zeus.db*"):
+            shutil.copy(path, killed / path.name)
     store.close()
     url = f"sqlite:///{killed / 'zeus.db'}"
     monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "zeus", "extra": {"sqlalchemy_url": url}}))

@@ -7,13 +7,14 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.training.attempt_dir import AttemptDir, remove_orphans
+from airflow_provider_zeus.training.attempt_dir import AttemptDir, KeptFolder, kept_by_the_dead, remove_orphans
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
 
@@ -173,7 +174,80 @@ def test_what_another_host_or_a_trap_left_is_let_be(tmp_path: Path) -> None:
     (tmp_path / "zeus-attempt-planted").mkdir()
     (tmp_path / "zeus-attempt-planted.lock").symlink_to(tmp_path / "ours")
     assert remove_orphans(tmp_path) == 0
+    assert kept_by_the_dead(tmp_path) == []
     (tmp_path / "zeus-attempt-link.lock").unlink()
     (tmp_path / "zeus-attempt-link.lock").write_text(os.uname().nodename)
     remove_orphans(tmp_path)
     assert (kept / "model").read_text() == "mine", "a link is not followed"
+
+
+KILLED = {  # where a process is killed -> the code that kills it there
+    "before it locked its marker": "module.fcntl.flock = die",
+    "before it wrote to its marker": "module.os.write = die",
+    "before it made its folder": "module.private_files.new_folder = die",
+    "before it kept its folder": "at = 'keep'",
+    "after it kept its folder": "at = 'kept'",
+}
+
+DIES = """
+import os, signal, sys
+from airflow_provider_zeus.training import attempt_dir as module
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+at = ""
+{at}
+folder = module.AttemptDir(sys.argv[1])
+(folder.path / "weights").write_text("trained")
+if at == "keep":
+    die()
+folder.keep()
+die()
+"""
+
+
+@pytest.mark.parametrize("where", KILLED)
+def test_wherever_a_process_is_killed_the_next_run_leaves_a_kept_folder_alone_and_nothing_else(
+    tmp_path: Path, where: str
+) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, "-c", DIES.format(at=KILLED[where]), str(tmp_path)]
+    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    assert [*tmp_path.iterdir()] != []
+    remove_orphans(tmp_path)
+    if where != "after it kept its folder":
+        assert [*tmp_path.iterdir()] == []
+        return
+    (weights,) = tmp_path.glob("*/weights")
+    assert weights.read_text() == "trained"
+    assert kept_by_the_dead(tmp_path) == [KeptFolder(weights.parent, len("trained"))]
+
+
+def test_a_marker_that_was_removed_before_it_was_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run takes the empty marker of a process that is slow for one that was left behind."""
+    real, calls = tempfile.mkstemp, []
+
+    def slow(*arguments: object) -> tuple[int, str]:
+        descriptor, name = real(*arguments)  # type: ignore[call-overload]
+        calls.append(name)
+        if len(calls) == 1:
+            remove_orphans(tmp_path)
+            assert not Path(name).exists()
+        return descriptor, name
+
+    monkeypatch.setattr("tempfile.mkstemp", slow)
+    folder = AttemptDir(str(tmp_path))
+    assert len(calls) == 2
+    assert folder.path.with_suffix(".lock") == Path(calls[1])
+    assert Path(calls[1]).read_text() == os.uname().nodename
+    folder.remove()
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_folder_that_is_kept_by_a_living_run_is_not_named(tmp_path: Path) -> None:
+    folder = AttemptDir(str(tmp_path))
+    folder.keep()
+    assert kept_by_the_dead(tmp_path) == []
+    folder.release()
+    assert [*tmp_path.iterdir()] == [folder.path]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.optimizer import policy
+from airflow_provider_zeus.store.pending import PendingResult
 from airflow_provider_zeus.store.sql import checkpoints as sql_belief
 from airflow_provider_zeus.store.sql import engine
 from airflow_provider_zeus.store.sql.store import SqlStore
@@ -194,3 +196,17 @@ def test_damaged_counters_of_a_job_are_counted_again(store: SqlStore, sqlite_url
     assert (asked.number, asked.asked_after_seq) == (4, 3)
     store.tell(asked.key, State.CONVERGED, report())
     assert execute(sqlite_url, "SELECT told_seq, last_number FROM zeus_job") == [(4, 4)]
+
+
+def test_a_job_whose_row_was_deleted_by_hand_is_counted_again(store: SqlStore, sqlite_url: str) -> None:
+    """Its trials are still there: a run that is open ends, and the next one gets a number of its own."""
+    run(store, 1)
+    trial = store.ask(request(2)).trial
+    execute(sqlite_url, "DELETE FROM zeus_job")
+    assert store.heartbeat(trial.key, report(start_id="a")) is None
+    assert store.tell(trial.key, State.CONVERGED, report(start_id="a")).state is State.CONVERGED
+    execute(sqlite_url, "DELETE FROM zeus_job")
+    waiting = PendingResult(job_id="d.train", key=TrialKey("ti-3", 1), state=State.CONVERGED, report=report())
+    replace(waiting, trial=replace(trial, number=0, key=waiting.key)).tell(store)
+    assert run(store, 4).trial.number == 4
+    assert [t.number for t in store.trials("d.train")] == [1, 2, 3, 4]

@@ -1,0 +1,170 @@
+"""A backup of an SQLite log, while others write to it and after they were killed; and the way back."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.store.sql.backup import backup, restore, trials_in
+from airflow_provider_zeus.store.sql.store import SqlStore
+from tests.unit.store.sql.sqlite_kit import execute
+from tests.unit.store.store_kit import run
+
+# Writes runs to the log until it is killed. It holds a second connection open, so that the newest rows are in the log
+# beside the file: what a process that is killed within a transaction leaves behind.
+WRITER = textwrap.dedent("""
+    import sqlite3, sys
+    from airflow_provider_zeus.store.sql.store import SqlStore
+    from tests.unit.store.store_kit import run
+    store = SqlStore(sys.argv[1])
+    kept = sqlite3.connect(sys.argv[1].removeprefix("sqlite:///"))
+    kept.execute("SELECT count(*) FROM zeus_trial").fetchall()
+    for number in range(100, 10_000):
+        run(store, number)
+        print(number, flush=True)
+""")
+
+
+@pytest.fixture
+def path(sqlite_url: str) -> Path:
+    return Path(sqlite_url.removeprefix("sqlite:///"))
+
+
+@contextmanager
+def writing(url: str, at_least: int) -> Iterator[subprocess.Popen[str]]:
+    """A process that writes runs; yields once it has written so many, and kills it at the end."""
+    process = subprocess.Popen([sys.executable, "-c", WRITER, url], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        for _ in range(at_least):
+            assert process.stdout.readline(), "the writer has ended"
+        yield process
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+
+def rows(file: Path) -> list[tuple[object, ...]]:
+    return execute(f"sqlite:///{file}", "SELECT ti_id, attempt, state FROM zeus_trial ORDER BY number")
+
+
+def test_a_backup_beside_a_writer_is_whole(store: SqlStore, sqlite_url: str, path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "log.backup"
+    run(store, 1)
+    with writing(sqlite_url, 3):
+        found = backup(path, file)
+    assert found >= 4
+    copied = rows(file)
+    assert copied == rows(path)[: len(copied)]
+    assert execute(f"sqlite:///{file}", "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_rows_beside_the_file_are_in_the_backup(store: SqlStore, sqlite_url: str, path: Path, tmp_path: Path) -> None:
+    """A writer was killed: its newest rows are in the log beside the file alone."""
+    file, copy = tmp_path / "log.backup", tmp_path / "copy.db"
+    with writing(sqlite_url, 5):
+        pass
+    assert path.with_name("zeus.db-wal").stat().st_size > 0
+    shutil.copy(path, copy)
+    found = backup(path, file)
+    assert len(rows(copy)) < found, "a copy of the file alone lacks them"
+    assert len(rows(path)) == found
+
+
+def test_a_backup_is_put_back_beside_what_a_killed_writer_left(
+    store: SqlStore, sqlite_url: str, path: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "log.backup"
+    for number in range(1, 4):
+        run(store, number)
+    assert backup(path, file) == 3
+    with writing(sqlite_url, 5):
+        pass
+    assert path.with_name("zeus.db-wal").stat().st_size > 0
+    assert restore(file, path) == 3
+    assert [*path.parent.glob("*-wal")] == []
+    assert execute(sqlite_url, "PRAGMA journal_mode") == [("wal",)]
+    assert execute(sqlite_url, "PRAGMA integrity_check") == [("ok",)]
+    run(store, 5)
+    assert [ti_id for ti_id, *_ in rows(path)] == ["ti-1", "ti-2", "ti-3", "ti-5"]
+
+
+def test_a_log_that_another_process_has_open_is_not_replaced(
+    store: SqlStore, sqlite_url: str, path: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "log.backup"
+    run(store, 1)
+    backup(path, file)
+    with writing(sqlite_url, 2):
+        with pytest.raises(StoreError, match="Another process has the trial log"):
+            restore(file, path)
+        assert len(rows(path)) >= 3
+    assert [*tmp_path.glob("*.new*")] == []
+
+
+def test_a_damaged_log_can_be_replaced(store: SqlStore, path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "log.backup"
+    run(store, 1)
+    backup(path, file)
+    path.write_bytes(b"no database" * 1000)
+    assert restore(file, path) == 1
+    assert len(store.trials("d.train")) == 1
+
+
+def test_a_log_that_is_gone_can_be_restored(store: SqlStore, path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "log.backup"
+    run(store, 1)
+    backup(path, file)
+    path.unlink()
+    assert restore(file, path) == 1
+    assert len(store.trials("d.train")) == 1
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_what_is_no_backup_replaces_nothing(store: SqlStore, path: Path, tmp_path: Path) -> None:
+    run(store, 1)
+    other_version, empty, text = tmp_path / "other.db", tmp_path / "empty.db", tmp_path / "text.db"
+    backup(path, other_version)
+    execute(f"sqlite:///{other_version}", "UPDATE zeus_alembic_version SET version_num = '0009'")
+    with closing(sqlite3.connect(empty)) as database:
+        database.execute("CREATE TABLE a (b)")
+    text.write_text("no database")
+    for file, problem in (
+        (other_version, "schema 0009"),
+        (empty, "no tables of ours"),
+        (text, "cannot be read as a trial log"),
+        (tmp_path / "missing.db", "There is no file"),
+        (path, "belongs to the trial log itself"),
+        (path.with_name("zeus.db-wal"), "belongs to the trial log itself"),
+    ):
+        with pytest.raises(StoreError, match=problem):
+            restore(file, path)
+    assert len(rows(path)) == 1
+
+
+def test_a_backup_that_cannot_be_made_leaves_the_older_one(store: SqlStore, path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "log.backup"
+    run(store, 1)
+    backup(path, file)
+    before = file.read_bytes()
+    path.write_bytes(b"no database" * 1000)
+    with pytest.raises(StoreError, match="cannot be read as a trial log"):
+        backup(path, file)
+    assert file.read_bytes() == before
+    assert trials_in(file) == 1
+    assert [*tmp_path.glob("*.new*")] == []
+
+
+def test_a_folder_that_is_missing_is_named(store: SqlStore, path: Path, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="name a folder where this user may write"):
+        backup(path, tmp_path / "missing" / "log.backup")
