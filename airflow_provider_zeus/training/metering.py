@@ -89,7 +89,7 @@ class AttemptMeter:
             self.advance(reading, phase_ends=True)
             complete = sweep.pass_edge(reading, self.samples)
         elif sweep.active and self._bare:
-            reading = self._pace.read(share=SPARE)
+            reading = self._pace.read(share=SPARE / 2)
         summed = complete or sweep.drift_check_pending or now_s >= self._tick_s
         if summed:
             self._tick_s = now_s + TICK_S

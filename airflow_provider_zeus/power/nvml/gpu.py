@@ -51,6 +51,7 @@ def _timed(method: Callable[Concatenate[NvmlDevice, P], T]) -> Callable[Concaten
 
     @wraps(method)
     def timed(device: NvmlDevice, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        device.driver_s = 0.0
         began_s = device.now_s()
         try:
             return method(device, *args, **kwargs)
@@ -96,12 +97,14 @@ class NvmlDevice(Device):
         self.missing: dict[str, str] = {}
         self._among = among or (gpu.uuid,)
         self._handle, self._pid = gpu.handle, os.getpid()
+        self.driver_s = 0.0  # of the method that is called now
         self._is_mig = gpu.is_mig
         self._warned: set[str] = set()
         self._is_compared = False  # with the GPU that torch uses
         self._polled: PolledEnergy | None = None
         self._took_s: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=2))  # newest, by method
         self._seen_limit_w: float | None = None
+        self._max_clock: NvmlAnswer | None = None
         self._silent_helper = ""  # why the helper is not asked any more
         self._sampled_us = 0  # when the newest sample of busy() was taken, by the driver's clock
         self._lock = lock
@@ -133,12 +136,15 @@ class NvmlDevice(Device):
 
     # ------------------------------------------------------------------ readings
     def note_time(self, method: str, took_s: float) -> None:
-        """Note how long a method of this device took [s]."""
-        self.waited_s += took_s
+        """Note how long a method of this device took [s]: in the driver, and in the thread that asks it.
+
+        Of two such times the shorter one counts, since a busy host makes one of them long.
+        """
         self._took_s[method].append(took_s)
+        self.waited_s += max(self.driver_s, min(self._took_s[method]))
 
     def takes_s(self, method: str) -> float:
-        """The shorter one of the two newest times [s], since a busy host makes one of them long."""
+        """How long a method takes [s], by the two newest times."""
         if newest_s := self._took_s.get(method):
             return min(newest_s)
         return _CALLS[method] * min(self._took_s["limit_w"])  # which was read at the start
@@ -203,7 +209,10 @@ class NvmlDevice(Device):
         reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons.problem:  # drivers before 535
             reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
-        now, highest = self._ask("nvmlDeviceGetClockInfo", sm), self._ask("nvmlDeviceGetMaxClockInfo", sm)
+        now = self._ask("nvmlDeviceGetClockInfo", sm)
+        if self._max_clock is None or self._max_clock.problem:  # it does not change
+            self._max_clock = self._ask("nvmlDeviceGetMaxClockInfo", sm)
+        highest = self._max_clock
         if all(answer.problem for answer in (capped, reasons, now)):
             return None
         return Clocks(
@@ -363,7 +372,9 @@ class NvmlDevice(Device):
             if handle.problem:
                 return handle
             self._handle, self._pid = handle.value, os.getpid()
-        return ask(function, self._handle, *arguments)
+        answer = ask(function, self._handle, *arguments, clock=self.now_s)
+        self.driver_s += answer.took_s
+        return answer
 
     def _reading(self, name: str, answer: NvmlAnswer, *, per: int = 1) -> float | None:
         """The answer's value divided by ``per``; without one, keep the reason in ``missing`` and log it once."""

@@ -6,6 +6,7 @@ A call that does not return is waited for once in a process. After that NVML is 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -24,6 +25,7 @@ class NvmlAnswer(NamedTuple):
     value: Any = None
     code: int = 0
     problem: str = ""
+    took_s: float = 0.0  # in the driver
 
 
 class _Silence:
@@ -62,10 +64,19 @@ class BoundedNvml(Nvml):
         return call_within(partial(super().call, function, *arguments, writes=writes), function)
 
 
-def ask(function: str, *arguments: Any) -> NvmlAnswer:
-    """Call a function of NVML by its name in ``pynvml``; never raises. An answer of a wrong kind is a problem."""
+def ask(function: str, *arguments: Any, clock: Callable[[], float] = time.perf_counter) -> NvmlAnswer:
+    """Call a function of NVML by its name in ``pynvml``; never raises. An answer of a wrong kind is a problem.
+
+    :param clock: tells how long the driver takes [s].
+    """
+
+    def timed() -> NvmlAnswer:
+        began_s = clock()
+        answer = _ask(function, *arguments)
+        return answer._replace(took_s=clock() - began_s)
+
     try:
-        return call_within(partial(_ask, function, *arguments), function)
+        return call_within(timed, function)
     except TimeoutError as error:
         return NvmlAnswer(None, NOT_NVML, str(error))
 

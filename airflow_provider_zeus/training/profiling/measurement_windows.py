@@ -18,8 +18,8 @@ from airflow_provider_zeus.training.profiling.search import TICK_S
 SETTLE_S = 1.0  # training discarded at first and after a change of limit, until clocks are steady
 PIECES = 5  # of a window
 LEAST_PIECES = 2  # of a window, where readings take long
-READ_IN_PIECE = ("energy_j", "clocks", "limit_w", "busy")  # methods of the device
-READ_IN_WINDOW = ("limit_w", "set_limit_w")
+READ_IN_PIECE = ("energy_j", "clocks", "limit_w")  # methods of the device
+SHORTEST_S = 1.0  # so long a training goes on with each limit: a shorter window comes after some settling
 BOUND = 0.1  # share of the time from which on a limit binds
 WORKING = 0.5  # share of the time in which a GPU that trains works, at least
 
@@ -129,14 +129,14 @@ class MeasurementWindows:
         Returns why that is not possible; empty: it is.
         """
         piece_cost_s = sum(map(self._device.takes_s, READ_IN_PIECE))
-        spare_s = MOST_SHARE * self._window_s - sum(map(self._device.takes_s, READ_IN_WINDOW))
+        spare_s = MOST_SHARE * max(self._window_s, SHORTEST_S)
         if spare_s < LEAST_PIECES * piece_cost_s:
-            takes_ms = 1000 * (LEAST_PIECES * piece_cost_s + MOST_SHARE * self._window_s - spare_s)
             return (
-                f"power limits are not profiled: readings within {self._window_s:g} s would take {takes_ms:.0f} ms, "
-                f"over {100 * MOST_SHARE:g} %, since the GPU's driver is slow"
+                f"power limits are not profiled: {LEAST_PIECES} readings of {1000 * piece_cost_s:.0f} ms are over "
+                f"{100 * MOST_SHARE:g} % of a window of {self._window_s:g} s, since the GPU's driver is slow"
             )
-        self._divide(PIECES if spare_s >= PIECES * piece_cost_s else int(spare_s / piece_cost_s))
+        is_fast = spare_s >= PIECES * piece_cost_s
+        self._divide(PIECES if is_fast else int(spare_s / piece_cost_s))
         return ""
 
     def _divide(self, pieces: int) -> None:
