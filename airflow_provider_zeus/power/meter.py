@@ -44,6 +44,7 @@ class PacedReader:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._newest: Reading | None = None
+        self.saves_up = False  # half of the time is kept for a limit that is to be set
         self.begin()
 
     def begin(self) -> None:
@@ -67,6 +68,8 @@ class PacedReader:
         newest, now_s, takes_s = self._newest, self._device.now_s(), self._device.takes_s("energy_j")
         if newest is not None and now_s - newest.time_s < takes_s:  # it is as near to now as a new one would be
             return newest._replace(time_s=now_s)
+        if self.saves_up:
+            share *= SPARE
         if not must and not self.may("energy_j", share=share):
             return Reading(None, now_s, why=too_slow(takes_s), left_out=True)
         self._newest = read(self._device)

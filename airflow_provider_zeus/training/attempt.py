@@ -315,12 +315,13 @@ class LiveAttempt(AttemptSteps):
     def _refresh(self) -> None:
         """Put the sums of the last reading into ``snapshot``, with what was reported and why figures are missing."""
         seen = self.taken.put_into(self._meter.observation())
+        profiler = self._sweep.profiler
         reasons = {
             "metric": "it was infinite, or not evaluated yet, in the newest epoch" if self._infinite else "",
             BATCH_SIZE: self._bypassed,
             DATA_WAIT: self._waits,
-            UNCAPPED: self._sweep.profiler.why_none,
-            LIMIT: self._limits and self._limits.why_not_set,
+            UNCAPPED: profiler.why_uncapped,
+            LIMIT: (self._limits and self._limits.why_not_set) or profiler.slow,
         }
         seen = replace(
             seen,

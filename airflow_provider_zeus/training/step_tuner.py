@@ -132,8 +132,10 @@ class StepTuner:
         if self._lead is None:
             return seen
         sweep, limits, reasons = self._sweep, self._limits, dict(seen.reasons)
-        if sweep is not None and sweep.profiler.why_none:
-            reasons[UNCAPPED] = sweep.profiler.why_none
+        if sweep is not None and sweep.profiler.why_uncapped:
+            reasons[UNCAPPED] = sweep.profiler.why_uncapped
+        if sweep is not None and sweep.profiler.slow:
+            reasons[LIMIT] = sweep.profiler.slow
         if limits is not None and limits.why_not_set:
             reasons[LIMIT] = limits.why_not_set
         return replace(seen, **of_all(self._figures()), reasons=reasons)

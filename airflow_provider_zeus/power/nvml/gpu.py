@@ -26,7 +26,7 @@ from airflow_provider_zeus.power.limits.sidecar_server import (
     NOT_SUPPORTED,
     SAME_W,
 )
-from airflow_provider_zeus.power.nvml.library import NvmlAnswer, ask
+from airflow_provider_zeus.power.nvml.library import NvmlAnswer, ask, why_silent
 from airflow_provider_zeus.power.nvml.visible import (
     Gpu,
     computing_on,
@@ -383,7 +383,8 @@ class NvmlDevice(Device):
             return float(answer.value / per)
         self.missing[name] = answer.problem
         if answer.code not in _ABSENT:
-            self._warn_once(name, f"A reading of the GPU failed. {answer.problem}.")
+            topic = "silent" if answer.problem == why_silent() else name
+            self._warn_once(topic, f"A reading of the GPU failed. {answer.problem}.")
         return None
 
     def _warn_once(self, topic: str, text: str) -> None:

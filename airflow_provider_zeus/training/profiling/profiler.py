@@ -133,7 +133,7 @@ class Profiler:
         self.locked = ""  # why the clock seems to be locked
         self.slow = ""  # why no window is measured: the driver is too slow
         self.waits = ""  # why windows tell nothing: the training waits for its batches
-        self.why_none = ""  # why no limit can save anything, so that none is set
+        self.why_none = ""  # why no limit can save anything, or none is known that does, so that none is set
         self.search = Search(self.limits_w, weights, min_s, min_steps)
         self.measured = by_limit(
             s for s in since_mark(known) if s.batch_size == batch_size and s.limit_w in self.limits_w
@@ -169,6 +169,11 @@ class Profiler:
     def walked(self) -> bool:
         """Whether every limit that had to be is measured, and at most the best one is still being confirmed."""
         return self._next is None or self._next.confirming
+
+    @property
+    def why_uncapped(self) -> str:
+        """Why no limit can save anything; empty also where that is only not known, since the driver is slow."""
+        return "" if self.slow else self.why_none
 
     @property
     def best_w(self) -> float | None:

@@ -45,7 +45,6 @@ class Sweep:
     ) -> None:
         self.active = False  # profiling now
         self.pace = PacedReader(device)
-        self._is_unset = False  # the chosen limit waits until setting it takes no more than 2 % of the time
         self._cut_off = 0  # pieces in a row that ended where the device could not be read
         self.measured: list[ProfileSample] = []
         self.unsent: deque[ProfileSample] = deque()  # measured and not yet sent
@@ -229,7 +228,7 @@ class Sweep:
         """Where another limit has become the best one, by a signal or for want of time, set it."""
         before_w = self._before_w = self._chosen_w
         self._conditions = self._read_conditions()
-        if self._is_unset and not self.active:
+        if self.pace.saves_up and not self.active:
             self._set_chosen()
         if self.active or self._chosen_w == before_w:
             return
@@ -280,8 +279,8 @@ class Sweep:
                 self._limits.set_w(self._limits.found_w)
         elif self.profiler.next_limit_w is None and self._may_set and self._chosen_w is not None:
             to_set_and_give_back = 2 * ("limit_w", "set_limit_w")
-            self._is_unset = not self.pace.may(*to_set_and_give_back)
-            if not self._is_unset:
+            self.pace.saves_up = not self.pace.may(*to_set_and_give_back)
+            if not self.pace.saves_up:
                 self._limits.set_w(self._chosen_w)
 
     def _know_slow(self) -> None:
