@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 MOST_NAME = 60  # characters of a plain name
 
 _SIGNS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # with which a formula begins
+# what may stand before it: a quote, and every kind of blank
 _BLANKS = '"\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000'
 _BLANKS += "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 
@@ -48,16 +49,18 @@ def cell(value: Any) -> Any:
     An apostrophe goes before each character with which a formula could begin. Numbers are not changed.
     """
     if isinstance(value, dict | list | tuple):  # in JSON such a character stands within a text, and has an escape
-        text = list(json.dumps(value))
-        for formula in _formulas("".join(text)):
-            text[formula.sign_at] = f"\\u{ord(text[formula.sign_at]):04x}"
-        return "".join(text)
+        text = json.dumps(value)
+        shown = list(text)
+        for formula in _formulas(text):
+            shown[formula.sign_at] = f"\\u{ord(text[formula.sign_at]):04x}"
+        return "".join(shown)
     if not isinstance(value, str):
         return value
-    text = list(visible(value))
-    for formula in _formulas("".join(text)):
-        text[formula.quotes_at] = f"'{text[formula.quotes_at]}"
-    return "".join(text)
+    text = visible(value)
+    shown = list(text)
+    for formula in _formulas(text):
+        shown[formula.quotes_at] = f"'{text[formula.quotes_at]}"
+    return "".join(shown)
 
 
 def _formulas(text: str) -> Iterator[_Formula]:

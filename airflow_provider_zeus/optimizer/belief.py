@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 VERSION = "16"  # of learn(); checkpoints of another version are not read
 RECURRENCES_KEPT = 64  # newest recurrences that are told apart: later tries of them are no further ones
-RATES_KEPT = 16  # newest trials whose rates are averaged, per batch size and device
+RATES_KEPT = 5  # newest trials whose median rates count, per batch size and device: a change is learnt in three
 STRUCK_FOR = 10  # recurrences for which a struck size is not tried
 TARGET_IS_NEW = 8  # ended runs after a change of the target during which decisions name it
 UNKNOWN = ""  # device model of a trial that ended before it reported its device

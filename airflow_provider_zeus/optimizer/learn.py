@@ -173,8 +173,8 @@ def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> N
         changes["listed"] = {**belief.listed, **earlier}
     if trial.planned.phase is Phase.EXPLORE and trial.planned.round is not None:
         key = (trial.planned.round, b)
-        if n < belief.explored.get(key, (n + 1, False))[0]:
-            changes["explored"] = {**belief.explored, key: (n, reached)}
+        first, reached_before = belief.explored.get(key, (n, False))
+        changes["explored"] = {**belief.explored, key: (min(first, n), reached or reached_before)}
 
 
 def _with_run(

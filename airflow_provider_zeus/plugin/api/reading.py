@@ -109,7 +109,7 @@ def open_log() -> Store | None:
     Opened for each answer, so that a changed Connection takes effect at once. Only the engine is cached, by its URL.
     """
     try:
-        return open_store(create=False)
+        return open_store(create=False, keeps_file_open=False)
     except StoreError:
         if store_url(DEFAULT_CONN_ID) == f"sqlite:///{embedded_path()}" and not embedded_path().exists():
             return None
@@ -119,6 +119,7 @@ def open_log() -> Store | None:
 def elsewhere(dag_id: str) -> str:
     """That the log of another Connection has the jobs of a DAG, in a sentence; empty where none is known to.
 
+    It names no Connection: not every reader of a DAG may see those.
     It waits at most three seconds, and keeps the answer for a minute: a log that does not answer holds up no page.
     """
     import sqlalchemy as sa
@@ -144,9 +145,9 @@ def elsewhere(dag_id: str) -> str:
 def _in_log_of(conn_ids: Sequence[str], dag_id: str) -> str:
     for conn_id in conn_ids:
         with suppress(StoreError):  # it cannot be read, so that nothing is known of it
-            if open_store(conn_id, create=False).jobs(dag_id):
+            if open_store(conn_id, create=False, keeps_file_open=False).jobs(dag_id):
                 shown = f"these pages show the log of {DEFAULT_CONN_ID} alone: define {DEFAULT_CONN_ID} as that one"
-                return f" The log of Connection {conn_id} has jobs of this DAG; {shown}."
+                return f" The log of another Connection has jobs of this DAG; {shown}."
     return ""
 
 
@@ -195,7 +196,9 @@ def waits(dag_id: str, run_id: str) -> dict[tuple[str, int], StartWait]:
 
 
 def kept_signals(store: Store, job: ZeusJob, now_s: float) -> dict[str, Series]:
-    """Series of the price and of the carbon intensity that count for a job, by Connection; no service is asked.
+    """Series of the price and of the carbon intensity that count for a job, by what holds them; no service is asked.
+
+    A Connection that the job names itself is not named: not every reader of a DAG may see those.
 
     Each covers the newest days, as far as the log keeps it; what is not known is absent.
     """
@@ -206,7 +209,7 @@ def kept_signals(store: Store, job: ZeusJob, now_s: float) -> dict[str, Series]:
         except SignalError:
             continue
         if series.unit.goal not in {known.unit.goal for known in found.values()}:
-            found[CONNECTIONS.get(signal, signal)] = series
+            found[CONNECTIONS.get(signal, f"the job's own {series.unit.goal} signal")] = series
     return found
 
 

@@ -24,10 +24,10 @@ process has set meanwhile is left alone.
 The package imports the driver's binding and the format of a record from here, so that each exists once.
 
 Neither a flood of requests, a slow GPU nor a log that is not read delays other clients. Each turn of the loop handles
-dead clients first, then limits to give back, then one request of each client, the oldest first; a user whose processes
-ask faster than they may waits. The driver is called in one thread per GPU, and a line of the log that would have to
-wait for its reader is dropped and counted. When there are too many clients, the user with most connections loses one
-that holds no GPU.
+dead clients first, then limits to give back, then one request of each client. A user whose processes ask faster than
+they may waits, and the process that was served longest ago is next. The driver is called in one thread per GPU, and a
+line of the log that would have to wait for its reader is dropped and counted. When there are too many clients, the user
+with most connections loses one that holds no GPU.
 """
 
 from __future__ import annotations
@@ -421,6 +421,7 @@ class Sidecar:
         self._listener, self._wake = listener, wake
         self._clients: list[Client] = []
         self._rested_s: dict[int, float] = {}  # user -> when it may ask as much at once as one that never asked
+        self._served_s: dict[Any, float] = {}  # process -> when a line of it was taken last
         self._is_stopping = False
 
     def start(self) -> None:
@@ -457,7 +458,7 @@ class Sidecar:
                 self._drop(client)
         for gpu in self._gpus.values():
             gpu.restore_if_due()
-        for client in sorted(self._clients, key=lambda client: client.used_s):
+        for client in sorted(self._clients, key=lambda client: (self._last_served_s(client), client.used_s)):
             if client.has_line and self._may_ask_s(client) <= time.monotonic():
                 self._take_line(client)
         asking = [(client.request.since_s, client) for client in self._clients if client.request is not None]
@@ -469,11 +470,14 @@ class Sidecar:
         if len(self._rested_s) > 1000:
             now_s = time.monotonic()
             self._rested_s = {uid: at_s for uid, at_s in self._rested_s.items() if at_s > now_s}
+        if len(self._served_s) > 1000:
+            connected = {client.process for client in self._clients}
+            self._served_s = {process: at_s for process, at_s in self._served_s.items() if process in connected}
 
     def _take_line(self, client: Client) -> None:
         """Make a client's next line its request, or refuse it."""
         line, _, client.text = client.text.partition(b"\n")
-        client.used_s = time.monotonic()
+        client.used_s = self._served_s[client.process] = time.monotonic()
         rested_s = max(self._rested_s.get(client.uid, 0.0), client.used_s)
         self._rested_s[client.uid] = rested_s + 1 / PER_S
         try:
@@ -481,6 +485,10 @@ class Sidecar:
         except RefusedError as error:
             if not client.answer({"ok": False, "error": str(error)}):
                 self._drop(client)
+
+    def _last_served_s(self, client: Client) -> float:
+        """When a line of a client's process was taken last; 0: never. The process that waits longest is next."""
+        return self._served_s.get(client.process, 0.0)
 
     def _may_ask_s(self, client: Client) -> float:
         """When the next line of a client is read, so that its user asks no faster than it may."""
@@ -512,14 +520,20 @@ class Sidecar:
             self._clients.append(Client(connection))
             if len(self._clients) <= 64:  # the most at once
                 continue
-            holders = [gpu.holder for gpu in self._gpus.values()]
-            of_user = Counter(client.uid for client in self._clients)
-            of_process = Counter(client.process for client in self._clients)
-            greediest = max(  # its user and process have most connections, it is longest unused
-                (client for client in self._clients if client not in holders),
-                key=lambda client: (of_user[client.uid], of_process[client.process], -client.used_s),
-            )
-            self._drop(greediest)
+            self._drop_greediest()
+
+    def _drop_greediest(self) -> None:
+        """Drop a client whose user and process have most connections: an idle one, or one served a moment ago."""
+        holders = [gpu.holder for gpu in self._gpus.values()]
+        of_user = Counter(client.uid for client in self._clients)
+        of_process = Counter(client.process for client in self._clients)
+
+        def greed(client: Client) -> tuple[int, int, bool, float, float]:
+            served_s = self._last_served_s(client)
+            is_idle = served_s > 0 and not client.has_line and client.request is None
+            return of_user[client.uid], of_process[client.process], is_idle, served_s, -client.used_s
+
+        self._drop(max((client for client in self._clients if client not in holders), key=greed))
 
     def _serve(self, client: Client, request: Request) -> None:
         """Start the request and, when its GPUs are done, answer."""

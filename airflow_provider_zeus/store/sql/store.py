@@ -375,6 +375,7 @@ class SqlStore(Store):
 
     :param url: database URL; a password in it is never shown.
     :param create: create or migrate the tables (``zeus.db``); otherwise they must exist.
+    :param keeps_file_open: as :func:`.engine.engine_of`.
     """
 
     def __init__(
@@ -382,12 +383,13 @@ class SqlStore(Store):
         url: str,
         *,
         create: bool = False,
+        keeps_file_open: bool = True,
         now: Callable[[], float] | None = None,
         read_setting: ReadText | None = None,
     ) -> None:
         super().__init__(now, read_setting)
         parsed = read_url(url)
-        self._engine = engine_of(parsed)
+        self._engine = engine_of(parsed, keeps_file_open=keeps_file_open)
         self.identity = shown(parsed)
         check(self._engine, create=create)
 

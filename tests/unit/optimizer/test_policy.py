@@ -219,7 +219,7 @@ def test_out_of_memory_rules_a_size_out_at_once_and_on_that_model_only() -> None
 
 def test_time_alone_where_nothing_measures_energy() -> None:
     world = World(job_of(16, 32, 64, default=32, eta=1.0), NEEDS, {64: 1.0}, device=CPU)
-    world.runs(6)
+    world.runs(8)
     assert world.arms()[64].mean == pytest.approx(9.0)  # seconds
     decision = next(d for s in range(100) if "Thompson" in (d := world.decide(seed=s)).attempts[0].why)
     assert decision.attempts[0].batch_size == 64

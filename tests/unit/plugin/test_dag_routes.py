@@ -131,6 +131,21 @@ def test_another_hour_of_the_day_by_the_series_that_the_log_keeps(
     assert "(75 % less)" in said
 
 
+def test_the_connection_of_a_jobs_own_signal_is_not_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader of a DAG may not be one of Connections."""
+    series = Series.of(Unit.parse("g/kWh"), [Step(0.0, 3600.0, 300.0)], source="grid.example")
+
+    def read(signal: str, *_: Any) -> Series:
+        if signal != "grid_of_us":
+            raise SignalError.of(signal, "no Connection")
+        return series
+
+    monkeypatch.setattr(reading, "signal_series", read)
+    assert reading.kept_signals(store, replace(JOB, follow="grid_of_us"), 0.0) == {
+        "the job's own carbon signal": series
+    }
+
+
 def kept_name() -> str:
     """The name under which tasks keep the series of Connection ``zeus_carbon``."""
     names = []

@@ -79,6 +79,15 @@ def test_a_series_has_whole_hours_alone() -> None:
         ({"rules": [{"hours": "25-26", "value": 1}]}, "rule 1: hours"),
         ({"rules": [{"days": "fri-someday", "value": 1}]}, "rule 1: days"),
         ({"rules": [{"months": "0-3", "value": 1}]}, "rule 1: months"),
+        ({"rules": [{"days": "sat/sun", "value": 1}]}, "rule 1: days"),
+        ({"rules": [{"days": "satsun", "value": 1}]}, "rule 1: days"),
+        ({"rules": [{"days": "sat, ", "value": 1}]}, "rule 1: days"),
+        ({"rules": [{"days": "mon-wed-fri", "value": 1}]}, "rule 1: days"),
+        ({"rules": [{"days": ["sat", "sun"], "value": 1}]}, "rule 1: days"),
+        ({"rules": [{"hours": "6-8;17-21", "value": 1}]}, "rule 1: hours"),
+        ({"rules": [{"hours": "1_0", "value": 1}]}, "rule 1: hours"),
+        ({"rules": [{"hours": 6, "value": 1}]}, "rule 1: hours"),
+        ({"rules": [{"months": "jan", "value": 1}]}, "rule 1: months"),
         ({"rules": [{"hour": "1-2", "value": 1}]}, "rule 1: hour"),
         ({"price": 3}, "tariff: price"),
     ],
@@ -91,3 +100,22 @@ def test_each_bad_field_is_named(changes: dict[str, Any], named: str) -> None:
 def test_what_is_no_object_is_refused() -> None:
     with pytest.raises(JobSpecError, match="tariff"):
         Tariff.parse("0.31")
+
+
+@pytest.mark.parametrize(
+    ("rule", "field", "entries"),
+    [
+        ({"days": "sat,sun"}, "days", {5, 6}),
+        ({"days": "Mon, wed-fri"}, "days", {0, 2, 3, 4}),
+        ({"days": "saturday,fri-sunday"}, "days", {4, 5, 6}),
+        ({"days": "fri-mon"}, "days", {4, 5, 6, 0}),
+        ({"hours": "6-8,17-21"}, "hours", {6, 7, 17, 18, 19, 20}),
+        ({"hours": "22-2,12"}, "hours", {22, 23, 0, 1, 12}),
+        ({"hours": "6-6"}, "hours", set(range(24))),
+        ({"months": "6-8,12"}, "months", {6, 7, 8, 12}),
+        ({"months": "11-2"}, "months", {11, 12, 1, 2}),
+    ],
+)
+def test_lists_and_ranges_are_read_whole(rule: dict[str, str], field: str, entries: set[int]) -> None:
+    (parsed,) = Tariff.parse({**SPEC, "rules": [{**rule, "value": 1}]}).rules
+    assert getattr(parsed, field) == entries
