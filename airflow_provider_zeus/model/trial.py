@@ -246,6 +246,7 @@ LOST = "retried, result lost"  # reason of a try that another one followed, and 
 NO_RESULT = "no result"  # reason of a trial whose training left nothing
 DATA_WAIT = "data_wait"  # key of ``Observation.reasons``: what waiting for batches took, and what to try
 UNCAPPED = "power_cap"  # key of ``Observation.reasons``: no power limit can save anything here, and none was set
+PAUSED = "pause"  # key of ``Observation.reasons``: for how long the training stood still, which teaches nothing
 LIMIT = "power_limit"  # key of ``Observation.reasons``: a power limit was to be set and is not in force
 TELL_METRIC = (  # the remedy
     "a command of ZeusCommandOperator prints it as JSON on the last line of its output; any other training calls "
@@ -260,7 +261,8 @@ class Observation:
 
     ``energy_j`` and ``time_s`` count from the first step to the last report, validation included. ``rest_*`` is the
     part outside training steps (validation, waiting). ``excess_*`` is what profiling cost beyond training the same
-    samples at the chosen limit: it is shown, and not learnt.
+    samples at the chosen limit: it is shown, and not learnt. ``paused_*`` is what the training took while it stood
+    still, in none of the other parts; None where it found no pause.
     """
 
     reads_newer: ClassVar[bool] = True  # wire.decode() ignores fields of a newer version
@@ -273,6 +275,8 @@ class Observation:
     rest_s: wire.RestS | None = None
     excess_j: wire.Difference | None = None
     excess_s: wire.Difference | None = None
+    paused_j: wire.Joules | None = None
+    paused_s: wire.Seconds | None = None
     metric: wire.AnyNumber | None = None
     target_value: wire.AnyNumber | None = None
     power_limit_w: wire.Watts | None = None
@@ -304,7 +308,7 @@ class Observation:
     g_co2e_source: wire.ShortText | None = None
     g_co2e_at_once: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
-    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; and PLAIN, UNSEEN, WHY_COLD
+    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; PAUSED; and PLAIN, UNSEEN, WHY_COLD
 
     @property
     def bypassed(self) -> str | None:

@@ -83,7 +83,7 @@ class Baseline:
     rates: Mapping[
         RunId, Rates
     ]  # of the newest runs of the default; where it has not run here, those before it named sizes
-    own_rates: Mapping[RunId, Rates]  # of the default's own run, where it trained to an end
+    own_rates: Mapping[RunId, Rates]  # of the default's own run, with its pauses, where it trained to an end
     by_profile: Collection[RunId]  # of these, the runs that the profile re-costed to full power
     off: Vector  # draws of how many times what the profile says the default draws at full power; their mean is 1
     full_power_w: float | None  # None: the device has no limit
@@ -108,6 +108,9 @@ class Baseline:
         changed = zip(seen, full, strict=True)
         by_profile = frozenset(run for t, (run, o) in changed if o is not None and recosted(t.observation, o))
         rates = dict(list(own.items())[-NEWEST_RUNS:])
+        paid = {
+            run: r for run, o in full if o is not None and (r := Rates.of(replace(o, paused_j=None, paused_s=None)))
+        }
         why_not = None
         if not any(t.batch_size == b and t.state is State.CONVERGED for t in log.trials):
             why_not = f"no run of the default batch size {b} has reached the target"
@@ -126,7 +129,7 @@ class Baseline:
             ended=frozenset(ended),
             why_not=why_not,
             rates=rates,
-            own_rates=own,
+            own_rates=paid,
             by_profile=by_profile,
             off=off / off.mean(),
             full_power_w=full_w,

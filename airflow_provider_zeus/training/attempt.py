@@ -19,6 +19,7 @@ from airflow_provider_zeus.model.trial import (
     BATCH_SIZE,
     DATA_WAIT,
     LIMIT,
+    PAUSED,
     TELL_STEPS,
     UNCAPPED,
     Observation,
@@ -36,6 +37,7 @@ from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
 from airflow_provider_zeus.training.profiling.profiler import Conditions, profiler_of
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
 from airflow_provider_zeus.training.starts import Taken
+from airflow_provider_zeus.units import time_text
 
 log = guarded_log(__name__)
 
@@ -85,6 +87,7 @@ class LiveAttempt(AttemptSteps):
         self._profiled = bool(profiler.limits_w)
         self._outcome: tuple[State, str] | None = None
         self._previous_good = False  # the model of an earlier run reaches the target on this slice
+        self._paused_told_s = 0.0  # pauses that the log names already
         self._waits = ""  # what waiting for batches took, where it is worth mending
         self._bypassed: str | None = None  # why the attempt teaches nothing of its batch size
         self.snapshot = Observation()  # sums up to the last reading; the heartbeat's thread sends it
@@ -177,6 +180,7 @@ class LiveAttempt(AttemptSteps):
         reached = target.reached(metric)
         done = self._meter.epochs_done + 1 + self.epochs_resumed
         self._end_epoch(is_last=reached or self.reached or done >= self._max_epochs)
+        self._tell_pause()
         self.reached = self.reached or reached
         self._take(target, metric)
         if self.reached and self._meter.epochs_done == 1 and self.epochs_before > 1 and not self.epochs_resumed:
@@ -304,6 +308,19 @@ class LiveAttempt(AttemptSteps):
             self._by_epoch.append(metric)
         self._refresh()
 
+    def _tell_pause(self) -> None:
+        """Log a pause once, when the epoch in which it was has ended."""
+        paused_s = self._meter.paused_s
+        if paused_s > self._paused_told_s:
+            log.warning(
+                "Zeus: paused for %s in epoch %d: an epoch that takes so much longer than the others shows nothing of "
+                "batch size %d. It is paid for and not learnt.",
+                time_text(paused_s - self._paused_told_s),
+                self._meter.epochs_done - 1,
+                self.planned.batch_size,
+            )
+        self._paused_told_s = paused_s
+
     def _missing(self, target: Target, epoch: int) -> ReportError:
         """The error of an epoch that ended without the target's metric."""
         others = f" (only {', '.join(sorted(self.names))} came)" if self.names else ""
@@ -322,6 +339,7 @@ class LiveAttempt(AttemptSteps):
             DATA_WAIT: self._waits,
             UNCAPPED: profiler.why_uncapped,
             LIMIT: (self._limits and self._limits.why_not_set) or profiler.slow,
+            PAUSED: f"paused for {time_text(seen.paused_s)}" if seen.paused_s else "",
         }
         seen = replace(
             seen,

@@ -178,9 +178,11 @@ class DistributedAttempt(LiveAttempt):
             energy_j=seen.energy_j,
             rest_j=seen.rest_j,
             excess_j=seen.excess_j,
+            paused_j=seen.paused_j,
             time_s=seen.time_s if clock_compares else None,
             rest_s=seen.rest_s if clock_compares else None,
             excess_s=seen.excess_s if ranks.rank == 0 else None,
+            paused_s=seen.paused_s,
         )
 
     @property

@@ -9,6 +9,7 @@ from airflow_provider_zeus.model.trial import Observation, PowerPoint
 from airflow_provider_zeus.power.cpu import RaplDevice, host_beside
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.meter import SPARE, Reading, Span, too_slow
+from airflow_provider_zeus.training.pauses import EpochSpent, Pauses
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
 
 TICK_S = 1.0  # how often the sums of a running epoch are taken [s of the device's clock]
@@ -39,6 +40,8 @@ class AttemptMeter:
         # seconds in which the GPU worked, and in which it says so: beside the training steps, and in them
         self._busy_s, self._busy_known_s = [0.0, 0.0], [0.0, 0.0]
         self._why_not_busy = ""  # why it was not asked
+        self._pauses = Pauses()
+        self._spent_before = EpochSpent(0.0, 0.0, 0.0, 0.0)  # by the epochs that have ended
         self._tick_s = 0.0  # when the sums are next taken
         self._epoch_start: Reading | None = None
         self._bare = False  # a loop of steps without a loader: the end of the training steps is not announced
@@ -126,6 +129,8 @@ class AttemptMeter:
         """
         self.end_training()
         self.advance(self._pace.edge(must=is_last))
+        self._pauses.end_epoch(self._spent_in_epoch())
+        self._spent_before = self._spent()
         self.epochs_done += 1
         self.epoch_from = self.samples
 
@@ -204,15 +209,39 @@ class AttemptMeter:
         worked_s, known_s = (each[True] if in_steps else sum(each) for each in (self._busy_s, self._busy_known_s))
         return worked_s / known_s if known_s else None
 
+    @property
+    def paused_s(self) -> float:
+        """For how long the training stood still [s]; known from the fourth epoch on."""
+        return self._pauses.total(self._spent_in_epoch()).time_s
+
+    def _spent(self) -> EpochSpent:
+        """Time and energy up to the last reading."""
+        total, train = self._total, self.train
+        energy_j = None if total.behind else total.energy_j
+        rest_j = None if energy_j is None or train.energy_j is None else energy_j - train.energy_j
+        return EpochSpent(total.time_s, energy_j, max(total.time_s - train.time_s, 0.0), rest_j)
+
+    def _spent_in_epoch(self) -> EpochSpent:
+        """The part of it since the last epoch ended."""
+        now, before = self._spent(), self._spent_before
+        return EpochSpent(
+            now.time_s - before.time_s,
+            None if now.energy_j is None or before.energy_j is None else now.energy_j - before.energy_j,
+            now.rest_s - before.rest_s,
+            None if now.rest_j is None or before.rest_j is None else now.rest_j - before.rest_j,
+        )
+
     def observation(self) -> Observation:
         """Sums up to the last reading. Fields that only the attempt knows (metric, target, ...) are left out."""
         started, info, epochs = self._point is not None, self._device.info, self.epochs
-        total, train = self._total, self.train
+        total, spent = self._total, self._spent()
+        pause = self._pauses.total(self._spent_in_epoch())
         excess_j, excess_s = self._sweep.excess(self.samples)
         energy_j, each_j = total.energy_j, total.each_j
-        rest_j = None if energy_j is None or train.energy_j is None else energy_j - train.energy_j
+        rest_j = None if spent.rest_j is None else spent.rest_j - (pause.rest_j or 0.0)
+        paused_j = pause.energy_j if pause.time_s else None
         if info.energy_source is None or not started or total.still or total.behind:
-            energy_j = rest_j = excess_j = each_j = None
+            energy_j = rest_j = excess_j = paused_j = each_j = None
         return Observation(
             epochs=epochs,
             samples=self.samples,
@@ -221,8 +250,10 @@ class AttemptMeter:
             rest_j=rest_j,
             excess_j=excess_j,
             time_s=total.time_s if started else None,
-            rest_s=max(total.time_s - train.time_s, 0.0) if started else None,
+            rest_s=spent.rest_s - pause.rest_s if started else None,
             excess_s=excess_s if started else None,
+            paused_j=paused_j,
+            paused_s=pause.time_s or None,
             power_limit_w=self._device.seen_limit_w,
             device_model=info.model,
             device_count=info.count,

@@ -98,6 +98,14 @@ def waited(seen: Observation, money: Figure | None) -> str:
     return f"Waiting for batches took {share} of its time: {took}.".replace("at most under", "under")
 
 
+def paused(seen: Observation) -> str:
+    """For how long an attempt stood still; empty where it found no pause."""
+    if not seen.paused_s:
+        return ""
+    drawn = "" if seen.paused_j is None else f", which drew {energy_text(seen.paused_j)}"
+    return f"Its training was paused for {time_text(seen.paused_s)}{drawn}: paid for, and not learnt."
+
+
 def bypassed(trials: Iterable[Trial]) -> str:
     """That runs did not use their batch size as far as can be told, and what to do; empty where all did."""
     found = [t for t in trials if t.observation.bypassed is not None]
