@@ -242,6 +242,9 @@ class AttemptMeter:
         paused_j = pause.energy_j if pause.time_s else None
         if info.energy_source is None or not started or total.still or total.behind:
             energy_j = rest_j = excess_j = paused_j = each_j = None
+        figures = {"energy_j": energy_j, "rest_j": rest_j, "excess_j": excess_j, "excess_s": excess_s}
+        if pause.time_s:
+            figures["paused_j"] = paused_j
         return Observation(
             epochs=epochs,
             samples=self.samples,
@@ -265,7 +268,7 @@ class AttemptMeter:
             host_j=(host_j := self._host.energy_j() or None if self._host else None),
             host_source=None if host_j is None else "rapl",
             limit_found_w=self._limit_found_w,
-            reasons=self._reasons(epochs, energy_j=energy_j, rest_j=rest_j, excess_j=excess_j, excess_s=excess_s),
+            reasons=self._reasons(epochs, **figures),
         )
 
     def _reasons(self, epochs: float | None, **figures: float | None) -> dict[str, str]:

@@ -102,7 +102,9 @@ class NvmlDevice(Device):
         self._warned: set[str] = set()
         self._is_compared = False  # with the GPU that torch uses
         self._polled: PolledEnergy | None = None
-        self._took_s: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=2))  # newest, by method
+        self._newest_s: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=5))  # by method
+        self._took_s: dict[str, float] = {}  # by method
+        self._call_s = 0.0  # in the driver, for the newest call
         self._seen_limit_w: float | None = None
         self._max_clock: NvmlAnswer | None = None
         self._silent_helper = ""  # why the helper is not asked any more
@@ -138,16 +140,18 @@ class NvmlDevice(Device):
     def note_time(self, method: str, took_s: float) -> None:
         """Note how long a method of this device took [s]: in the driver, and in the thread that asks it.
 
-        Of two such times the shorter one counts, since a busy host makes one of them long.
+        A busy host makes the second part long now and then, so of the newest ones the shortest counts.
         """
-        self._took_s[method].append(took_s)
-        self.waited_s += max(self.driver_s, min(self._took_s[method]))
+        newest_s = self._newest_s[method]
+        newest_s.append(took_s)
+        self._took_s[method] = max(self.driver_s, min(newest_s))
+        self.waited_s += self._took_s[method]
 
     def takes_s(self, method: str) -> float:
-        """How long a method takes [s], by the two newest times."""
-        if newest_s := self._took_s.get(method):
-            return min(newest_s)
-        return _CALLS[method] * min(self._took_s["limit_w"])  # which was read at the start
+        """How long a method takes [s]: as the last time, or by its calls of the driver."""
+        if method in self._took_s:
+            return self._took_s[method]
+        return _CALLS[method] * self._call_s
 
     @_timed
     def energy_j(self) -> float | None:
@@ -373,6 +377,7 @@ class NvmlDevice(Device):
                 return handle
             self._handle, self._pid = handle.value, os.getpid()
         answer = ask(function, self._handle, *arguments, clock=self.now_s)
+        self._call_s = answer.took_s
         self.driver_s += answer.took_s
         return answer
 

@@ -146,6 +146,11 @@ class Sweep:
             if pauses:
                 self._drift.pause()
             return
+        if self.profiler.slow and not pauses:
+            self._know_slow()
+            if self._may_set and self.profiler.next_limit_w is not None:  # the driver answers faster now
+                self._start_profiling(reading, samples)
+                return
         chosen_w = self._chosen_w
         rates = self.profiler.rates_at(self.profiler.best_w if self.profiler.why_none else chosen_w)
         if self.active or not self._detects_drift or rates is None or not self._in_force(chosen_w):
@@ -278,13 +283,22 @@ class Sweep:
             if self._limits.can_set and self._limits.found_w is not None:
                 self._limits.set_w(self._limits.found_w)
         elif self.profiler.next_limit_w is None and self._may_set and self._chosen_w is not None:
-            to_set_and_give_back = 2 * ("limit_w", "set_limit_w")
-            self.pace.saves_up = not self.pace.may(*to_set_and_give_back)
-            if not self.pace.saves_up:
-                self._limits.set_w(self._chosen_w)
+            self._set(self._limits, self._chosen_w)
+
+    def _set(self, limits: LimitControl, limit_w: float) -> None:
+        """Set a limit if it is not in force; later, while that takes more than 2 % of the training's time."""
+        to_set_and_give_back = 2 * ("limit_w", "set_limit_w")
+        is_due = not self._in_force(limit_w)
+        self.pace.saves_up = is_due and not self.pace.may(*to_set_and_give_back)
+        if is_due and not self.pace.saves_up:
+            limits.set_w(limit_w)
 
     def _know_slow(self) -> None:
-        """Where a limit is to be measured next, and reading a window takes too long, none is."""
+        """Where a limit is to be measured next, and reading a window takes too long, none is, for now."""
+        if self._cut_off >= _MAX_FAILURES:
+            return
+        if self.profiler.slow:
+            self.profiler.know(slow="")
         if self._may_set and self.profiler.next_limit_w is not None and (why := self.windows.fit()):
             self.profiler.know(slow=why)
 

@@ -110,6 +110,22 @@ def test_where_readings_of_a_window_take_too_long_it_is_not_profiled_and_the_rea
     assert UNCAPPED not in seen.reasons
 
 
+def test_a_driver_that_answers_faster_later_is_profiled_after_all(
+    card: Gpu, driver: SlowDriver, training: Training
+) -> None:
+    driver.call_s = 0.02
+    steps = iter(range(10**6))
+
+    def step() -> None:
+        training.wait(0.02)
+        if next(steps) == 100:
+            driver.call_s = 0.0
+
+    seen = training.run(step=step, epochs=20)
+    assert LIMIT not in seen.reasons
+    assert {s.limit_w for line in training.lines for s in line.profile} == {250.0, 200.0, 150.0}
+
+
 def test_a_slow_driver_gets_fewer_and_longer_pieces(card: Gpu, driver: SlowDriver) -> None:
     device = NvmlDevice()
     device.energy_j()
