@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.model.trial import PlannedAttempt
+from airflow_provider_zeus.model.trial import OF_TRAINER, PlannedAttempt
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.meter import read
 from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck, DataWait, remedy
@@ -245,6 +245,13 @@ class AttemptSteps:
                 self._meter.advance(read(self._device))
         if self._torch is not None:
             self._torch.close()
+        why = self._why_bypassed()
+        if why is not None and self._torch is not None and self._torch.in_trainer:
+            return f"{why}{OF_TRAINER}"
+        return why
+
+    def _why_bypassed(self) -> str | None:
+        """Why the steps of this attempt teach nothing of the batch size; None where they do."""
         if self.no_data:
             return None
         meter, whole = self._meter, self.planned.batch_size
