@@ -15,7 +15,7 @@ from lightning.pytorch.callbacks import Callback
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.integrations.driven import DrivenRun
 from airflow_provider_zeus.training.run import ZeusRun
-from airflow_provider_zeus.training.samples import BatchCount, all_dropped, samples_per_pass
+from airflow_provider_zeus.training.samples import BatchCount, all_dropped, samples_held, samples_per_pass
 
 
 class ZeusCallback(Callback):
@@ -80,6 +80,7 @@ class ZeusCallback(Callback):
         loader = trainer.train_dataloader
         if trainer.num_training_batches == 0 and hasattr(loader, "sampler"):
             if (error := all_dropped(loader)) is not None:
+                self._driven.run.progress.present.no_batch(error, samples_held(loader))
                 raise error
             self._driven.no_data()
         elif not (self._driven.begun or self._driven.over):

@@ -247,6 +247,11 @@ class LiveAttempt(AttemptSteps):
         return self.epochs_resumed >= self._max_epochs
 
     @property
+    def within_epoch(self) -> bool:
+        """Whether ``epochs()`` gave an epoch that is not reported yet: what fails then fails in the training."""
+        return self._in_epoch and not self._adoptable and not self.over
+
+    @property
     def not_needed(self) -> bool:
         """Whether the model of an earlier run is good enough, and nothing was trained."""
         return self._previous_good and self._untouched

@@ -19,6 +19,7 @@ from airflow_provider_zeus.training.samples import (
     all_dropped,
     batch_size_of,
     batches_again,
+    samples_held,
     samples_per_pass,
 )
 
@@ -161,7 +162,7 @@ class _Pass:
                 problem = "the pass before has used it up, and it gives no other"
                 raise JobSpecError.of("run.data_loader()", type(self._loader).__name__, problem, remedy)
         if self._empty and (error := all_dropped(self._loader)) is not None:
-            self._progress.present.no_batch(error)
+            self._progress.present.no_batch(error, samples_held(self._loader))
         if counts:
             self._progress.present.end_pass(self._waited_s, now_s - self._began_s, self._loader)
 

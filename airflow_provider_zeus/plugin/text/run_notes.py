@@ -25,6 +25,7 @@ from airflow_provider_zeus.plugin.text.saved_text import (
 from airflow_provider_zeus.plugin.views.models import Figure, Verdict
 from airflow_provider_zeus.reports.dataset import ENERGY
 from airflow_provider_zeus.reports.run_figures import RunSaving
+from airflow_provider_zeus.signals.series import CARBON, PRICE
 from airflow_provider_zeus.units import energy_text, share_text, time_text
 
 OLDER = "Charts and sums are of the newest runs alone; the export has the older ones too."
@@ -221,8 +222,11 @@ class StartWait:
     trains: str | None = None  # task that trains, where another one waits for it
 
     @classmethod
-    def read(cls, value: object) -> Self | None:
-        """Read the value of an XCom; None where it is something else."""
+    def read(cls, value: object, *, named: bool) -> Self | None:
+        """Read the value of an XCom; None where it is something else.
+
+        :param named: whether the user may see the id of the signal's Connection, which ``why`` does not name.
+        """
         try:
             data = json.loads(value) if isinstance(value, str) else value
             if not isinstance(data, dict) or not isinstance(data.get("why"), str):
@@ -230,7 +234,10 @@ class StartWait:
             until, trains = data.get("until"), data.get("trains")
             until_s = None if until is None else datetime.fromisoformat(until).astimezone(UTC).timestamp()
             trains = truncated(trains, 250) if isinstance(trains, str) else None
-            return cls(until_s, truncated(data["why"], MOST_WHY), trains)
+            why, signal = truncated(data["why"], MOST_WHY), data.get("signal")
+            if named and isinstance(signal, str) and signal not in (CARBON, PRICE):
+                why += f" Its signal is Connection {truncated(signal, 250)}."
+            return cls(until_s, why, trains)
         except (TypeError, ValueError, OverflowError, RecursionError):
             return None
 
