@@ -20,13 +20,13 @@ from airflow_provider_zeus.model.trial import (
     DATA_WAIT,
     LIMIT,
     PAUSED,
-    TELL_STEPS,
     UNCAPPED,
     Observation,
     PlannedAttempt,
     PowerPoint,
     ProfileSample,
     State,
+    remedy_of_steps,
 )
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
@@ -204,8 +204,10 @@ class LiveAttempt(AttemptSteps):
     def stop(self) -> None:
         """End the attempt. Energy and time of an unfinished epoch count up to now, if the device still answers."""
         self._bypassed, samples = self._end_steps(), self._meter.samples
-        if (why := self._bypassed) is not None:
-            log.warning("Zeus: this run teaches nothing and counts as no saving: %s. Remedy: %s.", why, TELL_STEPS)
+        why = self._bypassed
+        if why is not None:
+            remedy = remedy_of_steps(why)
+            log.warning("Zeus: this run teaches nothing and counts as no saving: %s. Remedy: %s.", why, remedy)
         self.taken.end(trained=not self._untouched)
         self._sweep.keep()
         if (missed := self._sweep.missed_saving(samples)) is not None:
@@ -244,6 +246,11 @@ class LiveAttempt(AttemptSteps):
     def complete(self) -> bool:
         """Whether the checkpoint that it goes on from had trained all epochs."""
         return self.epochs_resumed >= self._max_epochs
+
+    @property
+    def within_epoch(self) -> bool:
+        """Whether ``epochs()`` gave an epoch that is not reported yet: what fails then fails in the training."""
+        return self._in_epoch and not self._adoptable and not self.over
 
     @property
     def not_needed(self) -> bool:

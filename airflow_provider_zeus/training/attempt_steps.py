@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.model.trial import PlannedAttempt
+from airflow_provider_zeus.model.trial import OF_TRAINER, PlannedAttempt
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck, DataWait, remedy
 from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
@@ -43,6 +43,7 @@ class AttemptSteps:
         self._adoptable = False  # steps began the present epoch before epochs() did
         self._looked = False  # a first batch was looked at before that, and not trained on
         self._dropped: JobSpecError | None = None  # why a loader with samples had no batch
+        self.slice_samples: int | None = None  # of all processes, where a loader had no batch of them
         self._torch: TorchSteps | None = None  # what torch shows, once the author has loaded it
         self._steps_before = 0  # of torch, when the present epoch began
         self._blind: str | None = None  # of the first epoch whose steps, and so their samples, were not seen
@@ -91,11 +92,15 @@ class AttemptSteps:
             raise_again(self.interrupt)
             self._count(held)
 
-    def no_batch(self, error: JobSpecError) -> None:
-        """A pass had samples and no batch. Raised at the end of the epoch, unless another pass trains in it."""
+    def no_batch(self, error: JobSpecError, samples: int | None) -> None:
+        """A pass had samples and no batch. Raised at the end of the epoch, unless another pass trains in it.
+
+        :param samples: of the pass in this process; None: it is not known how many.
+        """
         if self._dropped is None:
             log.warning("Zeus: %s", error)
         self._dropped = error
+        self.slice_samples = None if samples is None else samples * self.processes
 
     def end_pass(self, waited_s: float = 0.0, looped_s: float = 0.0, loader: Any = None) -> None:
         """End a pass over the data, which took ``looped_s``; ``waited_s`` of it went into waiting for batches."""
@@ -107,6 +112,11 @@ class AttemptSteps:
     def no_data(self) -> bool:
         """Whether there was nothing to train on."""
         return self.untrained and self._dropped is None
+
+    @property
+    def too_few(self) -> bool:
+        """Whether the slice has samples, but fewer than its batch size, and nothing was trained."""
+        return self._dropped is not None and not self._meter.samples
 
     @property
     def untrained(self) -> bool:
@@ -245,6 +255,13 @@ class AttemptSteps:
             self._meter.read_last(is_running=self._in_epoch)
         if self._torch is not None:
             self._torch.close()
+        why = self._why_bypassed()
+        if why is not None and self._torch is not None and self._torch.in_trainer:
+            return f"{why}{OF_TRAINER}"
+        return why
+
+    def _why_bypassed(self) -> str | None:
+        """Why the steps of this attempt teach nothing of the batch size; None where they do."""
         if self.no_data:
             return None
         meter, whole = self._meter, self.planned.batch_size
