@@ -109,10 +109,11 @@ class ZeusTrial:
         number = "'{{ %s }}'" if self._dag.render_template_as_native_obj else "{{ %s }}"
         tries = "ti.try_number - ti.max_tries + ti.task.retries"  # starts at 1 again after a clear
         decision = pull % DECISION
-        retried = f"{decision}['attempts'][-1]['batch_size']"  # a retry does not explore
+        safe = f"({decision}.get('reliefs') or {decision}['attempts'][-1:])[0]"  # what a retry trains
+        retried = f"{safe}['batch_size']"
         starts = self._job.get("starts")
         chooses_start = isinstance(starts, list) and len(starts) > 1
-        first_start, last_start = f"{decision}.get('start')", f"{decision}['attempts'][-1].get('start')"
+        first_start, last_start = f"{decision}.get('start')", f"{safe}.get('start')"
         started = {"ZEUS_START": "{{ (" + f"{first_start} if {tries} == 1 else {last_start}" + ") or 'cold' }}"}
         env = {
             **(started if chooses_start else {}),
