@@ -14,6 +14,7 @@ from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.guardian_client import GuardianClient
 from airflow_provider_zeus.power.limits.record import restore_orphans
 from airflow_provider_zeus.power.limits.sidecar_server import is_ours, same_w
+from airflow_provider_zeus.power.nvml.library import BoundedNvml
 
 log = guarded_log(__name__)
 
@@ -47,7 +48,7 @@ class LimitControl:
 
     def __enter__(self) -> Self:
         self._pid = os.getpid()
-        restore_orphans(self._state_dir)
+        restore_orphans(self._state_dir, BoundedNvml)
         present_w = self.device.limit_w()
         if present_w is not None and self._found_earlier_w is not None:
             earlier_w, left_w = self._found_earlier_w
