@@ -39,6 +39,13 @@ class ZeusCallback(Callback):
         self._value: Any = None  # newest one of the target's metric
         self._sanity: frozenset[str] = frozenset()  # names that the sanity check logged
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Raise JobSpecError beside a callback that changes the batch size before the training begins."""
+        for callback in _callbacks(trainer):
+            if any(kind.__name__ == "BatchSizeFinder" for kind in type(callback).__mro__):
+                problem = "it changes the batch size, which the run has chosen"
+                raise JobSpecError.of("callbacks", "BatchSizeFinder", problem, "leave the finder out")
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check the trainer's set-up. Raises JobSpecError where it does not fit the run."""
         loader, parts = trainer.train_dataloader, trainer.accumulate_grad_batches

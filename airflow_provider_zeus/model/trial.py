@@ -255,6 +255,16 @@ TELL_METRIC = (  # the remedy
     "run.report() under ZeusRun.from_env()"
 )
 TELL_STEPS = "use run.data_loader(data), or batches of run.batch_size with run.step(samples) after each optimizer step"
+OF_TRAINER = ", in a Trainer"  # how such a reason ends where a framework's trainer makes the loader
+TELL_TRAINER = (
+    "give the Trainer this package's callback of Hugging Face or Lightning, and the batch size run.local_batch_size "
+    "(docs/frameworks.md)"
+)
+
+
+def remedy_of_steps(why: str) -> str:
+    """What to do where a run's batch size was not used: ``why``, of ``Observation.bypassed``."""
+    return TELL_TRAINER if why.endswith(OF_TRAINER) else TELL_STEPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,8 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.model.trial import PlannedAttempt
+from airflow_provider_zeus.model.trial import OF_TRAINER, PlannedAttempt
 from airflow_provider_zeus.power.device import Device
-from airflow_provider_zeus.power.meter import read
 from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck, DataWait, remedy
 from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
 from airflow_provider_zeus.training.metering import AttemptMeter
@@ -150,7 +149,7 @@ class AttemptSteps:
         self._meter.start_epoch()
         self._refresh()
 
-    def _end_epoch(self) -> None:
+    def _end_epoch(self, *, is_last: bool = False) -> None:
         if not self._in_epoch:
             problem = "run.report() ends an epoch, and none has begun. Call it once in `for _ in run.epochs()`."
             raise ReportError(problem)
@@ -158,7 +157,7 @@ class AttemptSteps:
         if self._blind is None and not self._meter.stepped:
             self._blind = self._why_blind()
         self._in_epoch = self._adoptable = False
-        self._meter.end_epoch()
+        self._meter.end_epoch(is_last=is_last)
 
     def _why_blind(self) -> str | None:
         """What is not known of an epoch in which no step was counted; None where it may have had none.
@@ -240,7 +239,8 @@ class AttemptSteps:
         meter.samples += samples
         device.on_step(samples)
         if looks and (now_s := device.now_s()) >= meter.due_s and meter.take_due_readings(now_s):
-            self._refresh()
+            if not meter.behind:
+                self._refresh()
             self._check_bound(at_end_of_epoch=False)
 
     def _end_steps(self) -> str | None:
@@ -248,13 +248,20 @@ class AttemptSteps:
 
         Returns why these steps teach nothing of the batch size; None where they do.
         """
-        if self._in_epoch:
-            with contextlib.suppress(Exception):  # after an error on the GPU every call may raise that error again
+        with contextlib.suppress(Exception):  # after an error on the GPU every call may raise that error again
+            if self._in_epoch:
                 self._torch_pass_over()
                 self._meter.end_training()
-                self._meter.advance(read(self._device))
+            self._meter.read_last(is_running=self._in_epoch)
         if self._torch is not None:
             self._torch.close()
+        why = self._why_bypassed()
+        if why is not None and self._torch is not None and self._torch.in_trainer:
+            return f"{why}{OF_TRAINER}"
+        return why
+
+    def _why_bypassed(self) -> str | None:
+        """Why the steps of this attempt teach nothing of the batch size; None where they do."""
         if self.no_data:
             return None
         meter, whole = self._meter, self.planned.batch_size

@@ -13,7 +13,7 @@ from typing import Self
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.size_bounds import truncated
-from airflow_provider_zeus.model.trial import START_UNSEEN, TELL_STEPS, WHY_COLD, Observation, State, Trial
+from airflow_provider_zeus.model.trial import START_UNSEEN, WHY_COLD, Observation, State, Trial, remedy_of_steps
 from airflow_provider_zeus.plugin.text.saved_text import (
     Outcome,
     explored,
@@ -115,7 +115,9 @@ def bypassed(trials: Iterable[Trial]) -> str:
     newest = max(found, key=lambda t: t.number)
     count = len({(t.origin.run_id, t.origin.task_id, t.origin.map_index) for t in found})
     which = "1 run teaches nothing and counts" if count == 1 else f"{count:,} runs teach nothing and count"
-    return f"{which} as no saving: {newest.observation.bypassed}. {TELL_STEPS[0].upper()}{TELL_STEPS[1:]}."
+    why = newest.observation.bypassed or ""
+    remedy = remedy_of_steps(why)
+    return f"{which} as no saving: {why}. {remedy[0].upper()}{remedy[1:]}."
 
 
 def start_unseen(trials: Iterable[Trial]) -> str:
