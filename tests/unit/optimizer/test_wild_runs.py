@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import pytest
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State
 from airflow_provider_zeus.optimizer.arms import doubted, epoch_cost_variance, epoch_costs, loads, pace
+from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, choose, learn, prior
 from tests.strategies import V100
 from tests.unit.optimizer.world import World, job_of
 
@@ -120,6 +122,24 @@ def test_a_size_that_became_dear_is_left_after_three_runs_of_it(policy: str) -> 
     world.epoch_s = {**EPOCH_S, BEST: 5 * EPOCH_S[BEST]}
     runs = world.kept(10)
     assert runs[3:] == [size for size in runs[3:] if size != BEST], runs
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_excluded_run_is_as_if_it_had_never_been_and_the_decision_can_be_replayed(policy: str) -> None:
+    world = world_of(policy, pauses={(BEST, 2): 1000.0})
+    world.kept(12)
+    odd = [n for n in (3, 7, 12) if n <= len(world.log)]
+    settings = {"excluded": odd}
+    without = reduce(learn, [t for t in world.log if t.number not in odd], prior(world.job))
+    belief = reduce(learn, world.log, prior(world.job, settings))
+    assert replace(belief, excluded=frozenset()) == without
+    decision = choose(world.job, belief, device=V100, seed=5, settings=settings)
+    assert decision == choose(world.job, without, device=V100, seed=5)
+    stored = replace(decision, settings=settings)
+    again = reduce(learn, world.log, prior(world.job, stored.settings))
+    assert choose(world.job, again, device=V100, seed=stored.seed, settings=stored.settings) == decision
+    assert belief_tag(belief) != belief_tag(without)
+    assert Belief.from_json(prior(world.job, settings), belief.to_json()) == belief
 
 
 def test_a_wild_run_adds_nothing_to_the_spread_the_load_or_the_pace() -> None:

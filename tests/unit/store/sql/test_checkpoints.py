@@ -168,7 +168,7 @@ def test_a_checkpoint_of_another_spec_is_ignored(store: SqlStore, sqlite_url: st
     asked = store.ask(request(14, job=stricter))
     assert asked.trial.planned.phase.value == "explore"  # a new target starts Epochs anew
     tags = execute(sqlite_url, "SELECT DISTINCT tag FROM zeus_checkpoint")
-    assert (policy.belief_tag(stricter),) in tags
+    assert (policy.belief_tag(policy.prior(stricter)),) in tags
 
 
 @pytest.mark.usefixtures("often")
