@@ -417,3 +417,26 @@ def test_runs_from_before_a_job_named_sizes_are_no_baseline() -> None:
     world.add(32, device_model="A40", epochs=10.0)
     add(world, 64, 10.0)
     assert answer(world).base.why_not == "the default batch size 32 has not run on this device"
+
+
+@pytest.mark.parametrize("excluded", [[1], [4], [1, 2, 3, 4, 5, 6]])
+def test_a_run_that_was_excluded_stays_in_the_savings(excluded: list[int]) -> None:
+    world = World(JOB, NEEDS)
+    for b in (32, 32, 64, 64, 16, 64):
+        add(world, b, NEEDS[b])
+    whole = saving(as_dataset(world.log, JOB), rng=random.Random(0))
+    without = saving(as_dataset(world.log, JOB, settings={"excluded": excluded}), rng=random.Random(0))
+    assert (without.runs, without.measured) == (whole.runs, whole.measured) == (6, 2)
+    assert (without.cost.spent, without.energy.spent) == (whole.cost.spent, whole.energy.spent)
+    assert without.cost.saved.value == pytest.approx(whole.cost.saved.value, rel=0.05)
+
+
+def test_a_paused_run_of_the_default_saved_nothing_and_lost_nothing() -> None:
+    world = World(JOB, NEEDS)
+    for _ in range(3):
+        add(world, 32, 10.0)
+    usual = world.figures(32, 10.0)
+    add(world, 32, 10.0, time_s=usual["time_s"] + 500.0, energy_j=5000.0 + 10_000.0, paused_s=500.0, paused_j=10_000.0)
+    found = saving(as_dataset(world.log, JOB), rng=random.Random(0))
+    assert found.time.saved.value == pytest.approx(0.0, abs=1e-6)
+    assert found.time.spent == pytest.approx(4 * usual["time_s"] + 500.0), "the ledger keeps the wall time"
