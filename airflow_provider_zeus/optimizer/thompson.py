@@ -63,7 +63,7 @@ class _Context:
     where: Where | None
     sizes: Sequence[int]  # ascending
     too_large: Sequence[int]  # out of memory
-    infeasible: Sequence[int]  # too large, dying or struck
+    infeasible: Sequence[int]  # too large or struck
     arms: Mapping[int, Arm]
     epoch_costs: Mapping[int, float]  # measured here; other arms have the EpochCost of another GPU (section 7)
     doubted: frozenset[int]  # sizes whose only run here was too dear to believe

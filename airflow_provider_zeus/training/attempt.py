@@ -20,13 +20,13 @@ from airflow_provider_zeus.model.trial import (
     DATA_WAIT,
     LIMIT,
     PAUSED,
-    TELL_STEPS,
     UNCAPPED,
     Observation,
     PlannedAttempt,
     PowerPoint,
     ProfileSample,
     State,
+    remedy_of_steps,
 )
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
@@ -178,7 +178,8 @@ class LiveAttempt(AttemptSteps):
             self._end_epoch()
             return
         reached = target.reached(metric)
-        self._end_epoch()
+        done = self._meter.epochs_done + 1 + self.epochs_resumed
+        self._end_epoch(is_last=reached or self.reached or done >= self._max_epochs)
         self._tell_pause()
         self.reached = self.reached or reached
         self._take(target, metric)
@@ -203,8 +204,10 @@ class LiveAttempt(AttemptSteps):
     def stop(self) -> None:
         """End the attempt. Energy and time of an unfinished epoch count up to now, if the device still answers."""
         self._bypassed, samples = self._end_steps(), self._meter.samples
-        if (why := self._bypassed) is not None:
-            log.warning("Zeus: this run teaches nothing and counts as no saving: %s. Remedy: %s.", why, TELL_STEPS)
+        why = self._bypassed
+        if why is not None:
+            remedy = remedy_of_steps(why)
+            log.warning("Zeus: this run teaches nothing and counts as no saving: %s. Remedy: %s.", why, remedy)
         self.taken.end(trained=not self._untouched)
         self._sweep.keep()
         if (missed := self._sweep.missed_saving(samples)) is not None:
@@ -243,6 +246,11 @@ class LiveAttempt(AttemptSteps):
     def complete(self) -> bool:
         """Whether the checkpoint that it goes on from had trained all epochs."""
         return self.epochs_resumed >= self._max_epochs
+
+    @property
+    def within_epoch(self) -> bool:
+        """Whether ``epochs()`` gave an epoch that is not reported yet: what fails then fails in the training."""
+        return self._in_epoch and not self._adoptable and not self.over
 
     @property
     def not_needed(self) -> bool:
@@ -331,12 +339,13 @@ class LiveAttempt(AttemptSteps):
     def _refresh(self) -> None:
         """Put the sums of the last reading into ``snapshot``, with what was reported and why figures are missing."""
         seen = self.taken.put_into(self._meter.observation())
+        profiler = self._sweep.profiler
         reasons = {
             "metric": "it was infinite, or not evaluated yet, in the newest epoch" if self._infinite else "",
             BATCH_SIZE: self._bypassed,
             DATA_WAIT: self._waits,
-            UNCAPPED: self._sweep.profiler.why_none,
-            LIMIT: self._limits and self._limits.why_not_set,
+            UNCAPPED: profiler.why_uncapped,
+            LIMIT: (self._limits and self._limits.why_not_set) or profiler.slow,
             PAUSED: f"paused for {time_text(seen.paused_s)}" if seen.paused_s else "",
         }
         seen = replace(
@@ -393,7 +402,8 @@ class LiveAttempt(AttemptSteps):
         size, per_sample = self._meter.samples_per_epoch, self._sweep.cost_per_sample()
         if per_sample is not None:
             return per_sample * size if size else None
-        rates = Rates.of(self.snapshot) if at_end_of_epoch and not self._profiled else None
+        is_profiled = self._profiled and not self._sweep.profiler.slow
+        rates = Rates.of(self.snapshot) if at_end_of_epoch and not is_profiled else None
         return rates.epoch_cost(size, self._weights) if rates else None
 
     def _give_up(self, state: State, reason: str) -> NoReturn:

@@ -23,6 +23,8 @@ BESIDE = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a databa
 # Bytes of a database file on which SQLite's locks lie: each process that reads or writes holds one of them
 # (sqlite.org/fileformat.html, "The lock-byte page").
 LOCK_BYTES, LOCK_LENGTH = 0x40000000, 512
+ONE_FILE = "PRAGMA journal_mode = DELETE"  # of a backup: nothing lies beside it, whoever reads it
+BESIDE_READERS = "PRAGMA journal_mode = WAL"  # of a log: a writer does not stop readers
 
 
 def backup(log: Path, file: Path) -> int:
@@ -34,7 +36,7 @@ def backup(log: Path, file: Path) -> int:
         raise StoreError(f"There is no trial log at {log} to back up.")
     _refuse_same(log, file)
     with _new_beside(file) as new:
-        _copy(log, new, journal="DELETE")  # the backup is one file, whoever reads it
+        _copy(log, new, journal=ONE_FILE)
         trials = _checked(new)
         os.replace(new, file)
     _sync_folder(file)
@@ -50,7 +52,7 @@ def restore(file: Path, log: Path) -> int:
     _refuse_same(log, file)
     trials_in(file)
     with _new_beside(log) as new, _held_alone(log):
-        _copy(file, new, journal="WAL")  # as a log has it: readers beside a writer
+        _copy(file, new, journal=BESIDE_READERS)
         trials = _checked(new)
         for suffix in BESIDE:
             log.with_name(log.name + suffix).unlink(missing_ok=True)
@@ -91,7 +93,7 @@ def _new_beside(file: Path) -> Iterator[Path]:
 def _copy(source: Path, target: Path, *, journal: str) -> None:
     with _named(source), closing(_connected(source)) as of, closing(_connected(target)) as to:
         of.backup(to)
-        to.execute(f"PRAGMA journal_mode = {journal}")
+        to.execute(journal)
 
 
 def _checked(copy: Path) -> int:

@@ -110,7 +110,7 @@ def load(connection: sa.Connection, job_id: str, document: LogDocument) -> Rows:
 def _row(data: Any, specs: Sequence[str]) -> dict[str, Any]:
     """Column values of a packed trial. Raises an error of :data:`DAMAGE` where it is no row."""
     decision = data["decision"]
-    planned = [*decision["attempts"], decision.get("stand_in")][data["planned"]]
+    planned = [*decision["attempts"], decision.get("stand_in"), *decision["reliefs"]][data["planned"]]
     own = {"planned": planned, "batch_size": planned["batch_size"], "phase": planned["phase"]}
     row = _values({**data, **own}) | {"spec": specs[data["spec"]]}
     data["ti_id"].encode()  # another text is no key

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.job_ids import job_id_of_task, job_id_of_value, names_in
 
-NAMES = st.lists(st.text("ab_-", min_size=1, max_size=3), min_size=1, max_size=3).map(".".join)
+NAMES = st.text("ab.", min_size=1, max_size=4)
+TASKS = st.tuples(NAMES, NAMES, st.none() | NAMES)  # DAG, task, and perhaps a value
 
 
 def test_dags_groups_and_values_with_the_same_words_are_three_jobs() -> None:
@@ -21,9 +22,21 @@ def test_names_without_dots_stay() -> None:
     assert job_id_of_value("of-its-author.v1", "0.5") == "of-its-author.v1.0..5"
 
 
-@given(NAMES, NAMES, st.none() | NAMES)
-def test_a_name_tells_of_what_it_is_made(dag_id: str, task_id: str, value: str | None) -> None:
+def job_id_of(dag_id: str, task_id: str, value: str | None) -> str:
     job_id = job_id_of_task(dag_id, task_id)
-    if value is not None:
-        job_id = job_id_of_value(job_id, value)
-    assert names_in(job_id) == [name for name in (dag_id, task_id, value) if name is not None]
+    return job_id if value is None else job_id_of_value(job_id, value)
+
+
+@given(TASKS)
+def test_a_name_tells_of_what_it_is_made(task: tuple[str, str, str | None]) -> None:
+    assert names_in(job_id_of(*task)) == [name for name in task if name is not None]
+
+
+@given(TASKS, TASKS)
+@example(("a.", "b", None), ("a", ".b", None))
+@example(("a", "b.", "c"), ("a", "b", ".c"))
+@example(("..", "a", None), (".", ".a", None))
+def test_no_two_tasks_or_values_share_a_name(
+    one: tuple[str, str, str | None], other: tuple[str, str, str | None]
+) -> None:
+    assert (job_id_of(*one) == job_id_of(*other)) == (one == other)

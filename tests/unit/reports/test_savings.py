@@ -424,8 +424,10 @@ def test_a_run_that_was_excluded_stays_in_the_savings(excluded: list[int]) -> No
     world = World(JOB, NEEDS)
     for b in (32, 32, 64, 64, 16, 64):
         add(world, b, NEEDS[b])
-    whole = saving(as_dataset(world.log, JOB), rng=random.Random(0))
-    without = saving(as_dataset(world.log, JOB, settings={"excluded": excluded}), rng=random.Random(0))
+    whole = saving(as_dataset(world.log, JOB), rng=random.Random(0), profiles=PROFILE)
+    without = saving(
+        as_dataset(world.log, JOB, settings={"excluded": excluded}), rng=random.Random(0), profiles=PROFILE
+    )
     assert (without.runs, without.measured) == (whole.runs, whole.measured) == (6, 2)
     assert (without.cost.spent, without.energy.spent) == (whole.cost.spent, whole.energy.spent)
     assert without.cost.saved.value == pytest.approx(whole.cost.saved.value, rel=0.05)
@@ -436,7 +438,7 @@ def test_a_paused_run_of_the_default_saved_nothing_and_lost_nothing() -> None:
     for _ in range(3):
         add(world, 32, 10.0)
     usual = world.figures(32, 10.0)
-    add(world, 32, 10.0, time_s=usual["time_s"] + 500.0, energy_j=5000.0 + 10_000.0, paused_s=500.0, paused_j=10_000.0)
-    found = saving(as_dataset(world.log, JOB), rng=random.Random(0))
+    add(world, 32, 10.0, time_s=usual["time_s"] + 500.0, energy_j=24_000.0, paused_s=500.0, paused_j=10_000.0)
+    found = saving(as_dataset(world.log, world.job), rng=random.Random(0), profiles=PROFILE)
     assert found.time.saved.value == pytest.approx(0.0, abs=1e-6)
     assert found.time.spent == pytest.approx(4 * usual["time_s"] + 500.0), "the ledger keeps the wall time"
