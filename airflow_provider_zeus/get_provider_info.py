@@ -150,13 +150,6 @@ def _training() -> dict[str, Any]:
             "measured, no trial log is asked or written. measure: the same, measured and written to the log.",
             "measure",
         ),
-        "otel_hardware_names": _option(
-            "boolean",
-            "False",
-            "Where Airflow sends metrics by OpenTelemetry: also send what a run drew under OpenTelemetry's own names "
-            "for hardware, ``hw.energy`` and ``hw.power`` (docs/metrics.md).",
-            "True",
-        ),
         "notifiers": _option(
             "string",
             "",

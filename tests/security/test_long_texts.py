@@ -179,7 +179,6 @@ CSV = Layout(times="c0", values="c1", unit="g/kWh")
         pytest.param(refused(SIGNAL), id="a time of a signal"),
         pytest.param(refused(SIGNAL.replace("}", f', "s": "{BLANKS}", "u": "{BLANKS}"}}')), id="its other texts"),
         pytest.param(lambda: cell("\t" * 80_000), id="a cell of tabs"),
-        pytest.param(lambda: cell(["\t" * 80_000]), id="a nested cell of tabs"),
         pytest.param(lambda: hidden("x" * 80_000 + '"' * 80_000, {"password": "x" * 80_000}), id="a driver's error"),
     ],
 )

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields, replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 import sqlalchemy as sa
 
-from airflow_provider_zeus.airflow_compat import DagModel, DagTag, create_session
+from airflow_provider_zeus.airflow_compat import Connection, DagModel, DagTag, create_session
+from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State
+from airflow_provider_zeus.signals.reading import signal_series
+from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.store.base import AskRequest
 from airflow_provider_zeus.store.live_settings import SETTINGS, variable_key
 from airflow_provider_zeus.store.open import embedded_path, open_store
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
+from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.ui import runs
-from tests.unit.plugin.kit import JOB
+from tests.ui.site import ADMIN
+from tests.unit.plugin.kit import JOB, ran
 from tests.unit.store.store_kit import request
 
 Visit = Callable[..., Any]
@@ -34,11 +42,60 @@ def hostile(place: str) -> str:
 
 
 DAG, RUN, TASK, JOB_ID = hostile("dag"), hostile("run"), hostile("task"), hostile("job")
+OTHER_DAG = hostile("other_dag")
+SIGNAL, OTHER_LOG = hostile("signal_connection"), hostile("log_connection")
+EXTRA = {"preset": "electricity-maps", "zone": hostile("zone")}
 GPU = DeviceInfo(model=hostile("gpu"), count=1, max_power_w=300.0, energy_source="nvml_counter")
 
 
 @pytest.fixture
-def hostile_runs(site: Any) -> Any:
+def hostile_connections(site: Any, tmp_path: Path) -> Iterator[None]:
+    """A signal of the job, and the log of another DAG; Airflow itself refuses such ids, its database does not."""
+    log = SqlStore(f"sqlite:///{tmp_path / 'other.db'}", create=True)
+    ran(log, 1, dag_id=OTHER_DAG)
+    log.close()
+    rows = [
+        {"conn_id": SIGNAL, "conn_type": "zeus_signal", "extra": json.dumps(EXTRA)},
+        {
+            "conn_id": OTHER_LOG,
+            "conn_type": "zeus",
+            "extra": json.dumps({"sqlalchemy_url": f"sqlite:///{tmp_path}/other.db"}),
+        },
+    ]
+    table: Any = Connection.__table__
+    with create_session() as session:
+        for row in rows:
+            session.execute(table.insert().values(is_encrypted=False, is_extra_encrypted=False, **row))
+    yield
+    with create_session() as session:
+        session.execute(table.delete().where(table.c.conn_id.in_([SIGNAL, OTHER_LOG])))
+
+
+def keep_series(store: Store) -> None:
+    """What a service said: its name, its zone and its unit are hostile."""
+    names = []
+
+    class Keeper:
+        def signal(self, name: str) -> tuple[str | None, bool]:
+            names.append(name)
+            raise FileNotFoundError
+
+        def keep_signal(self, name: str, series: str | None) -> None:
+            """Nothing."""
+
+    here = SimpleNamespace(extra_dejson=EXTRA, host="", password="")  # only the api-server reads it from the database
+    with pytest.MonkeyPatch.context() as patch, suppress(SignalError):
+        patch.setattr("airflow.sdk.BaseHook.get_connection", lambda _: here)
+        signal_series(SIGNAL, 0.0, 1.0, Keeper())
+    hour_s = time.time() // 3600 * 3600
+    steps = [Step(hour_s + h * 3600, hour_s + (h + 1) * 3600, 400.0) for h in range(-24, 47)]
+    series = Series.of(Unit.parse("g/kWh"), steps, source=hostile("source"), zone=hostile("zone"))
+    store.signal(names[0])
+    store.keep_signal(names[0], series.to_json())
+
+
+@pytest.fixture
+def hostile_runs(site: Any, hostile_connections: None) -> Any:
     """Runs of a DAG in whose rows every text is hostile, and what Airflow's database says of that DAG."""
     known: Any = DagModel
     with create_session() as session:
@@ -46,7 +103,7 @@ def hostile_runs(site: Any) -> Any:
         session.merge(known(dag_id=DAG, bundle_name="tests", fileloc="odd.py", timetable_summary=summary, owners=owner))
         session.merge(DagTag(dag_id=DAG, name=hostile("tag")[:100]))
     store = open_store()
-    job = replace(JOB, job_version=hostile("version"), data_slice=hostile("slice"))
+    job = replace(JOB, job_version=hostile("version"), data_slice=hostile("slice"), follow=SIGNAL)
     for number in range(4):
         run = RUN if number == 3 else f"{RUN}{number}"
         origin = replace(request(1).origin, dag_id=DAG, run_id=run, task_id=TASK, data_slice=hostile("slice"))
@@ -61,7 +118,9 @@ def hostile_runs(site: Any) -> Any:
         own = schema.trial.c.dag_id == DAG
         planned = connection.scalar(sa.select(schema.trial.c.planned).where(own).limit(1))
         changed = {"planned": {**planned, "why": hostile("why")}, "price_source": hostile("price")}
+        changed |= {"price_per_kwh": 0.3, "price_currency": hostile("currency")}
         connection.execute(sa.update(schema.trial).where(own).values(changed))
+    keep_series(store)
     variables, settings = AirflowVariables(), variable_key(SETTINGS, JOB_ID)
     by = {"by": hostile("user"), "at": "2026-01-01T00:00:00Z", "did": [hostile("change")]}
     variables.set(settings, json.dumps({"pause_exploration": True, "changed": by, hostile("setting"): 1}))
@@ -77,17 +136,21 @@ def hostile_runs(site: Any) -> Any:
     ("address", "shown"),
     [
         ("zeus/page", ["job", "dag", "owner", "tag"]),
-        (f"zeus/page?dag_id={quote(DAG, safe='')}", ["run", "slice"]),
+        (
+            f"zeus/page?dag_id={quote(DAG, safe='')}",
+            ["run", "slice", "signal_connection", "source", "zone"],
+        ),
+        (f"zeus/page?dag_id={quote(OTHER_DAG, safe='')}", ["log_connection"]),
         (
             f"zeus/page?dag_id={quote(DAG, safe='')}&run_id={quote(RUN, safe='')}",
             ["run", "job", "task", "gpu", "why", "phase"],
         ),
     ],
-    ids=["overview", "DAG", "run"],
+    ids=["overview", "DAG", "DAG of another log", "run"],
 )
 def test_hostile_names_stay_text(visit: Visit, hostile_runs: None, address: str, shown: list[str]) -> None:
     """No script, no markup, and no request to elsewhere, also of what unfolds and of what a chart says."""
-    at = visit(address)
+    at = visit(address, user=ADMIN)
     tab = at.tab()
     tab.get_by_text(hostile(shown[0])).first.wait_for(state="attached")
     at.page.wait_for_load_state("networkidle")
@@ -104,7 +167,7 @@ def test_hostile_names_stay_text(visit: Visit, hostile_runs: None, address: str,
             tab.wait_for_timeout(50)
     at.page.wait_for_load_state("networkidle")
     text = tab.locator("body").text_content()
-    assert [place for place in shown if f"<img src=https:evil.example?{place} " not in text] == []
+    assert [place for place in shown if f"<img src=https:evil.example?{place} " not in text] == [], text
     assert tab.locator(MARKUP).count() == 0
     assert tab.evaluate("document.querySelectorAll('script:not([src])').length") == 0
     assert at.fine()

@@ -13,7 +13,7 @@ from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.guardian_client import GuardianClient
 from airflow_provider_zeus.power.limits.record import restore_orphans
-from airflow_provider_zeus.power.limits.sidecar_server import is_ours, same_w
+from airflow_provider_zeus.power.limits.sidecar_server import is_ours, is_rounded, same_w
 from airflow_provider_zeus.power.nvml.library import BoundedNvml
 
 log = guarded_log(__name__)
@@ -145,6 +145,10 @@ class LimitControl:
                 self._ours_w = (present_w, limit_w)  # a signal handler may raise on either side of the next line
                 self.device.set_limit_w(limit_w)
                 self._ours_w = (limit_w,)
+                in_force_w = self.device.limit_w()
+                if in_force_w is not None and is_rounded(in_force_w, limit_w):
+                    self._guardian.note(limit_w, in_force_w)
+                    self._ours_w = (limit_w, in_force_w)
             except (DeviceError, OSError) as error:
                 log.warning("Power limits are not set from here on; the training continues. %s", error)
                 self.why_not_set = str(error)

@@ -58,6 +58,7 @@ MOST_BYTES = 16 * 1024  # of a request, and of a record
 RETRY_S = 1.0  # between attempts to give a limit back that the driver refused
 PER_S, AT_ONCE = 50.0, 100  # requests of one user; a training asks every few seconds
 SAME_W = 0.5  # drivers round
+MOST_ROUNDING_W = 1.0  # by less than this a driver rounds: up, down or to the nearest watt
 
 INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, GPU_IS_LOST = 2, 3, 4, 13, 15
 NVML_ERRORS = {
@@ -258,7 +259,10 @@ class Limit:
         except NvmlError as error:
             hint = ": this sidecar must run as root or with CAP_SYS_ADMIN" if error.code == NO_PERMISSION else ""
             raise OSError(f"{error}{hint}") from error
-        self.limit_w = limit_w
+        self.limit_w = self._nvml.limit_w(self.uuid)
+        if is_rounded(self.limit_w, limit_w):
+            self.record = new_record(found_w, limit_w, self.limit_w)
+            self._records.write(self._name, self.record)
 
     def restore(self) -> str:
         """Restore the limit found; returns what was done, for the log. The record stays where the driver refuses."""
@@ -659,6 +663,11 @@ def is_ours(present_w: float, found_w: float, set_w: Iterable[float]) -> bool:
 def same_w(one_w: float, other_w: float) -> bool:
     """Whether two limits [W] are equal to a driver that rounds."""
     return abs(one_w - other_w) < SAME_W
+
+
+def is_rounded(in_force_w: float, set_w: float) -> bool:
+    """Whether the limit in force [W] is one that was just set, but rounded by the driver: it is ours as well."""
+    return in_force_w != set_w and abs(in_force_w - set_w) < MOST_ROUNDING_W
 
 
 def boot_id() -> str:
