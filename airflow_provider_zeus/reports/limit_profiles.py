@@ -69,8 +69,8 @@ class LimitProfiles:
     def recosted(self, batch_size: int, o: Observation, limit_w: float) -> Observation | None:
         """The run as it would have been at ``limit_w`` [W]: its training part scales as the profile does (Eq. 5).
 
-        Validation, waiting and pauses stay as they were; what profiling cost is subtracted. None where the run's own limit or
-        this one was not profiled, or the run was not timed.
+        Validation, waiting and pauses stay as they were; what profiling cost is subtracted. None where the run's own
+        limit or this one was not profiled, or the run was not timed.
         """
         old, new = self.at(batch_size, o.power_limit_w), self.at(batch_size, limit_w)
         if old is None or new is None or o.time_s is None:

@@ -433,12 +433,17 @@ def test_a_run_that_was_excluded_stays_in_the_savings(excluded: list[int]) -> No
     assert without.cost.saved.value == pytest.approx(whole.cost.saved.value, rel=0.05)
 
 
-def test_a_paused_run_of_the_default_saved_nothing_and_lost_nothing() -> None:
-    world = World(JOB, NEEDS)
-    for _ in range(3):
+def test_a_paused_run_of_the_default_neither_saves_nor_loses_by_its_pause() -> None:
+    world, usual = World(JOB, NEEDS), World(JOB, NEEDS)
+    for _ in range(4):
         add(world, 32, 10.0)
-    usual = world.figures(32, 10.0)
-    add(world, 32, 10.0, time_s=usual["time_s"] + 500.0, energy_j=24_000.0, paused_s=500.0, paused_j=10_000.0)
-    found = saving(as_dataset(world.log, world.job), rng=random.Random(0), profiles=PROFILE)
-    assert found.time.saved.value == pytest.approx(0.0, abs=1e-6)
-    assert found.time.spent == pytest.approx(4 * usual["time_s"] + 500.0), "the ledger keeps the wall time"
+        add(usual, 32, 10.0)
+    one = usual.log[-1].observation
+    more_s, more_j = 500.0, 10_000.0
+    spent = {"time_s": (one.time_s or 0.0) + more_s, "energy_j": (one.energy_j or 0.0) + more_j}
+    add(usual, 32, 10.0)
+    add(world, 32, 10.0, **spent, paused_s=more_s, paused_j=more_j)
+    found, expected = answer(world), answer(usual)
+    assert found.time.saved.value == pytest.approx(expected.time.saved.value, abs=1e-6)
+    assert found.energy.saved.value == pytest.approx(expected.energy.saved.value, abs=1e-6)
+    assert found.time.spent == pytest.approx((expected.time.spent or 0.0) + more_s), "the ledger keeps the wall time"
