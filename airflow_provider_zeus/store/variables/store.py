@@ -2,7 +2,8 @@
 
 Each call fills the tables of a database in memory from the Variables of the jobs that it is about, and writes back what
 it changed. Variables have no compare-and-swap: of two concurrent writes one is lost. So the store accepts only jobs
-whose recurrences cannot overlap, and reads each Variable again after it has written it.
+whose recurrences cannot overlap, reads each log again before it writes it, to see that it is the one it began with, and
+each Variable after it has written it.
 """
 
 from __future__ import annotations
@@ -248,11 +249,13 @@ class VariableStore(Store):
         if {*changed} - {*self._names()}:
             self._write(JOBS, json.dumps(sorted({*changed, *self._names()})))
         for job_id, text in changed.items():
+            self._refuse_changed(job_id, loaded)
             self._write(variable_key("zeus-log", job_id), text)
         for job_id in (*changed, *gone):
             beats = loaded[job_id].beats if job_id in loaded else {}
             self._save_beats(sql_trials.open_trials(connection, job_id), beats)
         for job_id in gone:
+            self._refuse_changed(job_id, loaded)
             self._forget(job_id)
 
     def _save_beats(self, open_trials: Sequence[Trial], before: dict[str, str | None]) -> None:
@@ -283,6 +286,12 @@ class VariableStore(Store):
     def _forget(self, job_id: str) -> None:
         self._port.delete(variable_key("zeus-log", job_id))
         self._write(JOBS, json.dumps([job for job in self._names() if job != job_id]))
+
+    def _refuse_changed(self, job_id: str, loaded: dict[str, _Loaded]) -> None:
+        """Raises StoreError if another process has written a log since it was loaded: this write would drop its rows."""
+        key = variable_key("zeus-log", job_id)
+        if job_id in loaded and self._port.get(key) != loaded[job_id].text:
+            raise StoreError(f"Another process wrote Variable {key!r} at the same time: try again.", passing=True)
 
     def _write(self, key: str, text: str) -> None:
         try:
