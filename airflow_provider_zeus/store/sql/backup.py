@@ -18,6 +18,7 @@ from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.sql.engine import BUSY_TIMEOUT_S
 from airflow_provider_zeus.store.sql.schema import HEAD, VERSION_TABLE
+from airflow_provider_zeus.store.sql.sqlite_file import journal_of
 
 BESIDE = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
 # Bytes of a database file on which SQLite's locks lie: each process that reads or writes holds one of them
@@ -50,7 +51,7 @@ def restore(file: Path, log: Path) -> int:
     _refuse_same(log, file)
     trials_in(file)
     with _new_beside(log) as new, _held_alone(log):
-        _copy(file, new, journal="WAL")  # as a log has it: readers beside a writer
+        _copy(file, new, journal=journal_of(log))
         trials = _checked(new)
         for suffix in BESIDE:
             log.with_name(log.name + suffix).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The file of an SQLite log: whether it may be opened, and whose turn it is to write to it.
+"""The file of an SQLite log: whether it may be opened, how its writes are made, and whose turn it is to write to it.
 
 Each transaction opens the file anew and closes it. So a file that was put back from a backup is read at once, a file
 that is gone is not made again, and the write-ahead log is folded into the file whenever nobody is in a transaction.
@@ -24,6 +24,40 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
+
+MOUNTS = Path("/proc/self/mounts")  # Linux: device, folder, kind, options of each mount
+# File systems that several hosts may have mounted, by the kernel's names; those of "fuse." besides.
+SHARED = frozenset(
+    (
+        *("9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "ocfs2"),
+        *("smb3", "vboxsf", "virtiofs"),
+    )
+)
+
+
+def journal_of(path: Path) -> str:
+    """SQLite's journal mode for a log: ``WAL``, or ``DELETE`` where several hosts may use the file.
+
+    In ``WAL`` mode nobody waits to read. But its processes find the newest rows by memory that they share, which two
+    hosts do not: they would write over each other's rows (sqlite.org/wal.html). ``DELETE`` needs locks alone.
+    """
+    kind = file_system(path)
+    return "DELETE" if kind in SHARED or kind.startswith("fuse.") else "WAL"
+
+
+def file_system(path: Path) -> str:
+    """The kind of file system that a path lies on, "nfs4" for example; empty if that is not known."""
+    real = Path(os.path.realpath(path))
+    kind, deepest = "", -1
+    try:
+        lines = MOUNTS.read_text(errors="replace").splitlines()
+    except OSError:  # not Linux
+        return ""
+    for fields in (line.split() for line in lines):
+        folder = Path(fields[1].replace("\\040", " "))
+        if real.is_relative_to(folder) and len(folder.parts) >= deepest:  # of two at one place the later one is seen
+            kind, deepest = fields[2], len(folder.parts)
+    return kind
 
 
 def watch(engine: sa.Engine, path: Path) -> None:
