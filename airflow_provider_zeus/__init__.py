@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow_provider_zeus.cli.export import read_log as read_log
     from airflow_provider_zeus.errors import BelowTargetError as BelowTargetError
     from airflow_provider_zeus.errors import DeviceError as DeviceError
     from airflow_provider_zeus.errors import JobSpecError as JobSpecError
@@ -44,7 +43,6 @@ _MODULES = {  # of each public name, below this package
     "ZeusRun": "training.run",
     "ZeusTrainOperator": "operators.train",
     "ZeusTrial": "operators.trial",
-    "read_log": "cli.export",
 }
 __all__ = ["__version__", *_MODULES]
 

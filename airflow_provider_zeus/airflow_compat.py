@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from airflow.models.xcom import XComModel as XComModel
     from airflow.sdk.bases.decorator import determine_kwargs as determine_kwargs
     from airflow.sdk.bases.decorator import get_unique_task_id as get_unique_task_id
-    from airflow.sdk.bases.xcom import BaseXCom as BaseXCom
     from airflow.sdk.definitions._internal.contextmanager import DagContext as DagContext
     from airflow.sdk.definitions._internal.expandinput import MappedArgument as MappedArgument
     from airflow.sdk.execution_time.callback_runner import (
@@ -96,7 +95,6 @@ INTERNALS = {
     # Tasks and DAGs.
     "BundleDagBag": "airflow.dag_processing.dagbag",  # public way: none yet to import one DAG by its id
     "DagBundlesManager": "airflow.dag_processing.bundles.manager",  # public way: none yet
-    "BaseXCom": "airflow.sdk.bases.xcom",  # public way: none yet to see whether a value is one for XCom
     # Public way: exports of airflow.sdk.
     **dict.fromkeys(("determine_kwargs", "get_unique_task_id"), "airflow.sdk.bases.decorator"),
     # Public way: execute() of PythonOperator, in the standard provider.

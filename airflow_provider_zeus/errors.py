@@ -11,12 +11,19 @@ class ZeusError(Exception):
 
 
 class JobSpecError(ZeusError, ValueError):
-    """A job, a setting or a Connection holds a value that cannot be used."""
+    """A job, a setting or a Connection holds a value that cannot be used.
+
+    :param without_value: the message without the value, for who may not see what a Connection holds.
+    """
+
+    def __init__(self, message: str, *, without_value: str = "a value cannot be used") -> None:
+        super().__init__(message)
+        self.without_value = visible(without_value)
 
     @classmethod
     def of(cls, field: str, value: object, problem: str, remedy: str) -> "JobSpecError":
         """Build a message of field, value, problem and remedy."""
-        return cls(f"{field} = {value!r}: {problem}. {remedy}.")
+        return cls(f"{field} = {value!r}: {problem}. {remedy}.", without_value=f"{field}: {problem}. {remedy}.")
 
 
 class StoreError(ZeusError, RuntimeError):

@@ -150,13 +150,6 @@ def _training() -> dict[str, Any]:
             "measured, no trial log is asked or written. measure: the same, measured and written to the log.",
             "measure",
         ),
-        "otel_hardware_names": _option(
-            "boolean",
-            "False",
-            "Where Airflow sends metrics by OpenTelemetry: also send what a run drew under OpenTelemetry's own names "
-            "for hardware, ``hw.energy`` and ``hw.power`` (docs/metrics.md).",
-            "True",
-        ),
         "notifiers": _option(
             "string",
             "",
@@ -201,8 +194,8 @@ def _training() -> dict[str, Any]:
         "signal_allow_local": _option(
             "boolean",
             "False",
-            "Let Connections of type Zeus signal ask services of the worker's own host (loopback), such as a Carbon "
-            "Aware SDK beside it. Link-local addresses and metadata services are never asked.",
+            "Let Connections of type Zeus signal ask services of the worker's own host, by any of its addresses, such "
+            "as a Carbon Aware SDK beside it. Link-local addresses and metadata services are never asked.",
             "True",
         ),
         "heartbeat_s": _option("float", "15", "Seconds between two reports of a running trial.", "30"),

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import unicodedata
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 MOST_NAME = 60  # characters of a plain name
 
 _SIGNS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # with which a formula begins
+# what may stand before it: a quote, and every kind of blank
 _BLANKS = '"\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000'
 _BLANKS += "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
-
-
-class _Formula(NamedTuple):
-    """Where a formula would begin."""
-
-    quotes_at: int  # the first of the apostrophes before its sign
-    sign_at: int
 
 
 def visible(text: str | os.PathLike[str]) -> str:
@@ -43,24 +36,20 @@ def visible(text: str | os.PathLike[str]) -> str:
 
 
 def cell(value: Any) -> Any:
-    """A cell of a CSV file: text in one line that no spreadsheet takes for a formula; JSON for nested values.
+    """A cell of a CSV file: text in one line that no spreadsheet takes for a formula.
 
-    An apostrophe goes before each character with which a formula could begin. Numbers are not changed.
+    An apostrophe goes before each text with which a formula could begin. Numbers are not changed.
     """
-    if isinstance(value, dict | list | tuple):  # in JSON such a character stands within a text, and has an escape
-        text = list(json.dumps(value))
-        for formula in _formulas("".join(text)):
-            text[formula.sign_at] = f"\\u{ord(text[formula.sign_at]):04x}"
-        return "".join(text)
     if not isinstance(value, str):
         return value
-    text = list(visible(value))
-    for formula in _formulas("".join(text)):
-        text[formula.quotes_at] = f"'{text[formula.quotes_at]}"
-    return "".join(text)
+    text = visible(value)
+    shown = list(text)
+    for begin in _formulas(text):
+        shown[begin] = f"'{text[begin]}"
+    return "".join(shown)
 
 
-def _formulas(text: str) -> Iterator[_Formula]:
+def _formulas(text: str) -> Iterator[int]:
     """Where a spreadsheet would see a formula: at the beginning of a cell, also behind blanks, quotes and apostrophes.
 
     A spreadsheet that splits a cell drops its quotes.
@@ -68,10 +57,8 @@ def _formulas(text: str) -> Iterator[_Formula]:
     begin = 0
     for part in text.replace("|", ";").replace("\t", ";").split(";"):  # what separates cells in some countries
         quoted = part.lstrip(_BLANKS)
-        content = quoted.lstrip("'")
-        if content.startswith(_SIGNS):
-            end = begin + len(part)
-            yield _Formula(end - len(quoted), end - len(content))
+        if quoted.lstrip("'").startswith(_SIGNS):
+            yield begin + len(part) - len(quoted)
         begin += len(part) + 1
 
 

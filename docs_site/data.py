@@ -127,7 +127,7 @@ def schema() -> str:
     parts = [
         "# Schema of the trial log\n",
         f"Tables of a PostgreSQL or SQLite log at revision `{tables.HEAD}`. `airflow zeus db upgrade` makes and",
-        "changes them. They are private: read the log by `read_log()`, or by `airflow zeus export`: its JSON is all of",
+        "changes them. They are private: read the log by `airflow zeus export`. Its JSON is all of",
         "the log, its CSV has the columns [below](#columns-of-an-export). Energies are in joules, powers in watts,",
         "times in UTC seconds since the epoch.\n",
     ]
@@ -146,7 +146,7 @@ def schema() -> str:
     columns = "\n".join(f"- `{name}`" for name in COLUMNS)
     parts += [
         "## Columns of an export\n",
-        "`read_log()` and the CSV of `airflow zeus export` have these, in this order:\n",
+        "The CSV of `airflow zeus export` has these, in this order:\n",
         columns,
         "",
     ]

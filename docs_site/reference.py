@@ -15,7 +15,6 @@ OPERATORS: Named = (
     ("Operators", ["ZeusTrainOperator", "ZeusCommandOperator", "ZeusTrial"]),
 )
 OTHERS: Named = (
-    ("Functions", ["check", "read_log"]),
     ("Hooks", ["ZeusHook", "hooks.zeus_signal.ZeusSignalHook"]),
     (
         "Errors",
@@ -68,7 +67,7 @@ def others() -> str:
     """All other public names."""
     version = import_module(PACKAGE).__version__
     words = f"Everything else that the package exports. `airflow_provider_zeus.__version__` here is `{version}`."
-    return _api("Functions, hooks, errors", words, OTHERS)
+    return _api("Hooks, errors", words, OTHERS)
 
 
 def _api(title: str, words: str, named: Named) -> str:

@@ -120,8 +120,8 @@ def _as_in_a_new_process(request: pytest.FixtureRequest) -> Iterator[None]:
     """What one test leaves in this process, no other finds: whatever their order, each passes or fails alike.
 
     That is the environment, the supervisor that ``dag.test()`` leaves behind, what Airflow's log masks, who hears
-    torch's steps, loggers that commands and migrations set up, and the Variables of the metadata database, which
-    serves many tests.
+    torch's steps, whether NVML hangs, loggers that commands and migrations set up, and the Variables of the metadata
+    database, which serves many tests.
     """
     environment = dict(os.environ)
     yield
@@ -135,6 +135,8 @@ def _as_in_a_new_process(request: pytest.FixtureRequest) -> Iterator[None]:
     for copy in ("airflow.sdk._shared.secrets_masker", "airflow._shared.secrets_masker"):
         if copy in sys.modules:
             sys.modules[copy].reset_secrets_masker()
+    if library := sys.modules.get("airflow_provider_zeus.power.nvml.library"):
+        library._Silence.why = ""
     if listener := sys.modules.get("airflow_provider_zeus.training.torch_listener"):
         for hearing in listener._hearings:  # of a training whose end was made to fail
             listener._end(hearing)

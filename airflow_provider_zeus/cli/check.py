@@ -12,9 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from airflow_provider_zeus.cli import checks_dag, checks_host, doctor
-from airflow_provider_zeus.cli.checks_dag import NotHereError, ZeusTask
+from airflow_provider_zeus.cli.checks_dag import ZeusTask
 from airflow_provider_zeus.cli.dag_file import import_dag
 from airflow_provider_zeus.cli.finding import Finding, error, ok, show, undecided
+from airflow_provider_zeus.cli.made_up_run import NotHereError, rendered
 from airflow_provider_zeus.cli.shell import command, stdout_kept_clean
 from airflow_provider_zeus.errors import UndefinedConnectionError, ZeusError
 from airflow_provider_zeus.model.job import ZeusJob
@@ -60,6 +61,10 @@ def _of_dag(dag_id: str, file: str | None, task_id: str | None) -> Iterator[Find
 
 def _of_task(task: ZeusTask, dag: Any) -> Iterator[Finding]:
     """What the fields of a task show; what only a run knows is undecided, with the reason."""
+    lacks = list(checks_dag.of_context(task, dag))
+    yield from lacks
+    if any(lack.status == "error" for lack in lacks):
+        return
     if task.upstream:
         job = task.job(dag)
         if job is not None:
@@ -67,12 +72,12 @@ def _of_task(task: ZeusTask, dag: Any) -> Iterator[Finding]:
         yield undecided("context", f"it needs values of {', '.join(task.upstream)}, which did not run")
         return
     try:
-        operator, context = checks_dag.rendered(task.task, dag, {})
+        operator, context = rendered(task.task, dag, {})
         job = ZeusJob.from_dict(operator.job).check(rendered=True)
         yield from _of_job(job)
         if isinstance(operator, ZeusTrainOperator):
             job_part(operator.job_id_by, operator.arguments())
-            yield from checks_dag.of_function(operator, job, dag)
+            yield from checks_dag.of_function(operator, job)
         elif isinstance(operator, ZeusCommandOperator):
             job_part(operator.job_id_by, {"cwd": operator.cwd, **(operator.env or {})})
             arguments, _, cwd = operator.started_as(context)

@@ -8,27 +8,27 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
-from functools import partial
+from datetime import UTC, datetime, tzinfo
 from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
+
+from jinja2 import UndefinedError
 
 from airflow_provider_zeus import patterns
 from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
-from airflow_provider_zeus.model.deadline import deadline_of
+from airflow_provider_zeus.cli.made_up_run import Runs, is_mapped, made_up_context, rendered
+from airflow_provider_zeus.model.deadline import deadline_of, parse
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import is_deferred
+from airflow_provider_zeus.model.job_ids import job_id_of_task
 from airflow_provider_zeus.operators.command import ZeusCommandOperator, submits_to_slurm
+from airflow_provider_zeus.operators.context_keys import Lack, no_date, templates_of, undated_argument, undefined_in
 from airflow_provider_zeus.operators.external_meter import names
-from airflow_provider_zeus.operators.train import ZeusTrainOperator
+from airflow_provider_zeus.operators.train import ZeusTrainOperator, positional
 from airflow_provider_zeus.operators.trial import ZeusAskOperator
 
+MOVES = 'give a time of day, as "06:00", or timedelta(hours=8): they move with each run'
 BRING_BACK = "set ZEUS_XCOM=/tmp/zeus.json among its variables and end the command with `cat /tmp/zeus.json`"
-
-
-class NotHereError(Exception):
-    """The check has no such value, since nothing has run. The text says which value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,79 +86,13 @@ def zeus_tasks(dag: Any) -> list[ZeusTask]:
     return [ZeusTask(task) for task, kind in kinds if isinstance(kind, type) and issubclass(kind, ours)]
 
 
-def rendered(task: Any, dag: Any, xcoms: Mapping[tuple[str, str], Any], *, days: int = 0) -> tuple[Any, dict[str, Any]]:
-    """A task with its templates rendered, the first instance of a mapped one, and the context of a made-up run.
-
-    ``dag.test()`` would write a DAG run and its XComs into Airflow's database, and run the other tasks.
-
-    :param xcoms: known ones, by task id and key.
-    :param days: from now to the date of the run.
-
-    Raises NotHereError for any other XCom, and what a template raises.
-    """
-    now = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
-    copy = task.prepare_for_execution()
-    run_id = f"check__{now.isoformat()}"
-
-    def pull(task_ids: Any = None, key: str = "return_value", **_: Any) -> Any:
-        if (task_ids, key) not in xcoms:
-            raise NotHereError(f"XCom {key} of task {task_ids}")
-        return xcoms[task_ids, key]
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise NotHereError("XCom of an instance of a mapped task")
-
-    ti = SimpleNamespace(
-        id=str(uuid4()), dag_id=dag.dag_id, task_id=task.task_id, run_id=run_id, try_number=1, task=copy,
-        max_tries=int(getattr(task, "retries", 0) or 0), map_index=0 if is_mapped(task) else -1,
-        xcom_pull=pull, get_relevant_upstream_map_indexes=refuse,
-    )  # fmt: skip
-    dag_run = SimpleNamespace(run_type="manual", run_after=now, run_id=run_id, conf={}, logical_date=now)
-    context = {
-        **_looked_up(), "dag": dag, "dag_run": dag_run, "ti": ti, "task_instance": ti, "task": copy, "run_id": run_id,
-        "logical_date": now, "data_interval_start": now - timedelta(days=1), "data_interval_end": now,
-        "ds": f"{now:%Y-%m-%d}", "ds_nodash": f"{now:%Y%m%d}", "ts": now.isoformat(),
-        "ts_nodash": f"{now:%Y%m%dT%H%M%S}", "test_mode": True,
-        "partition_key": f"{now:%Y-%m-%d}" if _has_partitions(dag) else None,
-        "params": {name: getattr(param, "value", param) for name, param in dag.params.items()},
-    }  # fmt: skip
-    copy.render_template_fields(context)
-    return context["task"], context
-
-
-def _looked_up() -> dict[str, Any]:
-    """What templates read by itself: ``var.value.x``, ``var.json.x``, ``conn.x``, ``macros.x``."""
-    from airflow.sdk import BaseHook, Variable, macros
-
-    class Look:
-        def __init__(self, get: Callable[..., Any]) -> None:
-            self.get = get
-
-        def __getattr__(self, name: str) -> Any:
-            return self.get(name)
-
-    parsed = Look(partial(Variable.get, deserialize_json=True))
-    found = {"var": SimpleNamespace(value=Look(Variable.get), json=parsed), "conn": Look(BaseHook.get_connection)}
-    return {**found, "macros": macros}
-
-
-def is_mapped(task: Any) -> bool:
-    """Whether a task has several instances."""
-    return bool(task.is_mapped or task.get_closest_mapped_task_group() is not None)
-
-
-def _has_partitions(dag: Any) -> bool:
-    """Whether its schedule gives runs of partitions: no field of a DAG that is only defined says so."""
-    return any("Partition" in kind.__name__ for kind in type(dag.timetable).__mro__)
-
-
 # ------------------------------------------------------------------ findings of the definition alone
 def of_definition(tasks: Sequence[ZeusTask], dag: Any) -> Iterator[Finding]:
     """Which tasks of a DAG share one job, and which mapped ones share theirs among their instances."""
     by_id: dict[str, list[tuple[ZeusTask, ZeusJob]]] = {}
     for each in tasks:
         if (job := each.job(dag)) is not None:
-            by_id.setdefault(job.job_id or f"{dag.dag_id}.{each.task_id}", []).append((each, job))
+            by_id.setdefault(job.job_id or job_id_of_task(dag.dag_id, each.task_id), []).append((each, job))
     for job_id, group in by_id.items():
         what = f"{' and '.join(each.task_id for each, _ in group)} share the job {job_id}"
         kinds = {(tuple(sorted(job.batch_sizes)), job.target) for _, job in group}
@@ -178,11 +112,13 @@ def of_definition(tasks: Sequence[ZeusTask], dag: Any) -> Iterator[Finding]:
 
 def of_schedule(task: ZeusTask, job: ZeusJob, dag: Any) -> Iterator[Finding]:
     """Whether runs that teach come, each with the name of its own data, and may end in time."""
-    timetable = dag.timetable
-    by_assets = ["asset_triggered"] if getattr(timetable, "asset_condition", None) else []
-    by_time = timetable.can_be_scheduled and (not by_assets or hasattr(timetable, "timetable"))
-    given = [*by_assets, *(["scheduled"] if by_time else [])] or ["manual"]
-    if not {*given, "manual", *(["backfill"] if by_time else []), "test"}.intersection(job.learn_from) - {"test"}:
+    runs = Runs.of(dag)
+    given = ["asset_triggered"] if runs.by_assets else []
+    if runs.by_time:
+        given.append("scheduled")
+    if runs.by_hand:
+        given.append("manual")
+    if not {*given, "manual", *(["backfill"] if runs.by_time else []), "test"}.intersection(job.learn_from) - {"test"}:
         what = (
             f"no run of this DAG is {' or '.join(job.learn_from)}, so none teaches: its schedule gives {given[0]} runs"
         )
@@ -191,12 +127,19 @@ def of_schedule(task: ZeusTask, job: ZeusJob, dag: Any) -> Iterator[Finding]:
         what = f"{' and '.join(given)} runs, which its schedule gives, teach nothing"
         yield warning("learn_from", what, f"add {' and '.join(map(repr, given))}, or leave learn_from out")
     later = task.job(dag, days=400)
-    by_hand = patterns.search(r"\b(params|conf|partition_key|map_index|var)\b", str(task.written("data_slice")))
+    by_hand = patterns.search(r"\b(params|conf|dag_run|partition_key|map_index|var)\b", str(task.written("data_slice")))
     if job.data_slice is not None and later is not None and later.data_slice == job.data_slice and not by_hand:
         what = f"it is {job.data_slice!r} in each run, so all runs count as trained on the same data"
-        remedy = 'name the data of a run, as data_slice="{{ ds }}", or leave it out'
+        remedy = f'name the data of a run, as data_slice="{{{{ {runs.key} }}}}", or leave it out'
         yield warning("data_slice", what, f"{remedy}; a job whose data never change needs none")
-    yield from of_deadline(job, dag.timezone, slack_s=2 * 86_400.0 if is_deferred(task.written("finish_by")) else 0.0)
+    written = task.written("finish_by")
+    past = list(of_deadline(job, dag.timezone, slack_s=2 * 86_400.0 if is_deferred(written) else 0.0))
+    yield from past
+    if past or not runs.recur or not isinstance(written, str) or is_deferred(written):
+        return
+    if isinstance(parse(written), datetime):
+        what = f"{written} is one date, and the DAG recurs: each run after it is late and trains at full power"
+        yield error("finish_by", what, MOVES)
 
 
 def of_deadline(job: ZeusJob, zone: tzinfo = UTC, *, slack_s: float = 0.0) -> Iterator[Finding]:
@@ -207,29 +150,94 @@ def of_deadline(job: ZeusJob, zone: tzinfo = UTC, *, slack_s: float = 0.0) -> It
         and deadline_of(job.finish_by, now, zone).timestamp() <= now.timestamp() - slack_s
     ):
         what = f"{job.finish_by} is past, so each run counts as late and trains at full power"
-        yield error("finish_by", what, 'give a time of day, as "06:00", or timedelta(hours=8): they move with each run')
+        yield error("finish_by", what, MOVES)
 
 
-def of_function(operator: ZeusTrainOperator, job: ZeusJob, dag: Any) -> Iterator[Finding]:
-    """What a training function asks for that no run gives it, and how it draws its hold-out."""
-    function = operator.python_callable
-    asks = "partition_key" in inspect.signature(function).parameters
-    if asks and not operator.arguments().get("partition_key"):
-        yield from _of_partition_key(dag)
-    drawn = _names_in(function) & {"random_split", "train_test_split", "KFold", "ShuffleSplit", "StratifiedKFold"}
-    if job.chooses_start and drawn:
-        what = f"{min(drawn)} draws a hold-out on parts of which the earlier model may have trained: its metric is void"
-        yield warning("starts", what, "hold out the newest data, which no earlier model has seen (docs/starts.md)")
+def of_context(task: ZeusTask, dag: Any) -> Iterator[Finding]:
+    """What templates and arguments ask for that runs of this DAG lack: one finding of all."""
+    runs = Runs.of(dag)
+    operators = [(task.task, task.arguments)]
+    if isinstance(task.task, ZeusAskOperator):
+        inner = dag.task_dict[task.task_id]
+        operators.append((inner, vars(inner)))
+    lacks: list[Lack] = []
+    for operator, arguments in operators:
+        if runs.may_be_dated:
+            lacks += _lacks(operator, arguments, dag, dated=True)
+    is_doubt = False
+    if not lacks and runs.may_be_undated:
+        for operator, arguments in operators:
+            lacks += _lacks(operator, arguments, dag, dated=False)
+        is_doubt = runs.by_hand  # some of these runs have a date
+    if lacks:
+        what = "; ".join(dict.fromkeys(f"{lack.where} = {lack.value!r}: {lack.problem}" for lack in lacks))
+        remedy = "; ".join(dict.fromkeys(lack.remedy for lack in lacks))
+        yield warning("context", what, remedy) if is_doubt else error("context", what, remedy)
 
 
-def _of_partition_key(dag: Any) -> Iterator[Finding]:
+def _lacks(operator: Any, arguments: Mapping[str, Any], dag: Any, *, dated: bool) -> Iterator[Lack]:
+    """What an operator asks for that a run with, or without, a logical date lacks."""
+    runs = Runs.of(dag)
+    context = made_up_context(operator, dag, {}, dated=dated)
+    full = made_up_context(operator, dag, {}, dated=True) | {"partition_key": "2026-01-01"}
+    environment = operator.get_template_env()
+    fields = SimpleNamespace(**{**arguments, "template_fields": operator.template_fields})
+    for where, template in templates_of(fields):
+        with suppress(Exception):  # of a value that only a run has, or of the template: the task is undecided
+            try:
+                text = str(environment.from_string(template).render(context))
+            except UndefinedError as problem:
+                yield undefined_in(where, template, str(problem), context)
+                continue
+            is_none = "None" in text and "None" not in str(environment.from_string(template).render(full))
+            if is_none and "partition_key" in template:
+                yield _no_partition(where, template, runs)
+            elif is_none:
+                yield no_date(where, template, "logical_date", context)
+    function = arguments.get("python_callable")
+    if not callable(function):
+        return
+    given = _given(operator, function, arguments)
+    lack = undated_argument(function, given, context)
+    if lack is not None:
+        yield lack
+    if "partition_key" in inspect.signature(function).parameters and "partition_key" not in given:
+        name = getattr(function, "__name__", repr(function))
+        if context.get("partition_key") is None:
+            yield _no_partition(f"{name}(): partition_key", "an argument", runs)
+
+
+def _no_partition(where: str, value: str, runs: Runs) -> Lack:
     from airflow.sdk import Context
 
     if "partition_key" not in Context.__annotations__:
-        yield error("context", "no task gets partition_key before Airflow 3.3", "take ds, or upgrade Airflow")
-    elif not _has_partitions(dag):
-        what = "partition_key is None in each run of a DAG without a schedule by partitions"
-        yield error("context", what, "give it such a schedule, or take ds")
+        return Lack(
+            where, value, "no task gets partition_key before Airflow 3.3", f"take {runs.key}, or upgrade Airflow"
+        )
+    problem = "partition_key is None in each run of a DAG without a schedule by partitions"
+    return Lack(where, value, problem, f"give it such a schedule, or take {runs.key}")
+
+
+def _given(operator: Any, function: Callable[..., Any], arguments: Mapping[str, Any]) -> set[str]:
+    """The parameters of a function that its task fills, those of a mapped one included."""
+    given = set(positional(function)[: len(arguments.get("op_args") or ())])
+    keywords = [arguments.get("op_kwargs")]
+    for expanded in ("expand_input", "op_kwargs_expand_input"):
+        values = getattr(getattr(operator, expanded, None), "value", None)
+        if isinstance(values, Mapping):
+            keywords += [values, *values.get("op_kwargs", ())]
+    for named in keywords:
+        given |= set(named) if isinstance(named, Mapping) else set()
+    return given
+
+
+def of_function(operator: ZeusTrainOperator, job: ZeusJob) -> Iterator[Finding]:
+    """How a training function draws its hold-out."""
+    drawn = _names_in(operator.python_callable)
+    drawn &= {"random_split", "train_test_split", "KFold", "ShuffleSplit", "StratifiedKFold"}
+    if job.chooses_start and drawn:
+        what = f"{min(drawn)} draws a hold-out on parts of which the earlier model may have trained: its metric is void"
+        yield warning("starts", what, "hold out the newest data, which no earlier model has seen (docs/starts.md)")
 
 
 def _names_in(function: Callable[..., Any]) -> set[str]:

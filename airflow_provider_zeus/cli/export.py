@@ -1,4 +1,4 @@
-"""What is taken out of the trial log: ``airflow zeus export``, and ``read_log()``."""
+"""``airflow zeus export``: what is taken out of the trial log."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from airflow_provider_zeus.cli.export_lines import FORMAT, line_of, line_of_part
 from airflow_provider_zeus.cli.shell import command, known, of_all_jobs, opened, say
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.reports.export_rows import COLUMNS, csv_of, row
+from airflow_provider_zeus.reports.export_rows import csv_of
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.store.base import RunTrials, trial_label
-from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, open_store
 from airflow_provider_zeus.units import counted
 
 if TYPE_CHECKING:
@@ -92,21 +91,3 @@ def _target(path: str | None) -> Iterator[TextIO]:
     except OSError as error:
         why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
         raise StoreError(f"{path!r} cannot be written ({why}): name another file with --output.") from None
-
-
-def read_log(job_id: str | None = None, *, zeus_conn_id: str = DEFAULT_CONN_ID) -> dict[str, list[Any]]:
-    """Return all trials as columns of equal length, oldest first: ``pandas.DataFrame(read_log("my_dag.train"))``.
-
-    The names are those of the CSV of ``airflow zeus export``, units included. A figure that is not known is None;
-    ``missing`` has its reason. A trial that cannot be read is left out.
-
-    :param job_id: one job; default: all of them, one after the other.
-    :param zeus_conn_id: Connection of the trial log.
-
-    Raises StoreError: the log cannot be read.
-    """
-    prices = in_force()
-    with closing(open_store(zeus_conn_id, create=False)) as store:
-        jobs = sorted(store.jobs()) if job_id is None else [job_id]
-        rows = [row(trial, prices) for trials in _runs(store, jobs) for trial in trials]
-    return {name: [each[name] for each in rows] for name in COLUMNS}

@@ -181,10 +181,7 @@ def show(rows: Sequence[Mapping[str, Any]], *, empty: str, plain: bool = False) 
 
     table = SimpleTable(show_header=True)
     table.caption = None
-    figures = (
-        *("trial", "trials", "recurrences", "batch size", "epochs", "energy", "time", "cost", "limit", "seed"),
-        *("regret [C*]", "energy, last 5", "time, last 5", "pays from run", "below target"),
-    )
+    figures = ("trial", "trials", "recurrences", "batch size", "epochs", "energy", "time", "limit")
     for name in rows[0]:
         figure = name in figures
         table.add_column(name, justify="right" if figure else "left", no_wrap=figure, overflow="fold")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
 
@@ -16,6 +16,7 @@ from airflow_provider_zeus.operators.train import (
     as_job,
     check_function,
     check_run_given,
+    refuse_task,
     run_position,
 )
 
@@ -75,7 +76,7 @@ def zeus_task(
     torch training, too. With a job that names batch sizes it gets the run handle as ``run``. Parameters that are named
     after keys of Airflow's context get their values; call it with its other arguments. ``kwargs`` go to the operator,
     such as ``job_id_by="region"``: one job for each mapped value of this argument. Raises JobSpecError where a field
-    of a job is among them.
+    of a job is among them, or the function is a task already.
     """
     for name, value in kwargs.items():
         if name in job_fields() and name != "mode":
@@ -83,7 +84,8 @@ def zeus_task(
             raise JobSpecError.of(f"@task.zeus: {name}", value, "a field of a ZeusJob", remedy)
     if callable(job):
         job, python_callable = None, job
-    return task_decorator_factory(
+    refuse_task(python_callable)
+    decorate = task_decorator_factory(
         python_callable=python_callable,
         multiple_outputs=multiple_outputs,
         decorated_operator_class=ZeusDecoratedOperator,
@@ -91,3 +93,11 @@ def zeus_task(
         **({"notify": job.notifiers} if isinstance(job, ZeusJob) and job.notifiers else {}),
         **kwargs,
     )
+    if python_callable is not None:
+        return decorate
+
+    def of_function(function: Callable[..., Any]) -> Any:
+        refuse_task(function)
+        return decorate(function)
+
+    return cast(TaskDecorator, of_function)

@@ -15,7 +15,7 @@ from lightning.pytorch.callbacks import Callback
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.integrations.driven import DrivenRun
 from airflow_provider_zeus.training.run import ZeusRun
-from airflow_provider_zeus.training.samples import BatchCount, all_dropped, samples_per_pass
+from airflow_provider_zeus.training.samples import BatchCount, all_dropped, samples_held, samples_per_pass
 
 
 class ZeusCallback(Callback):
@@ -38,6 +38,13 @@ class ZeusCallback(Callback):
         self._validates = False  # the first validation is to come
         self._value: Any = None  # newest one of the target's metric
         self._sanity: frozenset[str] = frozenset()  # names that the sanity check logged
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Raise JobSpecError beside a callback that changes the batch size before the training begins."""
+        for callback in _callbacks(trainer):
+            if any(kind.__name__ == "BatchSizeFinder" for kind in type(callback).__mro__):
+                problem = "it changes the batch size, which the run has chosen"
+                raise JobSpecError.of("callbacks", "BatchSizeFinder", problem, "leave the finder out")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check the trainer's set-up. Raises JobSpecError where it does not fit the run."""
@@ -73,6 +80,7 @@ class ZeusCallback(Callback):
         loader = trainer.train_dataloader
         if trainer.num_training_batches == 0 and hasattr(loader, "sampler"):
             if (error := all_dropped(loader)) is not None:
+                self._driven.run.progress.present.no_batch(error, samples_held(loader))
                 raise error
             self._driven.no_data()
         elif not (self._driven.begun or self._driven.over):

@@ -150,12 +150,15 @@ class Rates(NamedTuple):
 
     @classmethod
     def of(cls, o: Observation) -> Rates | None:
-        """Rates of one trial, without the excess of profiling; None where it measured no time or no epoch."""
+        """Rates of one trial, without profiling's excess and pauses; None where it measured no time or no epoch."""
         epochs = o.epochs or (o.samples / o.samples_per_epoch if o.samples and o.samples_per_epoch else None)
-        time = _split(o.samples, epochs, o.time_s, o.rest_s, o.excess_s)
+        time = _split(o.samples, epochs, o.time_s, o.rest_s, _sum(o.excess_s, o.paused_s))
         if time is None or not epochs:
             return None
-        j_per_sample, rest_j = _split(o.samples, epochs, o.energy_j, o.rest_j, o.excess_j) or (None, None)
+        j_per_sample, rest_j = _split(o.samples, epochs, o.energy_j, o.rest_j, _sum(o.excess_j, o.paused_j)) or (
+            None,
+            None,
+        )
         return cls(j_per_sample, time[0], rest_j, time[1], epochs, o.power_limit_w)
 
     @property
@@ -172,13 +175,18 @@ class Rates(NamedTuple):
         return weights.cost(self.j_per_sample, self.s_per_sample) * (samples_per_epoch or 0.0) + rest
 
 
+def _sum(*parts: float | None) -> float:
+    """The sum of those that are known."""
+    return sum(part for part in parts if part is not None)
+
+
 def _split(
-    samples: int | None, epochs: float | None, total: float | None, rest: float | None, excess: float | None
+    samples: int | None, epochs: float | None, total: float | None, rest: float | None, excess: float
 ) -> tuple[float, float] | None:
     """(per sample, per epoch) of energy or time without the excess; None, never 0, where they are unknown."""
     if total is None or not epochs:
         return None
-    spent, rest = total - (excess or 0.0), rest or 0.0
+    spent, rest = total - excess, rest or 0.0
     if not samples:
         return (0.0, spent / epochs) if spent > 0 else None
     return ((spent - rest) / samples, rest / epochs) if spent > rest else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields, replace
 from functools import cache, wraps
 from typing import Any, Self, get_type_hints
@@ -10,7 +10,7 @@ from typing import Any, Self, get_type_hints
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model import deadline
 from airflow_provider_zeus.model import job_checks as kinds
-from airflow_provider_zeus.model.job_checks import JobField, Start, bad, is_deferred, is_missing
+from airflow_provider_zeus.model.job_checks import JobField, Start, bad, is_deferred, is_missing, plain
 from airflow_provider_zeus.model.target import Target
 
 CHOICE = ("batch_sizes", "default_batch_size", "target", "max_epochs")  # what a job names that chooses batch sizes
@@ -54,7 +54,8 @@ class ZeusJob:
     :param start_within: how long after its ``run_after`` a run may begin: the task waits for the start that is cheapest
         by ``start_signal``, without a worker. A timedelta. Default: it starts at once.
     :param start_signal: what the start goes by: ``"carbon"``, ``"price"`` or the id of a *Zeus signal*, as ``follow``.
-    :param job_id: name of the job in the log, at most 1000 bytes of UTF-8; default ``<dag_id>.<task_id>``.
+    :param job_id: name of the job in the log, at most 1000 bytes of UTF-8; default ``<dag_id>.<task_id>``,
+        with each dot within one of these doubled.
     :param job_version: change it to forget the history, when model or code have changed too much.
     :param data_slice: name of the data of a run; default the partition key, else the end of the data interval.
     :param device: ``"auto"`` (an NVIDIA GPU, else what the host has), ``"nvml"`` (a GPU, or an error), ``"rapl"`` (the
@@ -117,6 +118,8 @@ class ZeusJob:
                 remedy = "give notifiers of Airflow, such as SmtpNotifier(...), or callables that take a context"
                 raise bad("notify", each, "no notifier", remedy)
         object.__setattr__(self, "notify", found)
+        for name in job_fields():
+            object.__setattr__(self, name, plain(getattr(self, name)))
         for name in ("finish_by", "start_within"):
             object.__setattr__(self, name, deadline.as_text(getattr(self, name)))
         self.check()
@@ -241,14 +244,26 @@ def _check_names(given: Mapping[str, Any], *beside: str) -> None:
             raise bad(name, given[name], "no such field of a job", f"{near}use one of {', '.join(sorted(known))}")
 
 
+def _without_names(values: Sequence[Any], given: Collection[str]) -> JobSpecError:
+    """The error of values that name no field: the first fields that are not given are probably meant."""
+    free = [name for name in job_fields() if name not in given]
+    named = [f"{name}={value!r}" for name, value in zip(free, values, strict=False)]
+    left = len(values) - len(named)
+    more = f", and {left} more values than there are fields" if left > 0 else ""
+    problem = f"too many positional arguments: each field has a name{more}"
+    return JobSpecError.of("ZeusJob", values, problem, f"write ZeusJob({', '.join(named)}), if these are meant")
+
+
 _made = ZeusJob.__init__  # the dataclass's own
 
 
 @wraps(_made)
 def _init(self: ZeusJob, *args: Any, **given: Any) -> None:
-    """Refuse an unknown field as :meth:`from_dict` does."""
+    """Refuse an unknown field as :meth:`from_dict` does, and values without a name."""
     _check_names(given, "notify")
-    _made(self, *args, **given)
+    if args:
+        raise _without_names(args, given)
+    _made(self, **given)
 
 
 ZeusJob.__init__ = _init  # type: ignore[method-assign]

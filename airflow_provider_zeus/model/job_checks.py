@@ -40,6 +40,15 @@ def is_deferred(value: object) -> bool:
     return (isinstance(value, str) and ("{{" in value or "{%" in value)) or hasattr(value, "resolve")
 
 
+def plain(value: Any) -> Any:
+    """Numbers and arrays of numpy as Python's own, in lists too; anything else unchanged."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return type(value)(map(plain, value))
+    return value
+
+
 def is_missing(value: object) -> bool:
     """Whether a field was left out that has no default."""
     return value is None or (isinstance(value, tuple) and not value)

@@ -73,11 +73,6 @@ class State(StrEnum):
         return self not in (State.RUNNING, State.DONE, State.NO_DATA, State.NOT_NEEDED)
 
     @property
-    def worked(self) -> bool:
-        """Whether its energy and time tell what a run takes."""
-        return self not in (State.RUNNING, State.NO_DATA, State.NOT_NEEDED)
-
-    @property
     def awaits_result(self) -> bool:
         """Whether a report may still change the state: running, or closed without a result."""
         return self in (State.RUNNING, State.ABANDONED)
@@ -135,6 +130,12 @@ class Origin:
     try_number: wire.Count = 1
     run_type: str = "manual"  # scheduled | asset_triggered | manual | backfill | test
     data_slice: str | None = None
+
+    def recurrence(self, ti_id: str) -> tuple[str, ...]:
+        """The scheduled run of one task and map index, in all its tries; outside of a run the task instance."""
+        if not self.run_id:
+            return (ti_id,)
+        return self.dag_id, self.run_id, self.task_id, str(self.map_index)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,16 +243,28 @@ PLAIN = "run_handle"  # key of ``Observation.reasons``: no ZeusRun was opened, s
 UNSEEN = "batch_size_use"  # key of ``Observation.reasons``: nothing shows that the command read its batch size
 WHY_COLD = "cold_start"  # key of ``Observation.reasons``: why the planned start was not taken, or not seen to be
 START_UNSEEN = "the start is not seen to be used"  # how such a reason begins; then follows the remedy
+NO_STRIKE = "no_strike"  # key of ``Observation.reasons``: why a failed attempt says nothing against its batch size
 LOST = "retried, result lost"  # reason of a try that another one followed, and whose result nothing kept
 NO_RESULT = "no result"  # reason of a trial whose training left nothing
 DATA_WAIT = "data_wait"  # key of ``Observation.reasons``: what waiting for batches took, and what to try
 UNCAPPED = "power_cap"  # key of ``Observation.reasons``: no power limit can save anything here, and none was set
+PAUSED = "pause"  # key of ``Observation.reasons``: for how long the training stood still, which teaches nothing
 LIMIT = "power_limit"  # key of ``Observation.reasons``: a power limit was to be set and is not in force
 TELL_METRIC = (  # the remedy
     "a command of ZeusCommandOperator prints it as JSON on the last line of its output; any other training calls "
     "run.report() under ZeusRun.from_env()"
 )
 TELL_STEPS = "use run.data_loader(data), or batches of run.batch_size with run.step(samples) after each optimizer step"
+OF_TRAINER = ", in a Trainer"  # how such a reason ends where a framework's trainer makes the loader
+TELL_TRAINER = (
+    "give the Trainer this package's callback of Hugging Face or Lightning, and the batch size run.local_batch_size "
+    "(docs/frameworks.md)"
+)
+
+
+def remedy_of_steps(why: str) -> str:
+    """What to do where a run's batch size was not used: ``why``, of ``Observation.bypassed``."""
+    return TELL_TRAINER if why.endswith(OF_TRAINER) else TELL_STEPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +273,8 @@ class Observation:
 
     ``energy_j`` and ``time_s`` count from the first step to the last report, validation included. ``rest_*`` is the
     part outside training steps (validation, waiting). ``excess_*`` is what profiling cost beyond training the same
-    samples at the chosen limit: it is shown, and not learnt.
+    samples at the chosen limit: it is shown, and not learnt. ``paused_*`` is what the training took while it stood
+    still, in none of the other parts; None where it found no pause.
     """
 
     reads_newer: ClassVar[bool] = True  # wire.decode() ignores fields of a newer version
@@ -273,6 +287,8 @@ class Observation:
     rest_s: wire.RestS | None = None
     excess_j: wire.Difference | None = None
     excess_s: wire.Difference | None = None
+    paused_j: wire.Joules | None = None
+    paused_s: wire.Seconds | None = None
     metric: wire.AnyNumber | None = None
     target_value: wire.AnyNumber | None = None
     power_limit_w: wire.Watts | None = None
@@ -304,7 +320,7 @@ class Observation:
     g_co2e_source: wire.ShortText | None = None
     g_co2e_at_once: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
-    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; and PLAIN, UNSEEN, WHY_COLD
+    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; PAUSED; and PLAIN, UNSEEN, WHY_COLD
 
     @property
     def bypassed(self) -> str | None:
@@ -399,6 +415,7 @@ class PlannedAttempt:
     bound_samples_per_epoch: wire.Amount | None = None  # slice size of the cost bounds, which scale with the slice
     round: wire.Count | None = None  # pruning round (Algorithm 3) of an EXPLORE attempt
     in_time: InTime | None = None  # of a job with finish_by
+    usual_s: wire.Seconds | None = None  # of a relief: what its runs take, where that is known
     start: Start | None = None  # of a job with several starts
 
     @property
@@ -417,24 +434,45 @@ def incumbent_or_last(attempts: Sequence[PlannedAttempt]) -> PlannedAttempt:
     return next((attempt for attempt in attempts if attempt.phase is Phase.INCUMBENT), attempts[-1])
 
 
+def fitting(too_large: PlannedAttempt, batch_size: int) -> PlannedAttempt:
+    """The attempt after one whose size is larger than the slice of the data."""
+    return PlannedAttempt(
+        batch_size=batch_size,
+        phase=Phase.INCUMBENT,
+        why=f"The slice has fewer samples than batch size {too_large.batch_size}: the largest size that fits.",
+        start=None if too_large.start is None else Start.COLD,
+        in_time=too_large.in_time and InTime(finish_by_s=too_large.in_time.finish_by_s),
+        bound_samples_per_epoch=too_large.bound_samples_per_epoch,
+    )
+
+
+def in_order(
+    attempts: Sequence[PlannedAttempt], stand_in: PlannedAttempt | None, reliefs: Sequence[PlannedAttempt]
+) -> tuple[PlannedAttempt, ...]:
+    """All attempts that a decision may run, those that run only where the last one fails behind the others."""
+    return (*attempts, *(() if stand_in is None else (stand_in,)), *reliefs)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """The attempts of one recurrence: an exploratory attempt and the incumbent after it, or the incumbent alone.
 
     An incumbent that goes on from the earlier model is bounded, and the best pair of another start follows it.
-    ``stand_in`` is the attempt that runs where the last one does not fit into memory.
+    ``stand_in`` is the attempt that runs where the last one does not fit into memory. ``reliefs`` are those of which
+    one runs where the last one fails otherwise: the first whose size has not failed in the run.
     """
 
     attempts: tuple[PlannedAttempt, ...]
     seed: int
     policy: str
     stand_in: PlannedAttempt | None = None
+    reliefs: tuple[PlannedAttempt, ...] = ()
     settings: Mapping[str, Any] | None = field(default=None, compare=False)  # live ones; None: not read for it
 
     @property
     def in_order(self) -> tuple[PlannedAttempt, ...]:
-        """The attempts, followed by ``stand_in``."""
-        return self.attempts if self.stand_in is None else (*self.attempts, self.stand_in)
+        """The attempts, followed by ``stand_in`` and ``reliefs``."""
+        return in_order(self.attempts, self.stand_in, self.reliefs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -473,8 +511,7 @@ class Trial:
     @property
     def recurrence(self) -> tuple[str, ...]:
         """The scheduled run of one task and map index that it belongs to, in all its tries; else its task instance."""
-        o = self.origin
-        return (o.dag_id, o.run_id, o.task_id, str(o.map_index)) if o.run_id else (self.key.ti_id,)
+        return self.origin.recurrence(self.key.ti_id)
 
     @property
     def batch_size(self) -> wire.Size:

@@ -216,7 +216,7 @@ class LinesOfPlan:
     """Keeps the lines of attempts that a plan has, up to the first end of each in one start. Warns once of others."""
 
     def __init__(self, plan: Plan) -> None:
-        self._attempts = range(plan.first_attempt, plan.first_attempt + len(plan.in_order))
+        self._attempts = range(plan.first_attempt, plan.first_attempt + len(plan.in_order) + 1)
         self._ended: set[tuple[str, int | None]] = set()
         self._warned = False
 

@@ -15,7 +15,8 @@ from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.job_checks import is_deferred
+from airflow_provider_zeus.model.job_checks import is_deferred, plain
+from airflow_provider_zeus.operators.context_keys import ChecksTemplates
 from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, is_timed_out, job_part
 from airflow_provider_zeus.operators.train import as_job
 from airflow_provider_zeus.training.ranks import Ranks
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class ZeusCommandOperator(ReportsCost, StartsLater, BaseOperator):
+class ZeusCommandOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperator):
     """Runs a command with a batch size from the store, and reports to the store what it cost.
 
     The command finds its plan by ``ZeusRun.from_env()``. With ``run.train(fn)`` it runs both attempts of a recurrence
@@ -90,6 +91,7 @@ class ZeusCommandOperator(ReportsCost, StartsLater, BaseOperator):
 
     def execute(self, context: Context) -> str:
         """Wait for a cheaper start where the job does, ask the store, run the command, report."""
+        self.check_templates(context)
         self.wait_for_start(context, part=self._part())
         return self.train_now(context)
 
@@ -159,6 +161,7 @@ def arguments(command: Any) -> list[str]:
             remedy = 'give a list, as ["sbatch", "train.sbatch"], so that the job is cancelled with its task'
             raise JobSpecError.of("ZeusCommandOperator.command", command, "sbatch in a shell", remedy)
         return ["bash", "-c", command]
+    command = plain(command)
     if (
         isinstance(command, list | tuple)
         and command

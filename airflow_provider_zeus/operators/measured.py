@@ -22,8 +22,9 @@ from airflow_provider_zeus.operators.external_meter import ELSEWHERE
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.operators.supervise import READ_S as OUTPUT_S
 from airflow_provider_zeus.operators.supervise import ended
-from airflow_provider_zeus.patience import T, bounded, outlived
+from airflow_provider_zeus.patience import T, outlived
 from airflow_provider_zeus.power.device import Device, NoneDevice, default_state_dir
+from airflow_provider_zeus.power.nvml.library import why_silent
 from airflow_provider_zeus.power.simulated.gpu import PREFIX
 from airflow_provider_zeus.power.task_meter import TaskMeter
 from airflow_provider_zeus.training.attempt_loop import error_text
@@ -34,7 +35,7 @@ from airflow_provider_zeus.training.protocol import environment
 from airflow_provider_zeus.training.protocol.events import ENDED_AT_S, ResultSender
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.ranks import ALONE
-from airflow_provider_zeus.training.step_tuner import READ_S, StepTuner
+from airflow_provider_zeus.training.step_tuner import StepTuner
 from airflow_provider_zeus.training.torch_listener import of_all
 from airflow_provider_zeus.training.trackers import Trackers
 
@@ -85,12 +86,12 @@ def measured(recurrence: Recurrence, call: Callable[[S | None], T], steps: type[
             beats.stop()
             if tuner is not None:
                 with outlived("end the profile of this task's steps"):
-                    bounded(tuner.stop, READ_S)
+                    tuner.stop()
             with outlived("write what this task took"):
                 lines.end(state, reason)
             with outlived("close the devices"):
                 if tuner is not None:
-                    bounded(tuner.close, READ_S)
+                    tuner.close()
                 if meter is not None:
                     meter.close()
 
@@ -212,17 +213,17 @@ class MeasuredLines:
         self._sender.send(kind, attempt=self._plan.first_attempt, observation=seen, **fields)
 
     def _read(self, *, with_point: bool = False) -> tuple[Observation, PowerPoint | None]:
-        """What was measured up to now. A driver that hangs holds no task: it is asked once, and then no more."""
-
-        def read() -> tuple[Observation, PowerPoint | None]:
-            assert self._meter is not None
-            self._meter.look()
-            seen, point = self._meter.observation(), self._meter.point() if with_point else None
-            return seen if self._tuner is None else self._tuner.observed(seen), point
-
-        if not self._silent:
+        """What was measured up to now. After an error, and where the driver does not answer, it is time alone."""
+        if self._meter is not None and not self._silent:
             try:
-                return bounded(read, READ_S)
+                self._meter.look()
+                seen = self._meter.observation()
+                point = self._meter.point() if with_point else None
+                if self._tuner is not None:
+                    seen = self._tuner.observed(seen)
+                self._silent = why_silent()
+                if not self._silent:
+                    return seen, point
             except Exception as error:
                 self._silent = f"the devices could not be read ({type(error).__name__})"
                 log.warning("From here on Zeus measures only the time of this task: %s.", self._silent, exc_info=True)

@@ -5,14 +5,13 @@ Where Airflow's metrics are off, or Zeus is, nothing is read and nothing is sent
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.config import OFF, enabled
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.reports.run_figures import RunFigures
-from airflow_provider_zeus.reports.run_metrics import Metric, hardware_metrics, job_metrics, trial_metrics
+from airflow_provider_zeus.reports.run_metrics import Metric, job_metrics, trial_metrics
 
 log = guarded_log(__name__)
 
@@ -28,7 +27,6 @@ def send_run(run: RunFigures) -> None:
         log.info("Zeus sends no saving and no believed cost of this run as metrics: %s", error)
     newest = run.ended[-100:]  # a result from another host may have many
     _send(lambda: [*trial_metrics(newest, run.newest), *of_job])
-    _send_hardware(newest, run.newest)
 
 
 def _is_on() -> bool:
@@ -61,27 +59,6 @@ def _send(metrics: Callable[[], Iterable[Metric]]) -> None:
                 Stats.gauge(name, metric.value, tags=tags)
     except Exception:
         log.warning("Zeus could not send the metrics of this run.", exc_info=True)
-
-
-def _send_hardware(trials: Sequence[Trial], newest: Sequence[Trial]) -> None:
-    """Send OpenTelemetry's own names through the provider that Airflow's Stats has set up: without Airflow's prefix."""
-    from airflow.sdk import conf
-
-    try:
-        if any(map(_config, ("statsd_datadog_enabled", "statsd_on"))) or not conf.getboolean(
-            "zeus", "otel_hardware_names", fallback=False
-        ):
-            return
-        from opentelemetry import metrics
-
-        meter = metrics.get_meter("airflow_provider_zeus")
-        for metric in hardware_metrics(trials, newest):
-            if metric.total:
-                meter.create_counter(metric.name, metric.unit).add(metric.value, dict(metric.tags))
-            else:
-                meter.create_gauge(metric.name, metric.unit).set(metric.value, dict(metric.tags))
-    except Exception:
-        log.warning("Zeus could not send hw.energy and hw.power of this run.", exc_info=True)
 
 
 def named(metric: Metric) -> str:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.job_checks import plain
+from airflow_provider_zeus.model.job_ids import job_id_of_task, job_id_of_value
 from airflow_provider_zeus.patience import bounded, outlived
 from airflow_provider_zeus.printable import plain_name
 
@@ -45,7 +47,7 @@ def job_part(name: str | None, values: Mapping[str, Any]) -> str | None:
     if name not in values:
         remedy = f"name one of its arguments: {', '.join(values) or 'none'}"
         raise JobSpecError.of("job_id_by", name, "this task gets no such argument", remedy)
-    value = values[name]
+    value = plain(values[name])
     if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
         problem = f"its value is {'an empty text' if value == '' else f'of type {type(value).__name__}'}"
         remedy = "map an argument whose values are texts or numbers, such as region names, and name it"
@@ -55,8 +57,8 @@ def job_part(name: str | None, values: Mapping[str, Any]) -> str | None:
 
 def job_id_of(job: ZeusJob, ti: Any, *, task_id: str | None = None, part: str | None = None) -> str:
     """Name of the job of a task instance; ``part``: what :func:`job_part` adds to it."""
-    whole = job.job_id or f"{ti.dag_id}.{task_id or ti.task_id}"
-    return whole if part is None else f"{whole}.{part}"
+    whole = job.job_id or job_id_of_task(ti.dag_id, task_id or ti.task_id)
+    return whole if part is None else job_id_of_value(whole, part)
 
 
 def is_timed_out() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,7 @@ class Recurrence:
         asked_for = None if elsewhere or not job.chooses_size else device.info
         request = ask_request(job, context, asked_for, lease_s=config.lease_s, part=part)
         overlap_possible = context["task"].max_active_tis_per_dag != 1
-        begun_s = time.monotonic()
+        begun_s, limit_s = time.monotonic(), time_limit_s(context["task"])
         store, asked, reopen = ask_watched(request, context, conn_id, config, overlap_possible=overlap_possible)
         reporter = ResultReporter(
             store,
@@ -127,7 +128,13 @@ class Recurrence:
             signal = signal or followed(job, store)
             decision = decision_xcom(asked.trial, store)
             push(context, DECISION, decision)
-            plan = plan_of(asked, config, device=None if elsewhere else device, signal=signal)
+            plan = plan_of(
+                asked,
+                config,
+                device=None if elsewhere else device,
+                signal=signal,
+                time_left_s=limit_s and limit_s - (time.monotonic() - begun_s),
+            )
         except BaseException as error:
             reporter.never_trained(error)
             raise
@@ -280,6 +287,12 @@ def say_asked(asked: AskAnswer, *, shared: bool) -> None:
     )
 
 
+def time_limit_s(task: Any) -> float | None:
+    """The ``execution_timeout`` of a task [s]; None: it has none."""
+    timeout = getattr(task, "execution_timeout", None)
+    return timeout.total_seconds() if isinstance(timeout, timedelta) else None
+
+
 def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
     """Value of XCom ``zeus_decision``: what runs and why, as plain JSON."""
     return {
@@ -300,11 +313,13 @@ def plan_of(
     *,
     device: Device | None = None,
     signal: Followed | None = None,
+    time_left_s: float | None = None,
 ) -> Plan:
     """Build the plan of the training process from the store's answer.
 
     :param device: of the training, which is on this host then; None: it is on another one.
     :param signal: that its power limit follows.
+    :param time_left_s: of the task's ``execution_timeout`` [s]; None: it has none.
     """
     simulated = device is not None and device.info.energy_source == "simulated"
     held = tuple(device.uuid.split(",")) if simulated and device and device.uuid else held_here()
@@ -317,8 +332,10 @@ def plan_of(
         number=trial.number,
         first_attempt=trial.key.attempt,
         spec=trial.spec,
-        attempts=left or decision.in_order[position:],
+        attempts=left or (trial.planned,),
         stand_in=decision.stand_in if left else None,
+        reliefs=() if trial.planned in decision.reliefs else decision.reliefs,
+        time_left_s=time_left_s,
         seed=decision.seed,
         profile=asked.profile,
         limits_found_w=asked.limits_found_w,

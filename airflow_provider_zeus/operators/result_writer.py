@@ -18,6 +18,7 @@ from airflow_provider_zeus.model.trial import (
     State,
     Trial,
     TrialKey,
+    fitting,
 )
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.rules import lost_to
@@ -158,8 +159,10 @@ class ResultWriter:
             seen = replace(first.observation, start_id=line.start_id or None)
             written = store.adopt(replace(first, observation=seen), lease_s=self._lease_s)
         else:
-            previous = self._row_of(store, max(attempt - 1, first.key.attempt), line)
-            written = store.begin(replace(first.key, attempt=attempt), previous, lease_s=self._lease_s)
+            before = max((n for n in self._keys if n < attempt), default=first.key.attempt)  # some never run
+            previous = self._row_of(store, before, line)
+            key = replace(first.key, attempt=attempt)
+            written = store.begin(key, previous, lease_s=self._lease_s, batch_size=line.batch_size)
         self._keys[attempt] = written.key
         return written.key
 
@@ -168,7 +171,11 @@ def planned_of(first: Trial, line: ResultLine) -> PlannedAttempt:
     """The planned attempt that a result line belongs to. ``first``: trial of the plan's first attempt."""
     planned = first.decision.in_order
     position = planned.index(first.planned) + (line.attempt or first.key.attempt) - first.key.attempt
-    return planned[max(0, min(position, len(planned) - 1))]
+    expected, size = planned[max(0, min(position, len(planned) - 1))], line.batch_size
+    if size is None or size == expected.batch_size or size not in first.spec["batch_sizes"]:
+        return expected
+    same = [attempt for attempt in planned if attempt.batch_size == size]
+    return same[-1] if same else fitting(first.planned, size)
 
 
 @dataclass(slots=True)
@@ -198,13 +205,13 @@ class StoreThread:
         """Queue a line; returns at once."""
         queued = QueuedLine(line)
         with self._lock:
-            last = self._queue[-1] if self._queue else None
-            merged = folded([last.line, line]) if last else []
-            if len(merged) == 1:
-                queued.line = merged[0]
-                self._queue[-1] = queued
-            else:
-                self._queue.append(queued)
+            for place, waiting in enumerate(self._queue):  # heartbeats of several starts may take turns
+                merged = folded([waiting.line, line])
+                if len(merged) == 1:
+                    queued.line = merged[0]
+                    del self._queue[place]
+                    break
+            self._queue.append(queued)
             if self._thread is not None and self._thread.is_alive():
                 return queued
             thread = self._thread = threading.Thread(target=self._run, name="zeus-store", daemon=True)

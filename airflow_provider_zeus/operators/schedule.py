@@ -19,7 +19,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.signals.forecast import NOT_WORTH_IT, NOW_IS_BEST, WAITS, Start
-from airflow_provider_zeus.signals.reading import planned_start
+from airflow_provider_zeus.signals.reading import CONNECTIONS, planned_start
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.units import time_text
 
@@ -148,7 +148,7 @@ def planned_wait(
             latest_s = min(latest_s, due_s - most_s - QUEUE_S)
         start, unit = planned_start(signal, now_s, latest_s, usual_s, store)
     except SignalError as error:
-        return PlannedWait(signal=signal, why=f"It starts at once. {error}")
+        return PlannedWait(signal=signal, why=f"It starts at once. {_without_connection(str(error), signal)}")
     except Exception as error:  # of the store, or of what the DAG gives
         return PlannedWait(
             signal=signal, why=f"It starts at once: the trial log cannot be read ({type(error).__name__})."
@@ -157,7 +157,8 @@ def planned_wait(
     why, until_s, share = f"It starts at once: {at_once.get(start.reason, start.reason)}.", None, None
     if start.reason == WAITS:
         share = start.saving / abs(start.mean_at_once) if start.mean_at_once else None
-        why, until_s = _sentence(signal, start, unit, usual_s, share), start.at_s
+        name = signal if signal in CONNECTIONS else "its signal"
+        why, until_s = _sentence(name, start, unit, usual_s, share), start.at_s
     return PlannedWait(signal=signal, why=why, until_s=until_s, latest_s=latest_s, duration_s=usual_s, saves=share)
 
 
@@ -189,6 +190,11 @@ def _warn_of_a_long_window(job: ZeusJob, context: Mapping[str, Any]) -> None:
         job.start_within,
         time_text(next_s),
     )
+
+
+def _without_connection(text: str, signal: str) -> str:
+    """A text that pages show: the id of a Connection is for those who may read Connections."""
+    return text if signal in CONNECTIONS else text.replace(repr(signal), "...")
 
 
 def _sentence(signal: str, start: Start, unit: str, usual_s: float, share: float | None) -> str:

@@ -61,7 +61,7 @@ class ZeusStartTrigger(BaseTrigger):
 
         def planned() -> Start:
             try:
-                keeper = bounded(lambda: open_store(self.zeus_conn_id, create=False), 8.0)
+                keeper = bounded(lambda: open_store(self.zeus_conn_id, create=False, keeps_file_open=False), 8.0)
             except Exception:  # then the service is asked, and nothing is kept
                 keeper = None
             return planned_start(self.signal, time.time(), self.latest_s, self.duration_s, keeper)[0]

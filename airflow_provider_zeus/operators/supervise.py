@@ -15,16 +15,17 @@ from typing import Any
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.model.trial import UNSEEN, Observation, PowerPoint, State
+from airflow_provider_zeus.model.trial import NO_STRIKE, UNSEEN, Observation, PlannedAttempt, PowerPoint, State
 from airflow_provider_zeus.operators.collect import FirstStarts, LinesOfPlan
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE, ExternalMeter, outcome_of, seen_to_use
+from airflow_provider_zeus.operators.mixins import is_timed_out
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.training.process.child import Child, Follower
 from airflow_provider_zeus.training.protocol import environment
-from airflow_provider_zeus.training.protocol.events import Kind, ResultLine, ResultSender
-from airflow_provider_zeus.training.protocol.plan import Plan
+from airflow_provider_zeus.training.protocol.events import AUTHORS, TOO_FEW, Kind, ResultLine, ResultSender
+from airflow_provider_zeus.training.protocol.plan import Ended, Plan
 
 READ_S = 1.0  # how often the result file is read
 
@@ -40,16 +41,17 @@ def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[s
     from airflow.sdk.exceptions import AirflowException
 
     plan: Plan | None = replace(recurrence.plan, restarts=True)
-    first_starts = FirstStarts()
+    first_starts, began_s = FirstStarts(), time.monotonic()
     with ExitStack() as stack:
         folder = _folder(recurrence, stack)
         while plan is not None:
-            start = CommandStart(recurrence, plan, folder, first_starts)
+            start = CommandStart(recurrence, plan, folder, first_starts, began_s)
             log.info("Zeus: batch size %d. %s", plan.attempts[0].batch_size, plan.attempts[0].why)
             status, last_line = start.run(command, environ, cwd)
             plan = None
             with outlived("find out whether the command runs again"):
                 plan = start.next_plan(status)
+                plan = plan and replace(plan, time_left_s=recurrence.plan.time_left_s)
             if plan is not None:
                 log.info("Zeus: that attempt is over; the command is started again.")
     with outlived("say how the command ended", but=(BelowTargetError, AirflowException)):
@@ -109,11 +111,17 @@ def _folder(recurrence: Recurrence, stack: ExitStack) -> Path | None:
 class CommandStart:
     """One start of a command under one plan.
 
+    :param plan: whose time limit is as it was when the first start began, at ``began_s`` [s, monotonic].
     :param first_starts: what is kept of all processes that the command starts, in all its starts.
     """
 
-    def __init__(self, recurrence: Recurrence, plan: Plan, folder: Path | None, first_starts: FirstStarts) -> None:
-        self.plan = plan
+    def __init__(
+        self, recurrence: Recurrence, plan: Plan, folder: Path | None, first_starts: FirstStarts, began_s: float
+    ) -> None:
+        spent_s = time.monotonic() - began_s
+        if plan.time_left_s is not None:
+            plan = replace(plan, time_left_s=plan.time_left_s - spent_s)
+        self.plan, self._began_s = plan, time.monotonic()
         self._first_starts = first_starts
         self.start_id = ""  # of the process that took the plan; empty while none has
         self.trained = False  # whether that process began an attempt
@@ -167,7 +175,7 @@ class CommandStart:
         except BaseException as error:  # raised by a signal handler: on_kill raises TrainingKilled
             child.stop()
             self._read_result()
-            self._end_open_attempt(f"killed: {error or type(error).__name__}")
+            self._end_open_attempt(f"killed: {error or type(error).__name__}", no_strike=not is_timed_out())
             raise
         finally:
             with outlived("close the pipes of the command"):
@@ -176,20 +184,57 @@ class CommandStart:
     def next_plan(self, status: int) -> Plan | None:
         """The plan of the next start, after this one ended with ``status``; None where no start follows.
 
-        Another start follows a try that was given up or failed for its batch size, and an attempt that ran out of
-        memory, as far as the plan has attempts left.
+        Another start follows a try that was given up or failed for its batch size, an attempt that ran out of memory,
+        and another size than the default that failed, as far as the plan has attempts left.
         """
         last = max(self._ends, key=lambda end: end.attempt or 0, default=None)
         if last is None or self._reporter.kept_end is not None or last.attempt is None:
             return None
+        ran = self._plan_of(last)
         no_memory = last.observation is not None and last.observation.out_of_memory
-        index = last.attempt + 1 - self.plan.first_attempt
-        left = self.plan.in_order[index:]
         failed = last.state is State.FAILED and status != 0 and not self.plan.job.strict
-        missed = failed or last.state in (State.GIVEN_UP, State.EXHAUSTED, State.NO_METRIC)
-        if not left or not (no_memory or (missed and self.plan.exploratory(index - 1))):
+        missed = last.state in (State.GIVEN_UP, State.EXHAUSTED, State.NO_METRIC)
+        if ran is None:
             return None
-        return replace(self.plan, attempts=left, stand_in=None, first_attempt=last.attempt + 1)
+        if no_memory:
+            return ran.after(Ended.NO_MEMORY)
+        if failed and TOO_FEW in last.notes:
+            return ran.after(Ended.TOO_FEW, samples=int(last.notes[TOO_FEW]) or None)
+        if ran.exploratory(0):
+            return ran.after(Ended.FAILED if failed else Ended.MISSED) if failed or missed else None
+        following = ran.after(Ended.FAILED) if failed else None
+        if following is None or (why_not := self._why_no_relief(last, status, following.attempts[0])):
+            if following is not None:
+                log.warning("Zeus: no other batch size runs after this: %s.", why_not)
+            return None
+        return following
+
+    def _plan_of(self, end: ResultLine) -> Plan | None:
+        """The plan that is left when an attempt of this start has ended, which is its first; None: it has none."""
+        plan, number = self.plan, end.attempt
+        for earlier in sorted(self._ends, key=lambda line: line.attempt or 0):
+            if plan.first_attempt == number:
+                return plan
+            seen, failed = earlier.observation, earlier.state is State.FAILED
+            how = Ended.NO_MEMORY if seen is not None and seen.out_of_memory else Ended.FAILED
+            if TOO_FEW in earlier.notes:
+                how = Ended.TOO_FEW
+            samples = int(earlier.notes.get(TOO_FEW, 0)) or None
+            following = plan.after(how if failed else Ended.MISSED, samples=samples)
+            if following is None:
+                return None
+            plan = following
+        return plan if plan.first_attempt == number else None
+
+    def _why_no_relief(self, end: ResultLine, status: int, relief: PlannedAttempt) -> str | None:
+        """Why a failure of the last attempt is left to its author; None where a relief runs after it."""
+        if status in (128 + signal.SIGTERM, 128 + signal.SIGINT):
+            return f"the command {ended(status)}, which stops it"
+        if AUTHORS in end.notes or (self.start_id and not self.trained):
+            return "it did not fail within an epoch, or of a kind that no batch size causes"
+        if not self.plan.in_time_for(relief, time.monotonic() - self._began_s):
+            return "the task's execution_timeout leaves less time than the default usually takes"
+        return None
 
     def _read_result(self) -> None:
         """Pass on the lines that the process has written since the last call. Raises nothing, and warns once."""
@@ -280,10 +325,15 @@ class CommandStart:
         self._send("end", seen, state=state, reason=reason)
         self._sender.put(ResultLine(kind="final", start_id="", attempt=self.plan.first_attempt))
 
-    def _end_open_attempt(self, reason: str) -> None:
-        """End the attempt that runs, or the first one where none has begun, as failed."""
+    def _end_open_attempt(self, reason: str, *, no_strike: bool = False) -> None:
+        """End the attempt that runs, or the first one where none has begun, as failed.
+
+        :param no_strike: the task was stopped, which says nothing against the batch size.
+        """
         if self._newest is not None or not self._ends:
             seen = (self._newest and self._newest.observation) or self._measured()
+            if no_strike:
+                seen = replace(seen, reasons={**seen.reasons, NO_STRIKE: "the task was stopped"})
             self._send("end", seen, state=State.FAILED, reason=reason)
 
     def _measured(self) -> Observation:

@@ -20,6 +20,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.operators.context_keys import ChecksTemplates, undated_argument
 from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, is_timed_out, job_part
 from airflow_provider_zeus.patience import bounded, outlived
 
@@ -37,7 +38,7 @@ RUN = "run"  # the function's parameter for the run handle
 log = guarded_log(__name__)
 
 
-class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
+class ZeusTrainOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperator):
     """Calls ``python_callable(run, ...)`` with a batch size from the store, and reports to the store what it cost.
 
     The function gets the run handle as ``run``, and Airflow context keys by the names of its other parameters. It is
@@ -94,6 +95,10 @@ class ZeusTrainOperator(ReportsCost, StartsLater, BaseOperator):
 
     def execute(self, context: Context) -> Any:
         """Wait for a cheaper start where the job does, ask the store, train, report."""
+        self.check_templates(context)
+        lack = undated_argument(self.python_callable, self.arguments(), context)
+        if lack is not None:
+            raise lack.error()
         self.wait_for_start(context, part=job_part(self.job_id_by, self.arguments()))
         return self.train_now(context)
 
@@ -221,13 +226,16 @@ def as_job(job: ZeusJob | Mapping[str, Any] | None, mode: str | None = None) -> 
 
 
 def check_function(function: Callable[..., Any], *, hands_run: bool = True) -> Callable[..., Any]:
-    """Return the training function. Raises JobSpecError: not callable; async, a generator, no parameter ``run``.
+    """Return the training function.
+
+    Raises JobSpecError: not callable, a task already; async, a generator, no parameter ``run``.
 
     :param hands_run: whether it gets the run handle; one that does not may be async, and needs no such parameter.
     """
     name = getattr(function, "__qualname__", repr(function))
     if not callable(function):
         raise JobSpecError.of("python_callable", function, "not a function", "give the training function itself")
+    refuse_task(function)
     if not hands_run:
         return function
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
@@ -243,6 +251,16 @@ def check_function(function: Callable[..., Any], *, hands_run: bool = True) -> C
             f"declare it, as in def {function.__name__}({RUN})",
         )
     return function
+
+
+def refuse_task(function: Any) -> None:
+    """Raise JobSpecError where a function is a task already: Airflow would keep one of the two decorators alone."""
+    is_decorated = hasattr(function, "override") and hasattr(function, "expand")
+    if not is_decorated:
+        return
+    name = getattr(function, "__qualname__", repr(function))
+    remedy = "leave one of the two decorators out: @task.zeus(JOB) stands on the function itself"
+    raise JobSpecError.of("python_callable", name, "a task already, by another decorator", remedy)
 
 
 def check_run_given(function: Callable[..., Any], args: Collection[Any], keywords: Mapping[str, Any]) -> None:

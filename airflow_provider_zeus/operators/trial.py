@@ -12,6 +12,7 @@ from airflow_provider_zeus.airflow_compat import DagContext, get_unique_task_id,
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.operators.context_keys import ChecksTemplates
 from airflow_provider_zeus.operators.mixins import DECISION, HANDED_OVER, PLAN, ReportsCost, StartsLater, job_part
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ class ZeusTrial:
     operator's XCom ``return_value`` (a pod writes it to ``/airflow/xcom/return.json`` by itself), or by files in
     ``result_path``, which survive the process's death. One trial per instance of a mapped task group.
 
-    :param job: a ``ZeusJob`` or its dict; fields may be templates. Its ``job_id`` defaults to ``dag_id.task_id`` of the
-        operator inside.
+    :param job: a ``ZeusJob`` or its dict; fields may be templates. Its ``job_id`` defaults to that of the
+        operator inside: ``<dag_id>.<task_id>``.
     :param task_id: setup and teardown are ``<task_id>_ask`` and ``<task_id>_tell``.
     :param lease_s: seconds after which a trial that has not ended counts as dead.
     :param result_path: a folder that worker and training process share under the same path; templated.
@@ -39,7 +40,8 @@ class ZeusTrial:
         the job's id. Default: all instances of the group share one job.
     :param zeus_conn_id: Connection of the trial log.
 
-    Leaving the block raises JobSpecError when it holds no operator, more than one, or a mapped one.
+    Leaving the block raises JobSpecError when it holds no operator, more than one, a mapped one, or one of this
+    package.
     """
 
     def __init__(
@@ -112,10 +114,11 @@ class ZeusTrial:
         number = "'{{ %s }}'" if self._dag.render_template_as_native_obj else "{{ %s }}"
         tries = "ti.try_number - ti.max_tries + ti.task.retries"  # starts at 1 again after a clear
         decision = pull % DECISION
-        retried = f"{decision}['attempts'][-1]['batch_size']"  # a retry does not explore
+        safe = f"({decision}.get('reliefs') or {decision}['attempts'][-1:])[0]"  # what a retry trains
+        retried = f"{safe}['batch_size']"
         starts = self._job.get("starts")
         chooses_start = isinstance(starts, list) and len(starts) > 1
-        first_start, last_start = f"{decision}.get('start')", f"{decision}['attempts'][-1].get('start')"
+        first_start, last_start = f"{decision}.get('start')", f"{safe}.get('start')"
         started = {"ZEUS_START": "{{ (" + f"{first_start} if {tries} == 1 else {last_start}" + ") or 'cold' }}"}
         env = {
             **(started if chooses_start else {}),
@@ -129,6 +132,11 @@ class ZeusTrial:
         """Task id of the one operator in the block. Raises JobSpecError."""
         inside = [task for name, task in self._dag.task_dict.items() if name not in self._before]
         names = [task.task_id for task in inside]
+        ours = [task.task_id for task in inside if _is_ours(task)]
+        if ours:
+            problem = f"{ours[0]} is a task of Zeus already, and reports by itself"
+            remedy = "leave this ZeusTrial out, and give its job to that task; or put a task of another kind inside"
+            raise JobSpecError.of("ZeusTrial", self._task_id, problem, remedy)
         if len(inside) != 1:
             problem = f"holds {len(inside)} operators ({', '.join(names)})" if inside else "holds no operator"
             raise JobSpecError.of(
@@ -148,7 +156,13 @@ class ZeusTrial:
         return names[0]
 
 
-class ZeusAskOperator(StartsLater, BaseOperator):
+def _is_ours(task: Any) -> bool:
+    """Whether a task, mapped or not, is of this package: also those of another ZeusTrial."""
+    kind = getattr(task, "operator_class", type(task))
+    return isinstance(kind, type) and issubclass(kind, ReportsCost | StartsLater)
+
+
+class ZeusAskOperator(StartsLater, ChecksTemplates, BaseOperator):
     """Asks the store for a batch size and pushes the plan as XCom ``zeus_plan``. Made by :class:`ZeusTrial`."""
 
     template_fields: Sequence[str] = ("job", "result_path", "mapped")
@@ -190,6 +204,7 @@ class ZeusAskOperator(StartsLater, BaseOperator):
 
     def execute(self, context: Context) -> None:
         """Wait for a cheaper start where the job does, and ask the store."""
+        self.check_templates(context)
         self.wait_for_start(context, part=job_part(self.job_id_by, self.mapped), task_id=self.trains)
         self.train_now(context)
 

@@ -24,6 +24,7 @@ from airflow_provider_zeus.operators.recurrence import (
     decision_xcom,
     plan_of,
     say_asked,
+    time_limit_s,
 )
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.printable import visible
@@ -72,7 +73,8 @@ def ask_for_plan(
         request, context, conn_id, config, overlap_possible=overlap_possible, trains_here=False
     )
     say_asked(asked, shared=part is None)
-    plan = plan_of(asked, config, signal=signal or followed(job, store))
+    inner = context["dag"].task_dict.get(trains)
+    plan = plan_of(asked, config, signal=signal or followed(job, store), time_left_s=time_limit_s(inner))
     log.info("Zeus: batch size %d. %s", asked.trial.batch_size, visible(asked.trial.planned.why))
     context["ti"].xcom_push(key=DECISION, value=decision_xcom(asked.trial, store))
     key = asked.trial.key

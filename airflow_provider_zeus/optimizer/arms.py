@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,10 @@ from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample, summed
 from airflow_provider_zeus.optimizer.belief import Belief
 
 BETA = 2.0  # no try may cost more than so many times the incumbent (section 4.4)
+DOUBT = 2.0  # a run that is so many times as dear as expected is wild: the machine may have paused it
 RELATIVE_SD = 0.14  # run-to-run spread of TTA where none was observed yet (section 3.2)
+
+Entries = tuple[tuple[int, Rates], ...]  # of one batch size on one device: trial number, rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,29 +88,67 @@ def epoch_costs(
 ) -> dict[int, float]:
     """EpochCost(b) [J] at the newest slice's size for every batch size measured on this device (Eq. 7).
 
-    The mean of the newest runs; for a batch size that was profiled and has not run, its profile. The profile's cost per
-    sample gives no cost per epoch until a run has reported the size of its slice. A batch size of which no whole epoch
-    was seen is supposed to validate as the others do.
+    The median of the newest runs, so that one paused training does not ban its size; for a batch size that was
+    profiled and has not run, its profile. The profile's cost per sample gives no cost per epoch until a run has
+    reported the size of its slice. A batch size of which no whole epoch was seen is supposed to validate as the others
+    do. Doubted sizes (:func:`doubted`) are left out: their cost is predicted from the others.
     """
+    costs = _believed_and_doubted(belief, device, profiles, weights)
+    for b in _doubted(_rates_here(belief, device), costs):
+        del costs[b]
+    return costs
+
+
+def doubted(
+    belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample], weights: Weights
+) -> frozenset[int]:
+    """Batch sizes whose only run here was too dear to believe: they should run once more."""
+    costs = _believed_and_doubted(belief, device, profiles, weights)
+    return _doubted(_rates_here(belief, device), costs)
+
+
+def _doubted(here: Mapping[int, Entries], costs: Mapping[int, float]) -> frozenset[int]:
+    """Sizes with one run that is :data:`DOUBT` times as dear as another size's runs permit.
+
+    A step takes ``a + c b`` seconds. So an epoch costs no more than one of a smaller size, and at most ``other / b``
+    times as much as one of a larger size.
+    """
+    found = set()
+    for b, entries in here.items():
+        others = [cost * max(1.0, other / b) for other, cost in costs.items() if other != b]
+        if len(entries) == 1 and others and costs.get(b, 0.0) > DOUBT * min(others):
+            found.add(b)
+    return frozenset(found)
+
+
+def _believed_and_doubted(
+    belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample], weights: Weights
+) -> dict[int, float]:
     size = belief.slice_size[1] if belief.slice_size else None
     here = _rates_here(belief, device)
-    whole = {b for b, entries in here.items() if any(rates.epochs >= 1 for _, rates in entries)}
+    rests, usual_rest = _rests(here, weights)
     costs: dict[int, float] = {}
-    for b in {s.batch_size for s in profiles} if size else ():
-        best = best_limit((s for s in profiles if s.batch_size == b), weights)
-        if best is not None:
-            costs[b] = best[1] * (size or 0.0)
+    if size:
+        for b in {s.batch_size for s in profiles}:
+            best = best_limit((s for s in profiles if s.batch_size == b), weights)
+            if best is not None:
+                costs[b] = best[1] * size + rests.get(b, usual_rest)
     for b, entries in here.items():
-        if b not in whole:  # without validation, where samples were counted: of less than an epoch its share is wrong
-            entries = tuple((n, r._replace(rest_j=None, rest_s=0.0) if r.s_per_sample else r) for n, r in entries)
-        measured = _measured(entries, size, weights)
-        if measured is not None and measured.mean > 0:
-            costs[b] = measured.mean
-    uncounted = {b for b, entries in here.items() if not all(rates.s_per_sample for _, rates in entries)}
-    if early := costs.keys() - whole - uncounted:
-        rests = [rest.mean for b in whole - uncounted if (rest := _measured(here[b], 0.0, weights)) is not None]
-        costs.update({b: costs[b] + math.fsum(rests) / max(len(rests), 1) for b in early})
+        measured = _measured(entries, size, weights, rests.get(b, usual_rest))
+        if measured is not None and measured.median > 0:
+            costs[b] = measured.median
     return costs
+
+
+def _rests(here: Mapping[int, Entries], weights: Weights) -> tuple[dict[int, float], float]:
+    """(Cost of validation per epoch [J], by batch size; their mean, for the sizes of which no whole epoch was seen)."""
+    rests: dict[int, float] = {}
+    for b, entries in here.items():
+        whole = tuple((n, rates) for n, rates in entries if rates.s_per_sample and rates.epochs >= 1)
+        measured = _measured(whole, 0.0, weights)
+        if measured is not None:
+            rests[b] = measured.median
+    return rests, math.fsum(rests.values()) / max(len(rests), 1)
 
 
 def profiled_epoch_costs(
@@ -126,15 +168,14 @@ def profiled_epoch_costs(
     size, here = belief.slice_size[1] if belief.slice_size else None, _rates_here(belief, device)
     if not size:
         return {}
-    rests = {b: rest.mean for b, entries in here.items() if (rest := _measured(entries, 0.0, weights)) is not None}
-    usual = math.fsum(rests.values()) / max(len(rests), 1)
+    rests, usual_rest = _rests(here, weights)
     costs: dict[int, float] = {}
     for b in {s.batch_size for s in profiles}:
         if all(rates.s_per_sample for _, rates in here.get(b, ())):
             permitted = weights._replace(slowdown=slowdowns.get(b))
             best = best_limit((s for s in profiles if s.batch_size == b), permitted)
             if best is not None:
-                costs[b] = best[1] * size + rests.get(b, usual)
+                costs[b] = best[1] * size + rests.get(b, usual_rest)
     return costs
 
 
@@ -145,13 +186,12 @@ def pace(belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSa
     """
     profiled_s = {(s.batch_size, round(s.limit_w)): s.time_s / s.samples for s in summed(profiles) if s.samples}
     slower = [
-        (math.log(r.s_per_sample / expected_s), r.epochs)
+        r.s_per_sample / expected_s
         for b, entries in _rates_here(belief, device).items()
         for _, r in entries
         if r.limit_w and r.s_per_sample > 0 and (expected_s := profiled_s.get((b, round(r.limit_w))))  # drivers round
     ]
-    epochs = math.fsum(n for _, n in slower)
-    return math.exp(math.fsum(log * n for log, n in slower) / epochs) if epochs else 1.0
+    return statistics.median(slower) if slower else 1.0
 
 
 def epoch_cost_variance(belief: Belief, device: DeviceInfo | None, weights: Weights) -> dict[int, float]:
@@ -166,15 +206,18 @@ def epoch_cost_variance(belief: Belief, device: DeviceInfo | None, weights: Weig
 def run_variance(belief: Belief, device: DeviceInfo | None, weights: Weights) -> tuple[float, dict[int, int]]:
     """(Variance of ln EpochCost between the runs of one batch size on this device, how many of each size show it).
 
-    The variance is 0 while each size has one run.
+    The variance is 0 while each size has one run. A wild run does not show how training varies, so it adds nothing.
     """
     size, here = belief.slice_size[1] if belief.slice_size else None, _rates_here(belief, device)
-    known = {b: found for b, entries in here.items() if (found := _measured(entries, size, weights)) is not None}
-    runs = {b: found.runs for b, found in known.items()}
-    return math.fsum(found.squares for found in known.values()) / max(sum(runs.values()) - len(runs), 1), runs
-
-
-Entries = tuple[tuple[int, Rates], ...]  # of one batch size on one device: trial number, rates
+    rests, usual_rest = _rests(here, weights)
+    squares = 0.0
+    runs: dict[int, int] = {}
+    for b, entries in here.items():
+        measured = _measured(entries, size, weights, rests.get(b, usual_rest))
+        if measured is not None:
+            runs[b] = measured.runs
+            squares += measured.squares
+    return squares / max(sum(runs.values()) - len(runs), 1), runs
 
 
 def _rates_here(belief: Belief, device: DeviceInfo | None) -> dict[int, Entries]:
@@ -186,20 +229,33 @@ def _rates_here(belief: Belief, device: DeviceInfo | None) -> dict[int, Entries]
 class _Measured(NamedTuple):
     """EpochCost of one batch size."""
 
-    mean: float  # [J], each run weighted by its epochs
+    median: float  # [J], of the runs that are not wild
     runs: int
-    squares: float  # sum of the squared deviations of ln EpochCost
+    squares: float  # sum of the squared deviations of ln EpochCost, without those of wild runs
 
 
 @lru_cache(maxsize=1024)  # one trial changes the entries of one batch size
-def _measured(entries: Entries, size: float | None, weights: Weights) -> _Measured | None:
-    known = [(cost, r.epochs) for _, r in entries if (cost := r.epoch_cost(size, weights)) is not None and cost >= 0]
-    if not known:
+def _measured(entries: Entries, size: float | None, weights: Weights, rest: float = 0.0) -> _Measured | None:
+    """The EpochCost that these runs show; None if none does.
+
+    :param size: samples of an epoch.
+    :param rest: cost of validation [J], for a run that ended within its first epoch: its own share is wrong.
+    """
+    costs = []
+    for _, rates in entries:
+        within_first = rates.s_per_sample > 0 and rates.epochs < 1
+        training = rates._replace(rest_j=None, rest_s=0.0) if within_first else rates
+        cost = training.epoch_cost(size, weights)
+        if cost is not None and cost >= 0:
+            costs.append(cost + rest if within_first else cost)
+    if not costs:
         return None
-    mean = math.fsum([cost * epochs for cost, epochs in known]) / math.fsum([epochs for _, epochs in known])
-    logs = [math.log(cost) for cost, _ in known if cost > 0]
+    wild_from = DOUBT * statistics.median_low(costs)
+    regular = [cost for cost in costs if cost < wild_from] or costs
+    logs = [math.log(cost) for cost in costs if wild_from / DOUBT**2 < cost < wild_from]
     middle = math.fsum(logs) / max(len(logs), 1)
-    return _Measured(mean, len(known), math.fsum([(log - middle) ** 2 for log in logs]))
+    squares = math.fsum([(log - middle) ** 2 for log in logs])
+    return _Measured(statistics.median(regular), len(costs), squares)
 
 
 def epoch_costs_elsewhere(belief: Belief, device: DeviceInfo | None, weights: Weights) -> dict[int, float]:
@@ -214,14 +270,14 @@ def epoch_costs_elsewhere(belief: Belief, device: DeviceInfo | None, weights: We
 
 
 def loads(belief: Belief, device: DeviceInfo | None) -> dict[int, float]:
-    """Share of MAXPOWER that training drew on this device, by batch size: the mean of the newest runs."""
+    """Share of MAXPOWER that training drew on this device, by batch size: the median of the newest runs."""
     if device is None or not device.max_power_w:
         return {}
     found: dict[int, float] = {}
     for (b, measured_on), entries in belief.rates.items():
         drawn_w = [w for w in (rates.power_w for _, rates in entries) if w is not None]
         if measured_on == device.where and drawn_w:
-            found[b] = math.fsum(drawn_w) / len(drawn_w) / device.max_power_w
+            found[b] = statistics.median(drawn_w) / device.max_power_w
     return found
 
 

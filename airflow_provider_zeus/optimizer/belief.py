@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
-VERSION = "16"  # of learn(); checkpoints of another version are not read
-RECURRENCES_KEPT = 64  # newest recurrences that are told apart: later tries of them are no further ones
-RATES_KEPT = 16  # newest trials whose rates are averaged, per batch size and device
-STRUCK_FOR = 10  # recurrences for which a struck size is not tried
+VERSION = "17"  # of learn(); checkpoints of another version are not read
+RECURRENCES_KEPT = 100  # newest recurrences that are told apart: later tries of them are no further ones
+RATES_KEPT = 5  # newest trials whose median rates count, per batch size and device: a change is learnt in three
+STRUCK_FOR = 10  # recurrences for which strikes bar a size the first time; each time after that it is twice as long
+STRUCK_MOST = 80  # and at most so long
+STRIKES = 2  # that bar a size that has reached the target
+STRIKES_IN = 3  # newest runs of the size in which they count
 TARGET_IS_NEW = 8  # ended runs after a change of the target during which decisions name it
 UNKNOWN = ""  # device model of a trial that ended before it reported its device
 
@@ -36,13 +39,20 @@ Run = tuple[int, int, float]  # trial number, batch size, epochs
 
 
 class Failure(NamedTuple):
-    """An attempt that raised an error; ``followed``: another attempt of its decision was to run after it."""
+    """An attempt that raised an error or died, other than by out of memory."""
 
     number: int
     batch_size: int
-    ti_id: str
-    attempt: int
-    followed: bool
+    run: str  # the recurrence that it belongs to
+    of_size: bool  # whether the size may be the cause; else its start is, or its row says why not (NO_STRIKE)
+
+
+class Kept(NamedTuple):
+    """An attempt that kept a model after another one, or in a later try of its run."""
+
+    number: int
+    batch_size: int
+    run: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +72,14 @@ class Belief:
     rates: Mapping[tuple[int, Where], tuple[tuple[int, Rates], ...]] = field(default_factory=dict)  # number, rates
     seen: Mapping[tuple[int, Where], int] = field(default_factory=dict)  # newest conclusive trial of b there
     too_large: frozenset[tuple[int, str]] = frozenset()  # (b, device model): out of memory
-    ends: Mapping[tuple[int, str], tuple[tuple[int, bool], ...]] = field(default_factory=dict)  # newest: number, death
+    failures: tuple[Failure, ...] = ()  # newest ones
+    kept_after: tuple[Kept, ...] = ()  # newest ones: what failed before them in their run may be a strike
+    newest_kept: int = 0  # number of the newest trial that kept a model
+    ran_well: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # b: newest that ended without an error
     started: tuple[tuple[int, str], ...] = ()  # newest recurrences that teach: number of the first trial, and which
     recurrences: int = 0  # how many there were
     retargeted: tuple[int, str] = (0, "")  # newest trial that had another target, and that target
     audits: tuple[int, int] = (0, 0)  # how many audits there were, and the number of the newest
-    failures: tuple[Failure, ...] = ()  # newest attempts that raised an error
     slice_size: tuple[int, float] | None = None  # (number, samples per epoch) of the newest trial that reported it
     starts: tuple[StartRun, ...] = ()  # newest runs that reported their start, or raised: as many as ``job.window``
     served: tuple[Served, ...] = ()  # how the newest models served, as many
@@ -77,36 +89,51 @@ class Belief:
         """Whether the batch size has run out of memory on this device model or an unknown one."""
         return any((batch_size, m) in self.too_large for m in (model, UNKNOWN))
 
-    def keeps_dying(self, batch_size: int, model: str) -> bool:
-        """Whether its two newest trials died, on this device model or an unknown one.
-
-        Deaths before the window do not count: their cause may be gone.
-        """
-        ends = [end for m in {model, UNKNOWN} for end in self.ends.get((batch_size, m), ())]
-        if sum(death for _, death in ends) < 2:
-            return False
-        ends = sorted(ends)[-2:]
-        return len(ends) == 2 and all(death for _, death in ends) and ends[-1][0] >= self.window_start()
-
     def infeasible(self, model: str) -> frozenset[int]:
-        """Batch sizes that do not fit into this device model's memory, or keep dying there."""
-        models = (model, UNKNOWN)
-        died = {b for (b, m), ends in self.ends.items() if m in models for _, death in ends if death}
-        dying = {b for b in died if self.keeps_dying(b, model)}
-        return frozenset(dying | {b for b, m in self.too_large if m in models})
+        """Batch sizes that do not fit into this device model's memory."""
+        return frozenset(b for b, m in self.too_large if m in (model, UNKNOWN))
+
+    @cached_property
+    def strikes(self) -> Mapping[int, frozenset[int]]:
+        """Numbers of the trials that are strikes against their batch size, by size; one for each run.
+
+        A failure is a strike where a later attempt or try of its run kept a model at another size. Where nothing else
+        kept one, the size is not known to be the cause.
+        """
+        kept_in: dict[str, list[Kept]] = {}
+        for kept in self.kept_after:
+            kept_in.setdefault(kept.run, []).append(kept)
+        strikes: dict[int, dict[str, int]] = {}
+        for failure in self.failures:
+            b, later = failure.batch_size, kept_in.get(failure.run, ())
+            if failure.of_size and any(k.number > failure.number and k.batch_size != b for k in later):
+                strikes.setdefault(b, {})[failure.run] = failure.number
+        return {b: frozenset(numbers.values()) for b, numbers in strikes.items()}
 
     @cached_property
     def struck(self) -> frozenset[int]:
-        """Batch sizes that raised an error lately, where the attempt after them raised none.
+        """Batch sizes that are barred for a while by their strikes."""
+        return frozenset(b for b in self.strikes if self._is_struck(b))
 
-        Where another attempt of the same decision follows, an attempt may fail and the recurrence still ends with a
-        model. Such a failure is a strike against its batch size: code that divides by it, a metric that is not a
-        number. Where the following attempt raises an error too, the batch size is not the cause.
+    def _is_struck(self, b: int) -> bool:
+        """Whether strikes bar a size now: for 10 recurrences, and for twice as long each time that it fails again.
+
+        One strike bars a size that has never reached the target, two in three runs any other one. A run without an
+        error after that clears them.
         """
-        since = self.started[-STRUCK_FOR][0] if len(self.started) >= STRUCK_FOR else 0
-        failed = {(f.ti_id, f.attempt) for f in self.failures}
-        strikes = [f for f in self.failures if f.followed and f.number >= since]
-        return frozenset(f.batch_size for f in strikes if (f.ti_id, f.attempt + 1) not in failed)
+        needed, runs = (STRIKES, STRIKES_IN) if b in self.reached else (1, 1)
+        ends = dict.fromkeys(self.ran_well.get(b, ()), False) | dict.fromkeys(self.strikes[b], True)
+        newest: list[bool] = []
+        times, barred_at = 0, 0
+        for number, is_strike in sorted(ends.items()):
+            if times and not is_strike:
+                times = 0
+                newest.clear()
+            newest = [*newest, is_strike][-runs:]
+            if is_strike and (times or sum(newest) >= needed):
+                times, barred_at = times + 1, number
+        since = sum(first > barred_at for first, _ in self.started)
+        return times > 0 and since < min(STRUCK_FOR * 2 ** (times - 1), STRUCK_MOST)
 
     def barred(self, model: str, sizes: Iterable[int]) -> frozenset[int]:
         """Batch sizes that may not run on this device model.
@@ -116,6 +143,16 @@ class Belief:
         infeasible = self.infeasible(model)
         others = set(sizes) - infeasible - self.struck
         return infeasible | self.struck if others else infeasible
+
+    def failed_in(self, run: str) -> frozenset[int]:
+        """Batch sizes that failed in an earlier attempt or try of a run."""
+        return frozenset(failure.batch_size for failure in self.failures if failure.run == run)
+
+    @property
+    def failed_lately(self) -> frozenset[int]:
+        """Batch sizes that failed after the newest trial that kept a model."""
+        newest = (f for f in self.failures if f.number > self.newest_kept)
+        return frozenset(failure.batch_size for failure in newest if failure.of_size)
 
     def window_start(self) -> int:
         """Number of the oldest trial in a full window of ``job.window`` converged runs; 0 while it is not full."""
@@ -241,12 +278,14 @@ class Belief:
                 "rates": [[*key, [[n, *rates] for n, rates in entries]] for key, entries in self.rates.items()],
                 "seen": [[*k, n] for k, n in self.seen.items()],
                 "too_large": sorted(self.too_large),
-                "ends": [[*k, v] for k, v in self.ends.items()],
+                "failures": self.failures,
+                "kept_after": self.kept_after,
+                "newest_kept": self.newest_kept,
+                "ran_well": list(self.ran_well.items()),
                 "started": self.started,
                 "recurrences": self.recurrences,
                 "retargeted": self.retargeted,
                 "audits": self.audits,
-                "failures": self.failures,
                 "slice_size": self.slice_size,
                 "device": self.device,
                 **({"starts": self.starts, "served": self.served} if self.starts or self.served else {}),
@@ -274,12 +313,14 @@ class Belief:
             rates={(b, tuple(w)): tuple((n, Rates(*r)) for n, *r in entries) for b, w, entries in d["rates"]},
             seen={(b, tuple(w)): n for b, w, n in d["seen"]},
             too_large=frozenset((b, m) for b, m in d["too_large"]),
-            ends={(b, m): tuple((n, death) for n, death in v) for b, m, v in d["ends"]},
+            failures=tuple(Failure(*f) for f in d["failures"]),
+            kept_after=tuple(Kept(*k) for k in d["kept_after"]),
+            newest_kept=d["newest_kept"],
+            ran_well={b: tuple(numbers) for b, numbers in d["ran_well"]},
             started=tuple((n, name) for n, name in d["started"]),
             recurrences=d["recurrences"],
             retargeted=tuple(d["retargeted"]),
             audits=tuple(d["audits"]),
-            failures=tuple(Failure(*f) for f in d["failures"]),
             slice_size=tuple(d["slice_size"]) if d["slice_size"] else None,
             device=(device[0], tuple(device[1]), device[2]) if device else None,
             starts=tuple(StartRun(*run) for run in d.get("starts", ())),

@@ -9,16 +9,19 @@ from dataclasses import replace
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Rates
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import PLAIN, Phase, State, Trial, Where
+from airflow_provider_zeus.model.trial import NO_STRIKE, PLAIN, Phase, State, Trial, Where
 from airflow_provider_zeus.optimizer import starts
-from airflow_provider_zeus.optimizer.belief import RATES_KEPT, RECURRENCES_KEPT, UNKNOWN, Belief, Failure, Run
+from airflow_provider_zeus.optimizer.belief import RATES_KEPT, RECURRENCES_KEPT, UNKNOWN, Belief, Failure, Kept, Run
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.optimizer.slices import most_epochs, short, slice_name
 from airflow_provider_zeus.patience import T
 
 _MOST_TARGET = 100  # characters of an earlier target in a sentence
-FAILURES_KEPT = 32  # more than ten recurrences have, unless many fail at once
+FAILURES_KEPT = 64  # more than a barred size has before it is cleared, unless many fail at once
+KEPT_AFTER = 160  # more than 80 recurrences have, for which strikes bar a size at most
+WELL_KEPT = 4  # newest runs of a size without an error: one more than its strikes are counted in
 
 
 @own_arithmetic()
@@ -102,29 +105,29 @@ def _counted(belief: Belief, trial: Trial) -> dict[str, object]:
 
 
 def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
-    """Deaths, errors and out of memory.
-
-    A death is an abandoned run, or an error in an exploratory attempt. Errors at the default size and in other attempts
-    are not caused by the batch size. After a death the next run takes the incumbent, so between two deaths of a size
-    another size has run. An error in an attempt that another attempt of the same decision follows is a strike, which is
-    forgotten sooner than a death (:attr:`Belief.struck`).
-    """
-    b, model, strike = trial.batch_size, trial.observation.device_model or UNKNOWN, False
-    earlier, last = trial.decision.attempts[:-1], trial.decision.attempts[-1:]  # none where the decision was pruned
-    followed = trial.planned in earlier
-    of_start = followed and b == last[0].batch_size  # another start of its size follows: the size is not the cause
-    if trial.state is State.FAILED and not trial.observation.out_of_memory:
-        strike = trial.planned.tried and followed and not of_start
-        failure = Failure(trial.number, b, trial.key.ti_id, trial.key.attempt, strike)
-        changes["failures"] = _newest(belief.failures, failure, FAILURES_KEPT)
-    unproven = trial.planned.phase.exploring and b != belief.job.default_batch_size and not of_start
-    death = trial.state is State.ABANDONED or (trial.state is State.FAILED and unproven and not strike)
+    """Errors, deaths and out of memory, and what ended without them."""
+    n, b, state, run = trial.number, trial.batch_size, trial.state, short(trial.recurrence)
     if trial.planned.phase is Phase.AUDIT:
-        changes["audits"] = (belief.audits[0] + 1, max(belief.audits[1], trial.number))
-    ends = belief.ends.get((b, model), ())
-    changes["ends"] = {**belief.ends, (b, model): _newest(ends, (trial.number, death), 2)}
+        changes["audits"] = (belief.audits[0] + 1, max(belief.audits[1], n))
     if trial.observation.out_of_memory:
+        model = trial.observation.device_model or UNKNOWN
         changes["too_large"] = belief.too_large | {(b, model)}
+    elif state.died:
+        of_start = state is State.FAILED and trial.planned.start not in (None, Start.COLD)  # see starts.start_run
+        failure = Failure(n, b, run, not of_start and NO_STRIKE not in trial.observation.reasons)
+        changes["failures"] = _newest(belief.failures, failure, FAILURES_KEPT)
+    else:
+        well = _newest_numbers(belief.ran_well.get(b, ()), n)
+        changes["ran_well"] = {**belief.ran_well, b: well}
+    if not state.kept_model:
+        return
+    changes["newest_kept"] = max(n, belief.newest_kept)
+    if trial.key.attempt > 1 or trial.origin.try_number > 1:  # else nothing of its run came before it
+        changes["kept_after"] = _newest(belief.kept_after, Kept(n, b, run), KEPT_AFTER)
+
+
+def _newest_numbers(numbers: tuple[int, ...], number: int) -> tuple[int, ...]:
+    return tuple(sorted({*numbers, number}))[-WELL_KEPT:]
 
 
 def _newer_device(belief: Belief, trial: Trial) -> tuple[int, Where, float | None] | None:
@@ -173,8 +176,8 @@ def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> N
         changes["listed"] = {**belief.listed, **earlier}
     if trial.planned.phase is Phase.EXPLORE and trial.planned.round is not None:
         key = (trial.planned.round, b)
-        if n < belief.explored.get(key, (n + 1, False))[0]:
-            changes["explored"] = {**belief.explored, key: (n, reached)}
+        first, reached_before = belief.explored.get(key, (n, False))
+        changes["explored"] = {**belief.explored, key: (min(first, n), reached or reached_before)}
 
 
 def _with_run(

@@ -7,19 +7,23 @@ default policy is in ``knowledge_gradient/policy.py``, the policy ``"zeus"`` in 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.deadline import InTime
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import Decision, DeviceInfo, Lineage, Phase, PlannedAttempt, ProfileSample, Trial
 from airflow_provider_zeus.optimizer import thompson
+from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs, epoch_costs_elsewhere, translated
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, belief_tag, prior
 from airflow_provider_zeus.optimizer.learn import learn
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.optimizer.reasons import Why
+from airflow_provider_zeus.optimizer.slices import short
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
@@ -70,11 +74,14 @@ def choose(
     finish_by_s: float | None = None,
     now_s: float = 0.0,
     lineage: Lineage | None = None,
+    recurrence: Sequence[str] = (),
 ) -> Decision:
     """Decide the next recurrence: a bounded exploratory attempt and the incumbent after it, or the incumbent alone.
 
     An incumbent from the earlier model is bounded, and the best pair of another start follows it. Where none is tried
-    or pinned there is a stand-in, for the case that the last attempt does not fit into memory.
+    or pinned there is a stand-in, for the case that the last attempt does not fit into memory. Behind another size than
+    the default there is a relief, the default, for the case that it fails. Where such a size has failed in an earlier
+    try of this run, or in the newest runs, which kept no model, the default runs alone.
 
     :param profiles: profile samples of this job on this device.
     :param device: device of the recurrence; default that of the newest trial.
@@ -89,6 +96,7 @@ def choose(
         not use it to choose a batch size; its power limit is chosen by it.
     :param now_s: the present time, of the same clock.
     :param lineage: the earlier model of the recurrence, which a job with ``starts`` may start from.
+    :param recurrence: names the run that is decided (:attr:`.Trial.recurrence`): its earlier tries may have failed.
     """
     if not job.chooses_size:
         return measured(job, seed)
@@ -98,7 +106,9 @@ def choose(
 
         times = RunTimes.of(job, belief, device or belief.last_device(), profiles, finish_by_s - now_s)
     held = _held(job, running, settings or {}, run_type)
-    decision = _decided(job, belief, profiles, device, running, seed, settings or {}, held, runs_left, times, lineage)
+    decision = _decided(
+        job, belief, profiles, device, running, seed, settings or {}, held, runs_left, times, lineage, recurrence
+    )
     if changed := belief.target_change():
         first, *after = decision.attempts
         decision = replace(decision, attempts=(replace(first, why=f"{first.why} {changed}"), *after))
@@ -121,6 +131,7 @@ def _decided(
     runs_left: int | None,
     times: RunTimes | None,
     lineage: Lineage | None,
+    recurrence: Sequence[str],
 ) -> Decision:
     """The decision of :func:`choose`, whose attempts say nothing about time yet. ``held``: why none may be a try."""
     pinned = settings.get("pin_batch_size")
@@ -135,6 +146,7 @@ def _decided(
         attempt = PlannedAttempt(batch_size=pinned, phase=Phase.PINNED, why=why, start=start)
         return _sized(Decision(attempts=(attempt,), seed=seed, policy=job.policy), belief)
     device = device or belief.last_device()
+    safe = _Safe(job, belief, device, profiles)
     asked_after = settings.get("audit_after")  # a trial's number: an audit is asked for, unless a newer one has run
     asked = asked_after is not None and belief.audits[1] <= asked_after
     if asked and not any(t.planned.phase is Phase.AUDIT for t in running):
@@ -147,6 +159,8 @@ def _decided(
                 start=Start.COLD if job.chooses_start else None,
             ),
         )
+    elif (alone := safe.alone(recurrence)) is not None:
+        attempts = (alone,)
     elif job.policy == "zeus":
         attempts = thompson.recommend(job, belief, device, profiles, held, seed)
     else:
@@ -166,7 +180,77 @@ def _decided(
         barred = belief.barred(model, [b for b in job.batch_sizes if b < last.batch_size])
         stand_in = _smaller(job, last.batch_size, belief.reached, barred)
         decision = replace(decision, stand_in=stand_in and replace(stand_in, start=last.start))
+    decision = replace(decision, reliefs=safe.reliefs(decision))
     return _sized(decision, belief)
+
+
+@dataclass(frozen=True, slots=True)
+class _Safe:
+    """What runs where another batch size has failed, or may fail: the default, cold and unbounded.
+
+    Where the default may not run or has failed too, it is the best known of the other sizes that reached the target.
+    """
+
+    job: ZeusJob
+    belief: Belief
+    device: DeviceInfo | None
+    profiles: Sequence[ProfileSample]
+
+    def alone(self, recurrence: Sequence[str]) -> PlannedAttempt | None:
+        """The only attempt of a run after a failure of another size than the default; None where there was none."""
+        belief, default = self.belief, self.job.default_batch_size
+        in_run = belief.failed_in(short(recurrence)) if recurrence else frozenset[int]()
+        failed, sentence = in_run, Why.FAILED_IN_RUN
+        if not failed - {default}:
+            failed, sentence = belief.failed_lately, Why.FAILED_LATELY
+        if not failed - {default}:
+            return None
+        b = default
+        if default in self._barred:
+            other = self._best_other(failed | {default})
+            b = default if other is None else other
+        which = Why.BEST_OTHER.of() if b != default else Why.DEFAULT.of()
+        sizes = ", ".join(map(str, sorted(failed)))
+        return self._attempt(b, Why.TAKES.of(held=sentence.of(sizes=sizes), b=f"{b}, {which}"))
+
+    def reliefs(self, decision: Decision) -> tuple[PlannedAttempt, ...]:
+        """The attempts of which one runs where the last one of the decision fails; none after the default."""
+        default, last = self.job.default_batch_size, decision.attempts[-1].batch_size
+        planned = {attempt.batch_size for attempt in decision.in_order}
+        sizes = [] if default == last or default in self._barred else [default]
+        if not sizes or default in planned:  # it may have failed itself when a relief is needed
+            other = self._best_other(planned | {default})
+            sizes += [] if other is None else [other]
+        if last == default and decision.stand_in is None:
+            return ()
+        names = {b: (Why.DEFAULT if b == default else Why.BEST_OTHER).of() for b in sizes}
+        return tuple(self._attempt(b, Why.RELIEF.of(b=last, relief=b, which=names[b]), usual=True) for b in sizes)
+
+    @property
+    def _barred(self) -> frozenset[int]:
+        model = UNKNOWN if self.device is None else self.device.model
+        return self.belief.barred(model, self.job.batch_sizes)
+
+    def _best_other(self, without: Collection[int]) -> int | None:
+        """The cheapest size that reached the target and may run; None where there is none."""
+        sizes = self.belief.reached.intersection(self.job.batch_sizes) - self._barred - set(without)
+        arms = self._arms(Weights.of(self.job, self.device)) if sizes else {}
+        return min(sizes, key=lambda b: (arms[b].mean if b in arms else math.inf, b), default=None)
+
+    def _attempt(self, b: int, why: str, *, usual: bool = False) -> PlannedAttempt:
+        arm = self._arms(Weights(0.0, 1.0, time_alone=True)).get(b) if usual else None
+        return PlannedAttempt(
+            batch_size=b,
+            phase=Phase.INCUMBENT if b in self.belief.reached else Phase.EXPLORE,
+            why=why,
+            start=Start.COLD if self.job.chooses_start else None,
+            usual_s=None if arm is None else arm.mean,
+        )
+
+    def _arms(self, weights: Weights) -> dict[int, Arm]:
+        costs = epoch_costs(self.belief, self.device, self.profiles, weights)
+        elsewhere = epoch_costs_elsewhere(self.belief, self.device, weights)
+        return arms_of(self.belief, translated(costs, elsewhere))
 
 
 def _smaller(
@@ -191,7 +275,8 @@ def _sized(decision: Decision, belief: Belief) -> Decision:
     size = belief.slice_size[1]
     attempts = tuple(replace(attempt, bound_samples_per_epoch=size) for attempt in decision.attempts)
     stand_in = decision.stand_in and replace(decision.stand_in, bound_samples_per_epoch=size)
-    return replace(decision, attempts=attempts, stand_in=stand_in)
+    reliefs = tuple(replace(attempt, bound_samples_per_epoch=size) for attempt in decision.reliefs)
+    return replace(decision, attempts=attempts, stand_in=stand_in, reliefs=reliefs)
 
 
 def _held(job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], run_type: str | None) -> str | None:

@@ -15,6 +15,7 @@ class Why(Enum):
     PINNED = "Batch size {b} is pinned by {by}."
     SMALLER = "Where {b} does not fit into memory: the nearest smaller size."
     SMALLER_KNOWN = "Where {b} does not fit into memory: the nearest smaller size that reached the target."
+    RELIEF = "Where {b} fails: {relief}, {which}, so that the run ends with a model."
     AUDIT_ASKED = "Audit, asked for on the page: {b}, the default, runs, so that what the job saves is measured."
     COMES_FIRST = "{b}, {which}, comes first."
     RUNS = "{held}; {b}, {standing}, runs."
@@ -29,6 +30,7 @@ class Why(Enum):
 
     # why a size is the one that runs: `which`, `standing`
     DEFAULT = "the default"
+    BEST_OTHER = "the best known of the others"
     NEAREST = "the nearest to the default that fits"
     CHEAPEST = "the {adjective}est known {known}"
     NONE_SURELY_CHEAPER = "since no size known {known} is surely {adjective}er"
@@ -38,6 +40,8 @@ class Why(Enum):
     RUN_TYPE = "A run of type {run_type} does not teach the bandit"
     OTHER_RUN = "Another run of this job explores {b} now"
     DIED = "The run before died or taught nothing"
+    FAILED_IN_RUN = "{sizes} failed in an earlier try of this run"
+    FAILED_LATELY = "{sizes} failed, and no run has kept a model since"
     UNMEASURED = "No cost was measured on this device yet"
     LAST_RUN = "No later run could use what a try would show"
     NOT_WORTH_IT = "Knowledge gradient: nothing else is worth a try now"

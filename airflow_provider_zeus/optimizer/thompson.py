@@ -13,7 +13,15 @@ from dataclasses import dataclass, replace
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Phase, PlannedAttempt, ProfileSample, Where
-from airflow_provider_zeus.optimizer.arms import BETA, Arm, arms_of, epoch_costs, epoch_costs_elsewhere, translated
+from airflow_provider_zeus.optimizer.arms import (
+    BETA,
+    Arm,
+    arms_of,
+    doubted,
+    epoch_costs,
+    epoch_costs_elsewhere,
+    translated,
+)
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
 from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.units import counted
@@ -55,9 +63,10 @@ class _Context:
     where: Where | None
     sizes: Sequence[int]  # ascending
     too_large: Sequence[int]  # out of memory
-    infeasible: Sequence[int]  # too large, dying or struck
+    infeasible: Sequence[int]  # too large or struck
     arms: Mapping[int, Arm]
     epoch_costs: Mapping[int, float]  # measured here; other arms have the EpochCost of another GPU (section 7)
+    doubted: frozenset[int]  # sizes whose only run here was too dear to believe
     weights: Weights
     incumbent: int
 
@@ -83,6 +92,7 @@ class _Context:
             infeasible=infeasible,
             arms=arms,
             epoch_costs=costs,
+            doubted=doubted(belief, device, profiles, weights),
             weights=weights,
             incumbent=incumbent,
         )
@@ -132,17 +142,18 @@ def _explored(context: _Context) -> PlannedAttempt | None:
     def cheapest(pool: Collection[int]) -> int:  # sizes without an arm come last
         return min(pool, key=lambda b: (context.arms[b].mean if b in context.arms else math.inf, b))
 
-    found = next_exploration(walked, start, belief.explored, context.too_large, cheapest)
+    explored = {(r, b): end for (r, b), end in belief.explored.items() if b not in context.doubted}
+    found = next_exploration(walked, start, explored, context.too_large, cheapest)
     if found is not None:
         number, b = found
         why = Why.NEXT_OF_ROUND.of(round=number, b=b)
         if number == 1 and b == start:
             why = Why.FIRST_OF_ALL.of(round=number, b=b, which=start_name(context.job, b))
-        elif not any(r == number for r, _ in belief.explored):
+        elif not any(r == number for r, _ in explored):
             why = Why.FIRST_OF_ROUND.of(round=number, b=b, before=number - 1)
         return PlannedAttempt(batch_size=b, phase=Phase.EXPLORE, round=number, why=why)
     settled = {*(context.arms.keys() & context.epoch_costs.keys()), *context.infeasible}
-    due = next_return(belief, context.where, context.sizes, settled, context.incumbent)
+    due = next_return(belief, context.where, context.sizes, settled, context.incumbent, context.doubted)
     if due is None:
         return None
     why = Why.ONCE_MORE.of(b=due, window=context.job.window)
@@ -218,12 +229,18 @@ def _walk(pool: Sequence[int], start: int, seen: Mapping[int, bool]) -> int | No
 
 
 def next_return(
-    belief: Belief, where: Where | None, sizes: Sequence[int], settled: Collection[int], incumbent: int
+    belief: Belief,
+    where: Where | None,
+    sizes: Sequence[int],
+    settled: Collection[int],
+    incumbent: int,
+    doubted: Collection[int] = (),
 ) -> int | None:
     """A batch size that is due for one bounded try, the nearest to the incumbent first; None where none is due.
 
     A batch size is due if it is not ``settled`` (an arm, or infeasible) and joined the list after exploration was over,
-    was tried or pruned a whole window ago, or converged but did not run on this device (``where``) within the window.
+    was tried or pruned a whole window ago, or converged but did not run on this device (``where``) within the window,
+    or only by a run that is ``doubted``.
     One that ran here and has no cost is not due: its figures are missing, not its runs.
     """
     pruned_at = max((n for n, _ in belief.explored.values()), default=0)
@@ -233,6 +250,8 @@ def next_return(
     converged = belief.reached
 
     def due(b: int) -> bool:
+        if b in doubted:
+            return True
         if b in converged:
             return where is not None and belief.seen.get((b, where), -1) < window_start
         if b in last_try:

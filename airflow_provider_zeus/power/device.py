@@ -84,6 +84,7 @@ class Device:
     """
 
     uuid: str | None = None
+    waited_s = 0.0  # for its driver, in all readings and settings so far [s of its clock]
 
     def __init__(self, info: DeviceInfo, no_limit: str = "") -> None:
         self.info = info
@@ -104,6 +105,15 @@ class Device:
     def limit_w(self) -> float | None:
         """The power limit in force [W]."""
         return None
+
+    @property
+    def seen_limit_w(self) -> float | None:
+        """The power limit [W] when it was last read or set."""
+        return self.limit_w()
+
+    def takes_s(self, method: str) -> float:
+        """How long its driver takes for a method of this class [s]; 0: it has none."""
+        return 0.0
 
     def busy(self) -> float | None:
         """Share of the last moments in which the GPU worked, 0 to 1."""
@@ -214,8 +224,24 @@ class DeviceGroup(Device):
 
     def limit_w(self) -> float | None:
         """The limit of every GPU [W]; None where they differ."""
+        return self._common_w([part.limit_w() for part in self._parts])
+
+    @property
+    def seen_limit_w(self) -> float | None:
+        """The limit of every GPU [W] when it was last read or set; None where they differ."""
+        return self._common_w([part.seen_limit_w for part in self._parts])
+
+    def takes_s(self, method: str) -> float:
+        """How long all drivers take [s]: the GPUs are asked one after the other."""
+        return sum(part.takes_s(method) for part in self._parts)
+
+    @property
+    def waited_s(self) -> float:  # type: ignore[override]  # computed from the parts
+        """For all drivers so far [s]."""
+        return sum(part.waited_s for part in self._parts)
+
+    def _common_w(self, limits: Sequence[float | None]) -> float | None:
         self._reasons.pop("limit_w", None)
-        limits = [part.limit_w() for part in self._parts]
         known = [limit for limit in limits if limit is not None]
         if len(known) < len(limits):
             return None

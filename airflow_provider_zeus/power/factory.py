@@ -96,6 +96,7 @@ def open_device(
         known = f"use 'auto', 'nvml', 'rapl', 'none' or '{PREFIX}<gpu>/<load>'"
         raise JobSpecError.of("ZeusJob.device", name, "unknown device", known)
     from airflow_provider_zeus.power.cpu import EstimateDevice, open_rapl
+    from airflow_provider_zeus.power.nvml.library import why_silent
 
     host = host or HostSettings()
     nvml = partial(open_nvml, read_only=host.power_read_only, max_power_w=max_power_w, power_socket=host.power_socket)
@@ -108,6 +109,8 @@ def open_device(
             if name in (kind, "auto"):
                 return opened()
         except DeviceError as error:
+            if why := why_silent():  # it may train on a GPU all the same, of which no other source tells
+                return NoneDevice(max_power_w, why=why)
             if name == kind:
                 raise JobSpecError.of("ZeusJob.device", name, str(error), "Or use 'auto' to do without") from error
             reasons.append(str(error))

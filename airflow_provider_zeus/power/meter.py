@@ -15,6 +15,7 @@ class Reading(NamedTuple):
     time_s: float
     why: str | None = None  # why energy_j is None
     each_j: tuple[float, ...] | None = None  # of several GPUs: the counters that add up to ``energy_j``
+    left_out: bool = False  # the clock alone was read: energy is known again with the next reading
 
 
 def read(device: Device) -> Reading:
@@ -30,18 +31,78 @@ def edge(device: Device) -> Reading:
     return read(device)
 
 
+MOST_SHARE = 0.02  # of a training's time: for so much of it, at most, it waits for readings
+SPARE = 0.5  # part of that time that readings each second leave to those where something ends
+
+
+class PacedReader:
+    """Reads the device of a training so seldom that the training waits for it for at most 2 % of its time.
+
+    It counts from :meth:`begin` on. Where no driver is asked, as on a simulated device, nothing is ever left out.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._newest: Reading | None = None
+        self.saves_up = False  # half of the time is kept for a limit that is to be set
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from now on: what came before belongs to the beginning of the training."""
+        self._since_s = self._device.now_s()
+        self._waited_before_s = self._device.waited_s
+
+    def may(self, *methods: str, share: float = 1.0) -> bool:
+        """Whether these methods of the device may be called now.
+
+        :param share: of the time that there is for readings.
+        """
+        waited_s = self._device.waited_s - self._waited_before_s + sum(map(self._device.takes_s, methods))
+        return waited_s <= share * MOST_SHARE * (self._device.now_s() - self._since_s)
+
+    def read(self, *, must: bool = False, share: float = 1.0) -> Reading:
+        """Read the device, without waiting for its work; or its clock alone, where a reading takes too long.
+
+        :param must: read it in any case.
+        """
+        newest, now_s, takes_s = self._newest, self._device.now_s(), self._device.takes_s("energy_j")
+        if newest is not None and now_s - newest.time_s < takes_s:  # it is as near to now as a new one would be
+            return newest._replace(time_s=now_s)
+        if self.saves_up:
+            share *= SPARE
+        if not must and not self.may("energy_j", share=share):
+            return Reading(None, now_s, why=too_slow(takes_s), left_out=True)
+        self._newest = read(self._device)
+        return self._newest
+
+    def edge(self, *, must: bool = False) -> Reading:
+        """Read the device after its work is done: where a measurement begins or ends."""
+        self._device.synchronize()
+        return self.read(must=must)
+
+
+def too_slow(takes_s: float) -> str:
+    """Why a reading that takes so long [s] is left out."""
+    return (
+        f"a reading of this device takes {1000 * takes_s:.3g} ms, and readings may take {100 * MOST_SHARE:g} % of a "
+        "training's time"
+    )
+
+
 class Span:
     """Sums of energy and time over one or several parts of a training.
 
     ``energy_j`` [J] is None after a reading was missing or the counter went back; ``reason`` says why. ``since``: from
     which reading on a part is measured and not added yet; set it to begin one there, or to None to leave it out.
+    ``behind``: the newest reading was left out, so energy is known up to an earlier moment than time.
     """
 
-    __slots__ = ("_each_j", "energy_j", "reason", "since", "time_s")
+    __slots__ = ("_each_j", "behind", "energy_j", "reason", "since", "time_s")
 
     def __init__(self, since: Reading | None = None) -> None:
         self.energy_j: float | None = 0.0
         self.time_s = 0.0
+        self.behind = False
         self.reason: str | None = None
         self._each_j: tuple[float, ...] | None = ()
         self.since = since
@@ -49,12 +110,14 @@ class Span:
     @property
     def power_w(self) -> float | None:
         """Mean power [W]; None where energy is unknown, or the counter did not move since the part was too short."""
+        if self.behind:
+            return None
         return self.energy_j / self.time_s if self.energy_j and self.time_s > 0.0 else None
 
     @property
     def still(self) -> str:
         """Why the sum is no measurement though every reading came: the counter never moved; else empty."""
-        is_still = self.energy_j == 0.0 and self.time_s >= 1.0
+        is_still = self.energy_j == 0.0 and self.time_s >= 1.0 and not self.behind
         return f"the energy counter stood still for {self.time_s:.0f} s" if is_still else ""
 
     @property
@@ -70,6 +133,14 @@ class Span:
         self.since = now
         self.time_s += now.time_s - since.time_s
         if self.energy_j is None:
+            return
+        self.behind = now.left_out
+        if now.left_out:  # its energy comes with the next reading
+            self.since = since._replace(time_s=now.time_s)
+            return
+        if since.left_out:
+            self.energy_j = None
+            self.reason = since.why
             return
         if now.energy_j is None or since.energy_j is None:
             why = now.why or since.why
@@ -91,4 +162,8 @@ class Span:
     def close(self, now: Reading) -> None:
         """Add the open part, if any, up to ``now`` and end it."""
         self.advance(now)
+        if self.behind:
+            self.energy_j = None
+            self.reason = now.why
+            self.behind = False
         self.since = None

@@ -1,4 +1,7 @@
-"""A method called periodically by a background thread, which ends when the method's object is deleted."""
+"""A method called periodically by a background thread, which ends when the method's object is deleted.
+
+A method that takes long is called less often, so that its calls take at most 2 % of the time.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ import weakref
 from collections.abc import Callable
 
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.power.meter import MOST_SHARE
 from airflow_provider_zeus.power.nvml.library import NvmlAnswer
 
 log = guarded_log(__name__)
 
 
 class Polling:
-    """Calls a method every ``every_s`` seconds from :meth:`start` to :meth:`stop`.
+    """Calls a method every ``every_s`` seconds, or less often, from :meth:`start` to :meth:`stop`.
 
     :param method: a bound method; only a weak reference to its object is kept.
     """
@@ -49,12 +53,20 @@ class Polling:
 
 
 def _poll(reference: weakref.WeakMethod[Callable[[], object]], stopped: threading.Event, every_s: float) -> None:
-    while not stopped.wait(every_s):
+    pause_s = every_s
+    while not stopped.wait(pause_s):
         method = reference()
         if method is None:
             return
+        began_s = time.perf_counter()
         method()
         del method  # else this thread would keep its object alive while it sleeps
+        pause_s = max(every_s, spaced_s(time.perf_counter() - began_s))
+
+
+def spaced_s(took_s: float) -> float:
+    """How long to wait [s] after a call that took ``took_s``, so that such calls take at most 2 % of the time."""
+    return took_s * (1.0 / MOST_SHARE - 1.0)
 
 
 def moves(read: Callable[[], float | None], *, within_s: float = 1.0) -> bool:
@@ -98,6 +110,7 @@ class PolledEnergy:
             return NvmlAnswer(None, -1, "power is polled by the process that this one was forked from")
         self._polling.start()
         with self._lock:
+            began_s = self._clock()
             power = self._power_mw()
             if power.problem:
                 return NvmlAnswer(None, -1, self._broken) if self._broken else power
@@ -105,12 +118,20 @@ class PolledEnergy:
             if self._last is not None:
                 before_s, before_w = self._last
                 if now_s - before_s > self._stalled_s:
-                    why = f": {self._polling.problem}" if self._polling.problem else ""
-                    stalled = f"polling of the GPU's power stalled for {now_s - before_s:.1f} s{why}"
-                    self._broken = self._broken or stalled
+                    gap_s = now_s - before_s
+                    self._broken = self._broken or self._why_broken(gap_s, now_s - began_s)
                 self._energy_j += (before_w + power_w) / 2 * (now_s - before_s)
             self._last = now_s, power_w
             return NvmlAnswer(None, -1, self._broken) if self._broken else NvmlAnswer(self._energy_j)
+
+    def _why_broken(self, gap_s: float, took_s: float) -> str:
+        if spaced_s(took_s) > self._stalled_s:
+            return (
+                f"the GPU's power is read too rarely to add it up: a reading takes {1000 * took_s:.0f} ms, and "
+                f"readings may take {100 * MOST_SHARE:g} % of the time"
+            )
+        why = f": {self._polling.problem}" if self._polling.problem else ""
+        return f"polling of the GPU's power stalled for {gap_s:.1f} s{why}"
 
     def close(self) -> None:
         """Stop polling."""

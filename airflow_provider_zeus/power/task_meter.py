@@ -16,15 +16,13 @@ from threading import Lock
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.trial import Observation, PowerPoint
-from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.power.cpu import EstimateDevice, RaplShareDevice, descendants, open_rapl
 from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.limits.gpu_lock import tell_holder
 from airflow_provider_zeus.power.meter import Span, read
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
+from airflow_provider_zeus.power.nvml.library import why_silent
 from airflow_provider_zeus.power.nvml.visible import find_gpus, uuids_by_torch
-
-OPEN_S = 20.0  # how long the driver may take until its GPUs are open
 
 
 class Counted:
@@ -88,7 +86,10 @@ class CountedGpu(Counted):
             self.used = True
             if gpu.uuid:
                 first_use(gpu.uuid)
-        if self.used and (share := gpu.busy()) is not None:
+        if not self.used:
+            return
+        gpu.limit_w()
+        if (share := gpu.busy()) is not None:
             self.busy.append(share)
 
     @property
@@ -130,11 +131,11 @@ class TaskMeter:
         reasons = []
         if device in ("auto", "nvml"):
             try:
-                gpus = bounded(_every_gpu, OPEN_S)
+                gpus = _every_gpu()
             except DeviceError as error:
                 reasons.append(str(error))
-            except TimeoutError as error:  # it may compute on a GPU all the same: its processors are not all
-                return cls((), NoneDevice(why=f"no GPU can be read: NVML gave {error}"), lambda _: None)
+            if why := why_silent():  # it may compute on a GPU all the same: its processors are not all
+                return cls((), NoneDevice(why=why), lambda _: None)
         host: Device | None = simulated
         if device in ("auto", "rapl"):
             try:
@@ -212,7 +213,7 @@ class TaskMeter:
     @property
     def _limit_w(self) -> float | None:
         """The power limit of the GPUs that it uses [W]; None where they differ."""
-        limits = {gpu.device.limit_w() for gpu in self._gpus if gpu.used}
+        limits = {gpu.device.seen_limit_w for gpu in self._gpus if gpu.used}
         return limits.pop() if len(limits) == 1 else None
 
 

@@ -17,7 +17,7 @@ from airflow_provider_zeus.model.cost import Rates, Weights, hurried
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAttempt, State
 from airflow_provider_zeus.optimizer.arms import run_variance
-from airflow_provider_zeus.optimizer.belief import RATES_KEPT, Belief
+from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.reports.dataset import Dataset, RunId, RunTrials, total
 from airflow_provider_zeus.reports.limit_profiles import RATIO_SD, SAME_W, LimitProfiles, same_limit
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimate, slice_epochs
@@ -25,6 +25,7 @@ from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estim
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 
+NEWEST_RUNS = 16  # of a batch size: their mean says what an epoch of it takes
 OLD = "judged by an old run of"  # the doubt of a saving, wherever it is shown; it is not green there
 OURS = "a figure of one of its attempts is not known"
 ROUNDING = 1e-6  # relative difference up to which two costs are the same
@@ -82,7 +83,7 @@ class Baseline:
     rates: Mapping[
         RunId, Rates
     ]  # of the newest runs of the default; where it has not run here, those before it named sizes
-    own_rates: Mapping[RunId, Rates]  # of the default's own run, where it trained to an end
+    own_rates: Mapping[RunId, Rates]  # of the default's own run, with its pauses, where it trained to an end
     by_profile: Collection[RunId]  # of these, the runs that the profile re-costed to full power
     off: Vector  # draws of how many times what the profile says the default draws at full power; their mean is 1
     full_power_w: float | None  # None: the device has no limit
@@ -106,7 +107,10 @@ class Baseline:
         own = {run: r for run, o in full if o is not None and (r := Rates.of(o)) is not None}
         changed = zip(seen, full, strict=True)
         by_profile = frozenset(run for t, (run, o) in changed if o is not None and recosted(t.observation, o))
-        rates = dict(list(own.items())[-RATES_KEPT:])
+        rates = dict(list(own.items())[-NEWEST_RUNS:])
+        paid = {
+            run: r for run, o in full if o is not None and (r := Rates.of(replace(o, paused_j=None, paused_s=None)))
+        }
         why_not = None
         if not any(t.batch_size == b and t.state is State.CONVERGED for t in log.trials):
             why_not = f"no run of the default batch size {b} has reached the target"
@@ -125,7 +129,7 @@ class Baseline:
             ended=frozenset(ended),
             why_not=why_not,
             rates=rates,
-            own_rates=own,
+            own_rates=paid,
             by_profile=by_profile,
             off=off / off.mean(),
             full_power_w=full_w,
@@ -274,7 +278,7 @@ def fixed(
     best_w = profiled.best_w(b, hurried(weights, planned))
     seen = [t.observation for t in runs.here() if t.batch_size == b and t.state.kept_model]
     at_best = [] if best_w is None else [m for o in seen if (m := profiled.recosted(b, o, best_w)) is not None]
-    rates = tuple([r for o in at_best or seen if (r := Rates.of(o)) is not None][-RATES_KEPT:])
+    rates = tuple([r for o in at_best or seen if (r := Rates.of(o)) is not None][-NEWEST_RUNS:])
     if not rates:
         return None
     epochs = dict(zip(base.epochs.column, base.epochs.of(b).mean(0).tolist(), strict=True))

@@ -23,7 +23,7 @@ class BatchSizeStatus(StrEnum):
 
     INCUMBENT = "incumbent"  # reached the target, and runs where nothing is tried
     CONVERGED = "converged"  # reached the target within the window
-    INFEASIBLE = "infeasible"  # ran out of memory here, or keeps failing
+    INFEASIBLE = "infeasible"  # ran out of memory here
     FAILING = "failing"  # tried, and missed the target within the window, or raised an error lately
     IN_REACH = "in reach"  # no run of it counts; next to one that converged
     UNTAUGHT = "untaught"  # ran, but only in runs that do not teach
@@ -124,6 +124,8 @@ def _statuses(log: Dataset, belief: Belief, settled: int, sizes: Sequence[int]) 
     def status(b: int) -> BatchSizeStatus:
         if b in infeasible:
             return BatchSizeStatus.INFEASIBLE
+        if b in belief.struck and b != settled:
+            return BatchSizeStatus.FAILING
         if b in converged:
             return BatchSizeStatus.INCUMBENT if b == settled else BatchSizeStatus.CONVERGED
         if b in failing:

@@ -1,4 +1,4 @@
-"""The columns of an export for people, one schema for the command line, :func:`read_log` and the pages. Pure."""
+"""The columns of an export for people, one schema for the command line and the pages. Pure."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import Start
+from airflow_provider_zeus.model.job_ids import job_id_of_task
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import (
     DATA_WAIT,
@@ -301,4 +302,4 @@ def looks_like(found: Sequence[Trial], new: Trial, dags: Collection[str]) -> str
 
 
 def _named_by_task(trial: Trial) -> bool:
-    return trial.job_id == f"{trial.origin.dag_id}.{trial.origin.task_id}"
+    return trial.job_id == job_id_of_task(trial.origin.dag_id, trial.origin.task_id)

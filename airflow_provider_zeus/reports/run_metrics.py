@@ -18,7 +18,6 @@ from airflow_provider_zeus.printable import plain_name
 from airflow_provider_zeus.reports.run_figures import RunFigures
 
 MOST_DEVICES = 8  # names of devices that the newest trials have; the others are OTHER
-MOST_GPUS = 64  # the same of their GPUs
 SOURCES = ("nvml_counter", "nvml_poll", "rapl", "rapl_share", "estimate", "simulated")
 OTHER, NONE = "other", "none"
 
@@ -33,7 +32,6 @@ class Metric:
     value: float
     tags: Tags
     total: bool = False
-    unit: str = ""  # of OpenTelemetry's own names, which do not end with it
 
 
 def trial_metrics(trials: Sequence[Trial], log: Sequence[Trial]) -> list[Metric]:
@@ -56,30 +54,6 @@ def trial_metrics(trials: Sequence[Trial], log: Sequence[Trial]) -> list[Metric]
     figures = {**_figures(newest), "batch_size": size, "limit_w": o.power_limit_w}
     tags = _tags(newest, log)
     return [*sums.values(), *(_gauges("zeus.trial", figures, tags))]
-
-
-def hardware_metrics(trials: Sequence[Trial], log: Sequence[Trial]) -> Iterator[Metric]:
-    """OpenTelemetry's names for what hardware draws: ``hw.energy`` [J] of each device, and ``hw.power`` [W].
-
-    The power is the newest trial's mean. Arguments as those of :func:`trial_metrics`.
-    """
-    known = [uuid for t in log for uuid in (t.observation.gpu_uuid or "", *(t.observation.gpu_uuid or "").split(","))]
-    for trial in trials:
-        o, tags = trial.observation, _tags(trial, log)
-        name = tags.pop("device")
-        hw_type = "cpu" if o.energy_source in ("rapl", "rapl_share", "estimate") else "gpu"
-        uuids: Sequence[str | None] = (o.gpu_uuid or "").split(",")
-        parts_j: Sequence[float | None] = o.gpu_energy_j or ()
-        if len(uuids) != len(parts_j):  # one device, or several of which the sum alone is known
-            uuids, parts_j = [o.gpu_uuid], [o.energy_j]
-        for uuid, energy_j in zip(uuids, parts_j, strict=True):
-            if energy_j is None or not 0 <= energy_j < math.inf:
-                continue
-            hw_id = _named(uuid, known, MOST_GPUS) if uuid else name
-            of_device = {**tags, "hw.id": hw_id, "hw.type": hw_type, "hw.name": name}
-            yield Metric(name="hw.energy", value=energy_j, tags=of_device, total=True, unit="J")
-            if trial is trials[-1] and o.time_s and 0 < o.time_s < math.inf:
-                yield Metric(name="hw.power", value=energy_j / o.time_s, tags=of_device, unit="W")
 
 
 @own_arithmetic()
@@ -126,7 +100,7 @@ def _tags(trial: Trial, log: Sequence[Trial]) -> dict[str, str]:
     o, device = trial.observation, NONE
     if o.device_model is not None:
         models = [m.replace(" ", "_") for t in log if (m := t.observation.device_model) is not None]
-        device = _named(o.device_model.replace(" ", "_"), models, MOST_DEVICES)
+        device = _named(o.device_model.replace(" ", "_"), models)
     return {**_origin(trial), "device": device, "source": _source(o.energy_source)}
 
 
@@ -136,9 +110,9 @@ def _origin(trial: Trial) -> dict[str, str]:
     return {name: plain_name(value) or NONE for name, value in named.items()}
 
 
-def _named(value: str, known: Iterable[str], most: int) -> str:
-    """A name as a tag; OTHER where it is not among the first ``most`` of those that are known."""
-    return (plain_name(value) or NONE) if value in list(dict.fromkeys(known))[:most] else OTHER
+def _named(value: str, known: Iterable[str]) -> str:
+    """A name as a tag; OTHER where it is not among the first :data:`MOST_DEVICES` of those that are known."""
+    return (plain_name(value) or NONE) if value in list(dict.fromkeys(known))[:MOST_DEVICES] else OTHER
 
 
 def _source(energy_source: str | None) -> str:

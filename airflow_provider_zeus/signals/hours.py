@@ -99,7 +99,7 @@ class HourPrices:
             elif isinstance(series, Series):
                 found.setdefault(series.unit.goal, series)
             elif series is not None:
-                unread.append(series)
+                unread.append(series.replace(repr(name), "..."))  # pages show it, and it names a Connection
         for goal in (PRICE, CARBON):
             for why in unread:
                 found.setdefault(goal, why)

@@ -1,7 +1,8 @@
 """A series from the answer of a service or from a file: JSON by paths, CSV by columns. Pure; hostile input.
 
-A path is ``$.data[*].from``: names, and ``[*]`` for each item of a list. Times are ISO 8601 (with an offset, or UTC),
-or counted since the epoch in seconds, milliseconds, microseconds or nanoseconds.
+A path is ``$.data[*].from``: names, ``[*]`` for each item of a list, and ``[0]`` for its first one. So
+``$.values[*][0]`` and ``$.values[*][1]`` are the times and values of pairs. Times are ISO 8601 (with an offset, or
+UTC), or counted since the epoch in seconds, milliseconds, microseconds or nanoseconds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.patterns import MOST_CELL
-from airflow_provider_zeus.signals.series import MOST_STEPS, Series, Step, Unit, is_number
+from airflow_provider_zeus.signals.series import CARBON, MOST_STEPS, Series, Step, Unit, is_number
 
 MOST_CHARACTERS = 8_000_000
 UNSAID = "..."  # in errors, for what was read: who names an address may not be one who may read there
@@ -53,10 +54,11 @@ def text_of(data: bytes) -> str:
 
 
 def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "", most_step_s: float = 90_000.0) -> Series:
-    """Read a series. Values that are no finite numbers become gaps.
+    """Read a series. Values that are no finite numbers become gaps, as do negative carbon intensities.
 
     Raises JobSpecError that names what is wrong: no JSON or CSV, a path that leads nowhere, lists of different lengths,
-    an unknown unit, an answer for another zone, a time or a number of another form, no value at all, too long.
+    an unknown unit, an answer for another zone, a time or a number of another form, two values at one time without an
+    offset, no value at all, too long.
 
     :param most_step_s: longer steps are gaps; the day on which the clocks go back has 25 h.
     """
@@ -73,8 +75,8 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "", most_
     if len(times) > MOST_STEPS:
         raise JobSpecError.of("series", f"over {MOST_STEPS} steps", "too long", "ask for a shorter span")
     starts_s, ends_s = _read("times", layout.times, times, _time_s), _read("ends", layout.ends, ends, _time_s)
-    known = _read("values", layout.values, values, _number)
-    guessed = _read("forecasts", layout.forecasts, forecasts, _number)
+    known = _possible(unit, _read("values", layout.values, values, _number))
+    guessed = _possible(unit, _read("forecasts", layout.forecasts, forecasts, _number))
     begins_s = sorted({s for s in starts_s if s is not None})
     usual_s = median([b - a for a, b in pairwise(begins_s)]) if len(begins_s) > 1 else None
     if usual_s is not None and usual_s < 60.0 and begins_s[-1] < 1e8 and len(begins_s) > 2:
@@ -83,11 +85,18 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "", most_
         raise JobSpecError.of("times", layout.times, problem, remedy)
     length_s = min((s for s in (said_s, layout.step_s, usual_s) if s is not None), default=None)
     steps = []
+    at_times: dict[float, float] = {}
     for i, start_s in enumerate(starts_s):
         happened = known[i] if known else None
         number = guessed[i] if happened is None and guessed else happened
         if start_s is None or number is None:
             continue
+        if at_times.setdefault(start_s, number) != number and _is_naive(times[i]):
+            problem = (
+                f"entry {i + 1} of {len(times)} is there with another value before, and has no offset: in the night"
+            )
+            problem += " in which clocks are put back two times look alike"
+            raise JobSpecError.of("times", layout.times, problem, "write times in UTC, or with their offset")
         end_s = ends_s[i] if ends_s else None
         if end_s is None and length_s is not None:
             end_s = start_s + length_s
@@ -108,7 +117,10 @@ def _refuse(layout: Layout, has_entries: bool, has_times: bool, has_steps: bool,
         raise JobSpecError.of("times", layout.times, "none of its entries is a time", "correct the path or the column")
     if has_no_number:
         where = layout.values or layout.forecasts
-        raise JobSpecError.of("values", where, "none of its entries is a number", "correct the path or the column")
+        problem = "none of its entries is a number"
+        if Unit.parse(layout.unit).goal == CARBON:
+            problem = "none of its entries is a number of at least 0"
+        raise JobSpecError.of("values", where, problem, "correct the path or the column")
     if not has_steps:
         problem = "no step has a length, or none of 25 h at most"
         raise JobSpecError.of("step_s", layout.step_s, problem, 'name "ends", or the seconds as "step_s"')
@@ -164,29 +176,46 @@ def _of_csv(text: str, layout: Layout) -> tuple[Sequence[Any], ...]:
 
 
 def _found(answer: object, path: str, *, needed: bool = True) -> list[Any]:
-    """What a path leads to: the items of a list at its end, too. A name that is missing in an item gives None.
+    """What a path leads to: the items of a list at its end, too. A name or an index that an item lacks gives None.
 
     A path that leads nowhere at all is an error if it is needed, else it gives nothing.
     """
-    name_or_every = r"\.([A-Za-z_][\w-]*)|(\[\*\])"
-    if not patterns.fullmatch(rf"\$(?:{name_or_every})*", path):
-        raise JobSpecError.of("path", path, "cannot be read", 'write it as "$.data[*].from"')
-    found, at = [answer], "$"
-    for name, every in patterns.findall(name_or_every, path):
-        fits = [each for each in found if isinstance(each, list if every else dict) and (every or name in each)]
-        if found and not fits:
+    part_of_path = r"\.([A-Za-z_][\w-]*)|\[(\*|\d{1,6})\]"
+    if not patterns.fullmatch(rf"\$(?:{part_of_path})*", path):
+        raise JobSpecError.of("path", path, "cannot be read", 'write it as "$.data[*].from", or "$.values[*][0]"')
+    found = [answer]
+    for part, (name, index) in enumerate(patterns.findall(part_of_path, path), 1):
+        items = [_items(each, name, index) for each in found]
+        if found and all(item is None for item in items):
             if not needed:
                 return []
-            problem = f"leads nowhere: the answer has no {f'list at {at}' if every else f'{at}.{name}'}"
+            missing = "such name" if name else "list" if index == "*" else "such item of a list"
+            problem = f"leads nowhere: the answer has no {missing} at part {part} of it"
             raise JobSpecError.of("path", path, problem, "compare it with the answer")
-        if every:
-            found = [item for each in fits for item in each]
-        else:
-            found = [each.get(name) if isinstance(each, dict) else None for each in found]
-        at += every or f".{name}"
+        missing_item = [] if index == "*" else [None]
+        found = [item for some in items for item in (missing_item if some is None else some)]
         if len(found) > MOST_STEPS:
             raise JobSpecError.of("series", f"over {MOST_STEPS} steps", "too long", "ask for a shorter span")
     return list(found[0]) if len(found) == 1 and isinstance(found[0], list) else found
+
+
+def _items(value: Any, name: str, index: str) -> list[Any] | None:
+    """What one part of a path leads to: all items for the index ``*``, else one; None: it leads nowhere.
+
+    :param name: empty where ``index`` is given.
+    """
+    if name:
+        return [value[name]] if isinstance(value, dict) and name in value else None
+    if not isinstance(value, list):
+        return None
+    if index == "*":
+        return value
+    return [value[int(index)]] if int(index) < len(value) else None
+
+
+def _possible(unit: Unit, numbers: Sequence[float | None]) -> list[float | None]:
+    """Numbers of a column, None for each that a series of this unit cannot have."""
+    return [number if unit.can_have(number) else None for number in numbers]
 
 
 def _read(field: str, where: str, cells: Sequence[Any], read: Callable[[Any], float | None]) -> list[float | None]:
@@ -214,20 +243,35 @@ def _number(value: object) -> float | None:
 
 
 def _time_s(value: object) -> float | None:
+    moment = _moment(value)
+    if moment is not None:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     number = _number(value)
+    if number is None:
+        return None
+    limits = ((1e11, 1.0), (1e14, 1e3), (1e17, 1e6))  # of seconds (until the year 5138), milli- and microseconds
+    return number / next((per_s for limit, per_s in limits if abs(number) < limit), 1e9)
+
+
+def _moment(value: object) -> datetime | None:
+    """A time that is written as a date; None for one that is counted, and for what is no time."""
     text = str(value).strip() if isinstance(value, str | int) else ""
     if patterns.fullmatch(r"(19|20)\d{6}(\d{4}|\d{6})?", text):  # 20260105 or 202601050000: no epoch of these days
         text = f"{text[:8]}T{text[8:] or '00'}"
-    elif number is not None:
-        limits = ((1e11, 1.0), (1e14, 1e3), (1e17, 1e6))  # of seconds (until the year 5138), milli- and microseconds
-        return number / next((per_s for limit, per_s in limits if abs(number) < limit), 1e9)
+    elif _number(value) is not None:
+        return None
     if text.endswith(("UTC", "GMT")):
         text = f"{text[:-3].rstrip()}Z"
     try:
-        moment = datetime.fromisoformat(text)
+        return datetime.fromisoformat(text)
     except ValueError:
         return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _is_naive(value: object) -> bool:
+    """Whether a time has no offset, so that two readings of the night in which clocks are put back look alike."""
+    moment = _moment(value)
+    return moment is not None and moment.tzinfo is None
 
 
 def _length_s(said: object) -> float | None:

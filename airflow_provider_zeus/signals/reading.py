@@ -44,7 +44,8 @@ CONNECTIONS = {"price": "zeus_price", "carbon": "zeus_carbon"}
 BACK_S = 8 * 86_400.0  # a week to compare with, and a day more: series end late
 KEPT_S = 10 * 86_400.0  # of the past: a week to compare with, and what a service publishes late
 ALL_S = 12.0  # of all requests, names and a slow body included
-FAULTS = (OSError, ValueError, HTTPException, LookupError, TypeError, AttributeError)  # of a service or its Connection
+# of a service or its Connection
+FAULTS = (OSError, ValueError, HTTPException, LookupError, TypeError, AttributeError, RecursionError)
 
 log = guarded_log(__name__)
 
@@ -162,7 +163,7 @@ def signal_series(signal: str, start_s: float, end_s: float, keeper: Keeper | No
         what = hashlib.sha256(json.dumps([extra, host], sort_keys=True).encode()).hexdigest()[:16]
         return kept_series(keeper, f"{conn_id}.{what}", lambda: _series(extra, host, key, start_s, end_s))
     except JobSpecError as error:
-        raise SignalError.of(signal, f"Connection {conn_id!r}: {str(error).rstrip('.')}") from None
+        raise SignalError.of(signal, f"Connection {conn_id!r}: {error.without_value.rstrip('.')}") from None
     except FAULTS as error:  # an address may hold a key, and an error the address: neither is repeated
         raise SignalError.of(signal, f"Connection {conn_id!r} gave no answer ({problem_of(error)})") from None
 
@@ -223,7 +224,7 @@ def _renewed(keeper: Keeper, name: str, ask: Callable[[], Series], held: Series 
         keep(None)
         if held is None or not isinstance(error, FAULTS):
             raise
-        problem = error if isinstance(error, JobSpecError) else f"no answer ({problem_of(error)})"
+        problem = error.without_value if isinstance(error, JobSpecError) else f"no answer ({problem_of(error)})"
         log.warning("Zeus: the service of a signal gives nothing new; what it gave before counts. %s", problem)
         return held
     if held is not None and held.unit[:2] == found.unit[:2]:

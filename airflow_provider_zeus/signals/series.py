@@ -1,6 +1,7 @@
 """A series of prices or carbon intensities: steps in UTC, each with an end. Pure; standard library only.
 
-A gap stays a gap, and what is no number is a gap: a mean over it is not known. Prices may be negative.
+A gap stays a gap, and what is no number is a gap, as is a negative carbon intensity: a mean over it is not known.
+Prices may be negative.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ class Unit(NamedTuple):
             "unit", text, "no unit of a price or a carbon intensity", 'write it as "g/kWh", "EUR/MWh" or "ct/kWh"'
         )
 
+    def can_have(self, value: float | None) -> bool:
+        """Whether a value may be in this unit: services write -999 where they know no carbon intensity."""
+        return is_number(value) and (self.goal != CARBON or value >= 0)
+
 
 class Step(NamedTuple):
     """One value from ``start_s`` to ``end_s`` [s since the epoch, UTC]."""
@@ -70,11 +75,12 @@ class Series:
     def of(cls, unit: Unit, steps: Iterable[Step], *, source: str = "", zone: str = "") -> Self:
         """Make a series of steps in the series' own unit; of two that overlap the later one given counts.
 
-        Steps without a finite value or of no length are left out. Raises JobSpecError above :data:`MOST_STEPS`.
+        Steps without a value that the unit can have, or of no length, are left out. Raises JobSpecError above
+        :data:`MOST_STEPS`.
         """
         kept: dict[float, Step] = {}
         for step in steps:
-            if is_number(step.value) and math.isfinite(step.start_s) and step.start_s < step.end_s < math.inf:
+            if unit.can_have(step.value) and math.isfinite(step.start_s) and step.start_s < step.end_s < math.inf:
                 kept[step.start_s] = step
             if len(kept) > MOST_STEPS:
                 raise JobSpecError.of("series", f"over {MOST_STEPS} steps", "too long", "ask for a shorter span")

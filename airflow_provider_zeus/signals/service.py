@@ -231,10 +231,23 @@ def judged(host: str, port: int, shown: str, *, allow_local: bool) -> list[str]:
             if each.is_link_local or each in METADATA:
                 problem = "its host is link-local, or a metadata service of a cloud, which no signal may ask"
                 raise JobSpecError.of("url", shown, problem, "name the service that has the prices or intensities")
-            if (each.is_loopback or each.is_unspecified) and not allow_local:
+            if not allow_local and is_of_this_host(each):
                 remedy = "set [zeus] signal_allow_local = True where such a service is meant, or name another host"
-                raise JobSpecError.of("url", shown, "its host is the worker's own (loopback)", remedy)
+                raise JobSpecError.of("url", shown, "its host is the worker's own", remedy)
     return addresses
+
+
+def is_of_this_host(address: IPv4Address | IPv6Address) -> bool:
+    """Whether an address leads to this host: a loopback one, or one of its networks, to which this process can bind."""
+    if address.is_loopback or address.is_unspecified:
+        return True
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((str(address), 0))
+    except OSError:
+        return False
+    return True
 
 
 def meant(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:

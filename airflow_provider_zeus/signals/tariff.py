@@ -3,8 +3,8 @@
 ``{"timezone": "Europe/Berlin", "unit": "EUR/kWh", "default": 0.31,
 "rules": [{"days": "mon-fri", "hours": "17-21", "months": "10-03", "value": 0.42}, {"hours": "22-06", "value": 0.24}]}``
 
-The first rule that holds counts. Hours, days and months may wrap; an end hour is exclusive. Local time, so that both
-days of a change of the clock are right.
+The first rule that holds counts. Hours, days and months are lists of entries and ranges, as ``"mon,wed-fri"``. A range
+may wrap; an end hour is exclusive. Local time, so that both days of a change of the clock are right.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from zoneinfo import ZoneInfo
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.series import Series, Step, Unit, is_number
 from airflow_provider_zeus.units import S_PER_H
+
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")  # or their first three letters
+_RANGES = {"months": (1, 12), "days": (0, 6), "hours": (0, 23)}  # first and last entry
+_EXAMPLES = {"months": "10-03", "days": "mon,wed-fri", "hours": "22-06"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,8 @@ class Tariff:
         return cls(
             zone=zone,
             unit=unit,
-            default=_value("default", spec.get("default")) * unit.factor,
-            rules=tuple(_rule(i, rule, unit.factor) for i, rule in enumerate(rules, start=1)),
+            default=_value("default", spec.get("default"), unit),
+            rules=tuple(_rule(i, rule, unit) for i, rule in enumerate(rules, start=1)),
         )
 
     def at(self, time_s: float) -> float:
@@ -93,43 +97,68 @@ def _into_hour_s(time_s: float, zone: ZoneInfo) -> float:
 def _known(where: str, spec: Mapping[str, Any], fields: set[str]) -> None:
     for name in spec:
         if name not in fields:
-            raise JobSpecError.of(f"{where}: field", name, "not known", f"use {', '.join(sorted(fields))}")
+            raise JobSpecError.of(
+                f"{where}: {str(name)[:40]}", "...", "no such field", f"use {', '.join(sorted(fields))}"
+            )
 
 
-def _value(field: str, value: object) -> float:
-    if is_number(value):
-        return float(value)
-    raise JobSpecError.of(field, value, "not a finite number", "give the price in the tariff's unit")
+def _value(field: str, value: object, unit: Unit) -> float:
+    """A value in ``unit.name``. Raises JobSpecError."""
+    if not is_number(value):
+        raise JobSpecError.of(field, value, "not a finite number", "give the price in the tariff's unit")
+    if not unit.can_have(value):
+        raise JobSpecError.of(field, value, "a negative carbon intensity", "give 0 or more")
+    return float(value) * unit.factor
 
 
-def _rule(number: int, rule: object, factor: float) -> Rule:
+def _rule(number: int, rule: object, unit: Unit) -> Rule:
     if not isinstance(rule, Mapping):
         raise JobSpecError.of(f"rule {number}", rule, "not a JSON object", 'write {"hours": "22-06", "value": 0.24}')
     _known(f"rule {number}", rule, {"days", "hours", "months", "value"})
-    days = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
     return Rule(
-        value=_value(f"rule {number}: value", rule.get("value")) * factor,
-        months=_span(number, "months", rule, 1, 12, int),
-        days=_span(number, "days", rule, 0, 6, lambda text: days.index(text.strip().lower()[:3])),
-        hours=_span(number, "hours", rule, 0, 23, int, exclusive=True),
+        value=_value(f"rule {number}: value", rule.get("value"), unit),
+        months=_span(number, "months", rule),
+        days=_span(number, "days", rule),
+        hours=_span(number, "hours", rule),
     )
 
 
-def _span(
-    number: int, field: str, rule: Mapping[str, Any], first: int, last: int, read: Any, *, exclusive: bool = False
-) -> frozenset[int]:
-    """``"10-03"`` or ``"5"``, over the end where it wraps; a missing field is the whole range."""
-    count = last - first + 1
+def _span(number: int, field: str, rule: Mapping[str, Any]) -> frozenset[int]:
+    """The months, days or hours of a field: names or numbers and ranges of them, as ``"mon,wed-fri"``.
+
+    A missing field is the whole range. Raises JobSpecError.
+    """
+    first, last = _RANGES[field]
     if field not in rule:
         return frozenset(range(first, last + 1))
     text = rule[field]
     try:
-        start, end = (read(part) for part in (text.split("-") if "-" in text else (text, text)))
-    except (AttributeError, TypeError, ValueError):
-        start = end = first - 1
-    if exclusive and "-" in str(text):
-        end = last if end == first else end - 1
-    if first <= start <= last and first <= end <= last:
-        return frozenset((start - first + i) % count + first for i in range((end - start) % count + 1))
-    example = {"months": "10-03", "days": "mon-fri", "hours": "22-06"}[field]
-    raise JobSpecError.of(f"rule {number}: {field}", text, "cannot be read", f'write it as "{example}"')
+        return frozenset[int]().union(*(_part(field, part) for part in text.split(",")))
+    except (AttributeError, ValueError):
+        remedy = f'write it as "{_EXAMPLES[field]}"'
+        raise JobSpecError.of(f"rule {number}: {field}", text, "cannot be read", remedy) from None
+
+
+def _part(field: str, text: str) -> frozenset[int]:
+    """``"10-03"`` or ``"5"``, over the end where it wraps. Raises ValueError."""
+    first, last = _RANGES[field]
+    count = last - first + 1
+    start_text, dash, end_text = text.partition("-")
+    start = _entry(field, start_text)
+    length = 1
+    if dash and field == "hours":  # its end is exclusive: "6-6" is the whole day
+        length = (_entry(field, end_text) - start) % count or count
+    elif dash:
+        length = (_entry(field, end_text) - start) % count + 1
+    return frozenset((start - first + i) % count + first for i in range(length))
+
+
+def _entry(field: str, text: str) -> int:
+    """One month, day or hour. Raises ValueError."""
+    word = text.strip().lower()
+    if field == "days":
+        return [word in (day, day[:3]) for day in _DAYS].index(True)
+    first, last = _RANGES[field]
+    if not word.isascii() or not word.isdecimal() or not first <= int(word) <= last:
+        raise ValueError(text)
+    return int(word)

@@ -35,6 +35,7 @@ def open_store(
     conn_id: str = DEFAULT_CONN_ID,
     *,
     create: bool = True,
+    keeps_file_open: bool = True,
     overlap_possible: bool | None = None,
     now: Callable[[], float] | None = None,
 ) -> Store:
@@ -44,6 +45,8 @@ def open_store(
 
     :param create: create or migrate an SQLite file where all tasks run on this host; False (the UI): raise StoreError
         while there is none.
+    :param keeps_file_open: False in a process that lives on, such as a server: between two calls it leaves no newer
+        rows beside an SQLite file.
     :param overlap_possible: whether two recurrences of the job may run at once; the Variable store allows ``ask`` only
         where it is False.
     :param now: clock [s since the epoch], for tests.
@@ -69,6 +72,7 @@ def open_store(
     return SqlStore(
         url,
         create=create,
+        keeps_file_open=keeps_file_open,
         now=now,
         read_setting=(lambda name: bounded(partial(read, name), SETTINGS_S)) if supervisor() else read,
     )

@@ -55,9 +55,7 @@ class _Spec:
     job_version: wire.Name
     policy: str = ""
     eta: float = 0.0
-    beta: float = 0.0
     window: int = 0
-    seed: int = 0
 
 
 def to_row(trial: Trial) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from airflow_provider_zeus.model.trial import (
     State,
     Trial,
     TrialKey,
+    fitting,
 )
 from airflow_provider_zeus.model.wire import Figure, rules
 from airflow_provider_zeus.store.base import AskRequest, Report
@@ -126,16 +127,25 @@ def opened(
     )
 
 
-def following(previous: Trial) -> PlannedAttempt:
-    """The attempt after ``previous`` in the same decision. Raises StoreError when that was the last one."""
+def following(previous: Trial, batch_size: int | None = None) -> PlannedAttempt:
+    """The attempt after ``previous`` in the same decision. Raises StoreError when that was the last one.
+
+    :param batch_size: that it trains with, where that is known; one that the decision lacks fits a small slice.
+    """
     attempts = previous.decision.in_order
     position = attempts.index(previous.planned) if previous.planned in attempts else len(attempts)  # pruned
-    if not attempts[position + 1 :]:
-        raise StoreError(
-            f"Trial {previous.key.ti_id}, attempt {previous.key.attempt}, ran the last attempt of its decision; "
-            "ask for a new trial instead of beginning another attempt."
-        )
-    return attempts[position + 1]
+    later = attempts[position + 1 :]
+    if batch_size is None or batch_size not in previous.spec["batch_sizes"]:
+        if not later:
+            raise StoreError(
+                f"Trial {previous.key.ti_id}, attempt {previous.key.attempt}, ran the last attempt of its decision; "
+                "ask for a new trial instead of beginning another attempt."
+            )
+        return later[0]
+    same = [attempt for attempt in later or attempts if attempt.batch_size == batch_size]
+    if not same:
+        return fitting(previous.planned, batch_size)
+    return same[0] if previous.observation.out_of_memory or same[0] in previous.decision.attempts else same[-1]
 
 
 def another_row(trial: Trial, *, number: int, now: float, lease_s: float) -> Trial:

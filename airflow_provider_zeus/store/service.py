@@ -94,6 +94,7 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
             finish_by_s=request.finish_by_s,
             now_s=log.now,
             lineage=lineage,
+            recurrence=request.origin.recurrence(request.ti_id),
         )
         attempt = trials.next_attempt(log.connection, request.ti_id)
         decision = replace(decision, settings=known)
@@ -181,10 +182,10 @@ def reap(log: JobLog) -> list[Trial]:
     return [abandon(log, trial, rules.LEASE_EXPIRED) for trial in expired]
 
 
-def begin(log: JobLog, key: TrialKey, previous: TrialKey, lease_s: float) -> Trial:
+def begin(log: JobLog, key: TrialKey, previous: TrialKey, lease_s: float, batch_size: int | None = None) -> Trial:
     """Write the row of the attempt after ``previous`` unless it exists; under another key where ``key`` is taken."""
     before = _known(log, previous)
-    trial = replace(before, key=key, planned=rules.following(before))
+    trial = replace(before, key=key, planned=rules.following(before, batch_size))
     trial = rules.another_row(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
     return _found_or_added(log, trial)
 

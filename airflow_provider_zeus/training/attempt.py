@@ -19,13 +19,14 @@ from airflow_provider_zeus.model.trial import (
     BATCH_SIZE,
     DATA_WAIT,
     LIMIT,
-    TELL_STEPS,
+    PAUSED,
     UNCAPPED,
     Observation,
     PlannedAttempt,
     PowerPoint,
     ProfileSample,
     State,
+    remedy_of_steps,
 )
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
@@ -36,6 +37,7 @@ from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
 from airflow_provider_zeus.training.profiling.profiler import Conditions, profiler_of
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
 from airflow_provider_zeus.training.starts import Taken
+from airflow_provider_zeus.units import time_text
 
 log = guarded_log(__name__)
 
@@ -85,6 +87,7 @@ class LiveAttempt(AttemptSteps):
         self._profiled = bool(profiler.limits_w)
         self._outcome: tuple[State, str] | None = None
         self._previous_good = False  # the model of an earlier run reaches the target on this slice
+        self._paused_told_s = 0.0  # pauses that the log names already
         self._waits = ""  # what waiting for batches took, where it is worth mending
         self._bypassed: str | None = None  # why the attempt teaches nothing of its batch size
         self.snapshot = Observation()  # sums up to the last reading; the heartbeat's thread sends it
@@ -175,7 +178,9 @@ class LiveAttempt(AttemptSteps):
             self._end_epoch()
             return
         reached = target.reached(metric)
-        self._end_epoch()
+        done = self._meter.epochs_done + 1 + self.epochs_resumed
+        self._end_epoch(is_last=reached or self.reached or done >= self._max_epochs)
+        self._tell_pause()
         self.reached = self.reached or reached
         self._take(target, metric)
         if self.reached and self._meter.epochs_done == 1 and self.epochs_before > 1 and not self.epochs_resumed:
@@ -199,8 +204,10 @@ class LiveAttempt(AttemptSteps):
     def stop(self) -> None:
         """End the attempt. Energy and time of an unfinished epoch count up to now, if the device still answers."""
         self._bypassed, samples = self._end_steps(), self._meter.samples
-        if (why := self._bypassed) is not None:
-            log.warning("Zeus: this run teaches nothing and counts as no saving: %s. Remedy: %s.", why, TELL_STEPS)
+        why = self._bypassed
+        if why is not None:
+            remedy = remedy_of_steps(why)
+            log.warning("Zeus: this run teaches nothing and counts as no saving: %s. Remedy: %s.", why, remedy)
         self.taken.end(trained=not self._untouched)
         self._sweep.keep()
         if (missed := self._sweep.missed_saving(samples)) is not None:
@@ -239,6 +246,11 @@ class LiveAttempt(AttemptSteps):
     def complete(self) -> bool:
         """Whether the checkpoint that it goes on from had trained all epochs."""
         return self.epochs_resumed >= self._max_epochs
+
+    @property
+    def within_epoch(self) -> bool:
+        """Whether ``epochs()`` gave an epoch that is not reported yet: what fails then fails in the training."""
+        return self._in_epoch and not self._adoptable and not self.over
 
     @property
     def not_needed(self) -> bool:
@@ -303,6 +315,19 @@ class LiveAttempt(AttemptSteps):
             self._by_epoch.append(metric)
         self._refresh()
 
+    def _tell_pause(self) -> None:
+        """Log a pause once, when the epoch in which it was has ended."""
+        paused_s = self._meter.paused_s
+        if paused_s > self._paused_told_s:
+            log.warning(
+                "Zeus: paused for %s in epoch %d: an epoch that takes so much longer than the others shows nothing of "
+                "batch size %d. It is paid for and not learnt.",
+                time_text(paused_s - self._paused_told_s),
+                self._meter.epochs_done - 1,
+                self.planned.batch_size,
+            )
+        self._paused_told_s = paused_s
+
     def _missing(self, target: Target, epoch: int) -> ReportError:
         """The error of an epoch that ended without the target's metric."""
         others = f" (only {', '.join(sorted(self.names))} came)" if self.names else ""
@@ -314,12 +339,14 @@ class LiveAttempt(AttemptSteps):
     def _refresh(self) -> None:
         """Put the sums of the last reading into ``snapshot``, with what was reported and why figures are missing."""
         seen = self.taken.put_into(self._meter.observation())
+        profiler = self._sweep.profiler
         reasons = {
             "metric": "it was infinite, or not evaluated yet, in the newest epoch" if self._infinite else "",
             BATCH_SIZE: self._bypassed,
             DATA_WAIT: self._waits,
-            UNCAPPED: self._sweep.profiler.why_none,
-            LIMIT: self._limits and self._limits.why_not_set,
+            UNCAPPED: profiler.why_uncapped,
+            LIMIT: (self._limits and self._limits.why_not_set) or profiler.slow,
+            PAUSED: f"paused for {time_text(seen.paused_s)}" if seen.paused_s else "",
         }
         seen = replace(
             seen,
@@ -375,7 +402,8 @@ class LiveAttempt(AttemptSteps):
         size, per_sample = self._meter.samples_per_epoch, self._sweep.cost_per_sample()
         if per_sample is not None:
             return per_sample * size if size else None
-        rates = Rates.of(self.snapshot) if at_end_of_epoch and not self._profiled else None
+        is_profiled = self._profiled and not self._sweep.profiler.slow
+        rates = Rates.of(self.snapshot) if at_end_of_epoch and not is_profiled else None
         return rates.epoch_cost(size, self._weights) if rates else None
 
     def _give_up(self, state: State, reason: str) -> NoReturn:

@@ -42,9 +42,11 @@ def bound_passed(
         return f"an epoch costs {weights.text(epoch_cost)}; above {weights.text(highest)} it is not worth trying"
     if planned.bound_cost is None or so_far.time_s is None or (weights.eta > 0 and so_far.energy_j is None):
         return None
-    # The excess of profiling is not the batch size's fault.
-    energy_j = None if so_far.energy_j is None else so_far.energy_j - (so_far.excess_j or 0.0)
-    spent = weights.cost(energy_j, so_far.time_s - (so_far.excess_s or 0.0))
+    # The excess of profiling is not the batch size's fault, and a pause is not, either.
+    energy_j = so_far.energy_j
+    if energy_j is not None:
+        energy_j -= (so_far.excess_j or 0.0) + (so_far.paused_j or 0.0)
+    spent = weights.cost(energy_j, so_far.time_s - (so_far.excess_s or 0.0) - (so_far.paused_s or 0.0))
     next_epoch = spent / epochs if at_end_of_epoch and epochs else 0.0
     bound = planned.bound_cost * scale
     if spent + next_epoch <= bound:

@@ -7,18 +7,21 @@ import json
 import os
 import random
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from airflow_provider_zeus import patterns
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED, truncated
-from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.model.trial import PlannedAttempt, State
 from airflow_provider_zeus.patience import T, outlived
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.interrupts import TrainingKilled, raise_again, swallowing_except
 from airflow_provider_zeus.training.plan_progress import IN_CHILD, PlanProgress
+from airflow_provider_zeus.training.protocol.plan import Ended
 
 log = guarded_log(__name__)
 
@@ -26,15 +29,16 @@ log = guarded_log(__name__)
 def train(run: PlanProgress, fn: Callable[[], T]) -> T:
     """Call ``fn`` once per attempt and return the value of the attempt whose model is kept.
 
-    After out of memory the next attempt runs, or the fallback of the last one. After any other error the next attempt
-    runs if the failed one was exploratory and the job is not ``strict``. A value that is returned after ``AttemptOver``
-    was swallowed is dropped.
+    After out of memory the next attempt runs, or the stand-in of the last one. After any other error the next attempt
+    runs unless the job is ``strict``; after the last one a relief does, where its size may be the cause
+    (:func:`why_no_relief`). A value that is returned after ``AttemptOver`` was swallowed is dropped.
 
     Raises what ``fn`` raises; TrainingKilled; BelowTargetError when the job requires its target; ReportError when
     nothing was reported.
     """
-    for index in range(len(run.plan.in_order)):
-        if index:  # free the memory of the attempt before; seed the generators, so that attempts do not correlate
+    while True:
+        if index := run.left.first_attempt - run.plan.first_attempt:
+            # free the memory of the attempt before; seed the generators, so that attempts do not correlate
             seed = run.plan.seed + index
             gc.collect()
             random.seed(seed)
@@ -44,7 +48,7 @@ def train(run: PlanProgress, fn: Callable[[], T]) -> T:
                 torch.manual_seed(seed)
                 if torch.cuda.is_available() and torch.cuda.is_initialized():
                     torch.cuda.empty_cache()
-        live = run.begin(index)
+        live = run.begin()
         started = f", {live.planned.start} start" if live.planned.start else ""
         log.info(
             "Zeus attempt %d: batch size %d%s. %s", live.number, live.planned.batch_size, started, live.planned.why
@@ -52,7 +56,6 @@ def train(run: PlanProgress, fn: Callable[[], T]) -> T:
         kept, value = _run_attempt(run, live, fn)
         if kept:
             return value  # type: ignore[return-value]
-    raise AssertionError("the last attempt of a plan is never followed")
 
 
 def end_unfinished(run: PlanProgress, *, error_before: BaseException | None) -> None:
@@ -75,7 +78,8 @@ def end_unfinished(run: PlanProgress, *, error_before: BaseException | None) -> 
         reason = error_text(error) if error else left
         over = kept or live.interrupt is not None
         no_memory = error is not None and out_of_memory(error) and live.number == run.plan.first_attempt
-        run.end(*(live.outcome if over else (State.FAILED, reason)), out_of_memory=no_memory)
+        authors = not live.within_epoch or isinstance(error, _OF_AUTHORS)
+        run.end(*(live.outcome if over else (State.FAILED, reason)), out_of_memory=no_memory, authors=authors)
     run.finish(kept=kept)
 
 
@@ -119,6 +123,7 @@ def _end_returned(run: PlanProgress, live: LiveAttempt, value: object) -> bool:
         drop_frames(live.interrupt)
         return False
     live.leave()
+    live.over = True
     if not (live.epochs_done or live.no_data or live.not_needed or live.complete):  # no quality is known
         others = f"; it reported {', '.join(sorted(live.names))}" if live.names else ""
         remedy = "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
@@ -158,18 +163,68 @@ def _next_follows(
             log.error("Zeus: this attempt was given up, and on its way out the function raised.", exc_info=error)
         _end_given_up(run, live)
         return follows
-    no_memory, index = out_of_memory(error), live.number - run.plan.first_attempt
-    run.end(State.FAILED, error_text(error), out_of_memory=no_memory and index == 0)
+    no_memory, may_be_size = out_of_memory(error), may_be_due_to_batch_size(error, handled)
+    how = Ended.NO_MEMORY if no_memory else Ended.TOO_FEW if live.too_few else Ended.FAILED
+    end: dict[str, Any] = {"out_of_memory": no_memory and live.number == run.plan.first_attempt}
+    if not no_memory and not may_be_size and not _is_limit(error):
+        end["no_strike"] = "its author skipped or stopped the task"
+    elif how is Ended.TOO_FEW:
+        end["no_strike"] = "the slice has fewer samples than the batch size"
+    end["authors"] = not may_be_size or not live.within_epoch or isinstance(error, _OF_AUTHORS)
+    run.end(State.FAILED, error_text(error), **end)
     if run.ranks.several:  # the other processes wait for this one and cannot follow it
         return False
-    size = live.planned.batch_size
-    if no_memory and index + 1 < len(run.plan.in_order):
-        log.warning("Zeus: batch size %d is out of memory here; the next attempt runs.", size)
-        return True
-    if run.plan.exploratory(index) and not run.job.strict and may_be_due_to_batch_size(error, handled):
-        log.warning("Zeus: batch size %d failed and is given up; the next attempt runs.", size, exc_info=error)
+    following = run.left.after(how, samples=live.slice_samples)
+    if following is None or (not no_memory and (run.job.strict or not may_be_size)):
+        return False
+    if how is Ended.FAILED and not run.left.exploratory(0):
+        why_not = why_no_relief(run, live, error, following.attempts[0])
+        if why_not is not None:
+            log.warning("Zeus: no other batch size runs after this error: %s.", why_not)
+            return False
+    words = "is out of memory here" if no_memory else "failed and is given up"
+    log.warning(
+        "Zeus: batch size %d %s; %d runs next.",
+        live.planned.batch_size,
+        words,
+        following.attempts[0].batch_size,
+        exc_info=None if no_memory else error,
+    )
+    run.left = following
+    return True
+
+
+_OF_AUTHORS = (ImportError, NameError, SyntaxError)  # no batch size causes them
+
+
+def why_no_relief(run: PlanProgress, live: LiveAttempt, error: BaseException, relief: PlannedAttempt) -> str | None:
+    """Why an error in the last attempt is left to its author; None where a relief runs after it."""
+    if not live.within_epoch:
+        return "it was not raised within an epoch"
+    if isinstance(error, _OF_AUTHORS):
+        return f"{type(error).__name__} is no error of a batch size"
+    if not run.plan.in_time_for(relief, time.monotonic() - run.began_s):
+        return "the task's execution_timeout leaves less time than the default usually takes"
+    if _cuda_is_lost():
+        return "CUDA does not answer in this process any more"
+    return None
+
+
+def _cuda_is_lost() -> bool:
+    """Whether each further call of CUDA fails in this process, as after an illegal memory access."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return False
+    try:
+        torch.cuda.synchronize()
+    except Exception:
         return True
     return False
+
+
+def _is_limit(error: BaseException) -> bool:
+    """Whether the task's time limit ended an attempt, or its author failed the task: the size may be the cause."""
+    return any(type(each).__name__ in ("AirflowTaskTimeout", "AirflowFailException") for each in related(error, by=()))
 
 
 def _keep(run: PlanProgress, live: LiveAttempt, value: object) -> None:
@@ -208,6 +263,7 @@ def _end_given_up(run: PlanProgress, live: LiveAttempt) -> None:
     state, reason = live.outcome
     log.info("Zeus attempt %d (batch size %d) is given up: %s.", live.number, live.planned.batch_size, reason)
     run.end(state, reason)
+    run.left = run.left.after(Ended.MISSED) or run.left
 
 
 def may_be_due_to_batch_size(error: BaseException, handled: BaseException | None = None) -> bool:

@@ -10,9 +10,8 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.model.trial import PlannedAttempt
+from airflow_provider_zeus.model.trial import OF_TRAINER, PlannedAttempt
 from airflow_provider_zeus.power.device import Device
-from airflow_provider_zeus.power.meter import read
 from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck, DataWait, remedy
 from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
 from airflow_provider_zeus.training.metering import AttemptMeter
@@ -44,6 +43,7 @@ class AttemptSteps:
         self._adoptable = False  # steps began the present epoch before epochs() did
         self._looked = False  # a first batch was looked at before that, and not trained on
         self._dropped: JobSpecError | None = None  # why a loader with samples had no batch
+        self.slice_samples: int | None = None  # of all processes, where a loader had no batch of them
         self._torch: TorchSteps | None = None  # what torch shows, once the author has loaded it
         self._steps_before = 0  # of torch, when the present epoch began
         self._blind: str | None = None  # of the first epoch whose steps, and so their samples, were not seen
@@ -92,11 +92,15 @@ class AttemptSteps:
             raise_again(self.interrupt)
             self._count(held)
 
-    def no_batch(self, error: JobSpecError) -> None:
-        """A pass had samples and no batch. Raised at the end of the epoch, unless another pass trains in it."""
+    def no_batch(self, error: JobSpecError, samples: int | None) -> None:
+        """A pass had samples and no batch. Raised at the end of the epoch, unless another pass trains in it.
+
+        :param samples: of the pass in this process; None: it is not known how many.
+        """
         if self._dropped is None:
             log.warning("Zeus: %s", error)
         self._dropped = error
+        self.slice_samples = None if samples is None else samples * self.processes
 
     def end_pass(self, waited_s: float = 0.0, looped_s: float = 0.0, loader: Any = None) -> None:
         """End a pass over the data, which took ``looped_s``; ``waited_s`` of it went into waiting for batches."""
@@ -108,6 +112,11 @@ class AttemptSteps:
     def no_data(self) -> bool:
         """Whether there was nothing to train on."""
         return self.untrained and self._dropped is None
+
+    @property
+    def too_few(self) -> bool:
+        """Whether the slice has samples, but fewer than its batch size, and nothing was trained."""
+        return self._dropped is not None and not self._meter.samples
 
     @property
     def untrained(self) -> bool:
@@ -140,7 +149,7 @@ class AttemptSteps:
         self._meter.start_epoch()
         self._refresh()
 
-    def _end_epoch(self) -> None:
+    def _end_epoch(self, *, is_last: bool = False) -> None:
         if not self._in_epoch:
             problem = "run.report() ends an epoch, and none has begun. Call it once in `for _ in run.epochs()`."
             raise ReportError(problem)
@@ -148,7 +157,7 @@ class AttemptSteps:
         if self._blind is None and not self._meter.stepped:
             self._blind = self._why_blind()
         self._in_epoch = self._adoptable = False
-        self._meter.end_epoch()
+        self._meter.end_epoch(is_last=is_last)
 
     def _why_blind(self) -> str | None:
         """What is not known of an epoch in which no step was counted; None where it may have had none.
@@ -230,7 +239,8 @@ class AttemptSteps:
         meter.samples += samples
         device.on_step(samples)
         if looks and (now_s := device.now_s()) >= meter.due_s and meter.take_due_readings(now_s):
-            self._refresh()
+            if not meter.behind:
+                self._refresh()
             self._check_bound(at_end_of_epoch=False)
 
     def _end_steps(self) -> str | None:
@@ -238,13 +248,20 @@ class AttemptSteps:
 
         Returns why these steps teach nothing of the batch size; None where they do.
         """
-        if self._in_epoch:
-            with contextlib.suppress(Exception):  # after an error on the GPU every call may raise that error again
+        with contextlib.suppress(Exception):  # after an error on the GPU every call may raise that error again
+            if self._in_epoch:
                 self._torch_pass_over()
                 self._meter.end_training()
-                self._meter.advance(read(self._device))
+            self._meter.read_last(is_running=self._in_epoch)
         if self._torch is not None:
             self._torch.close()
+        why = self._why_bypassed()
+        if why is not None and self._torch is not None and self._torch.in_trainer:
+            return f"{why}{OF_TRAINER}"
+        return why
+
+    def _why_bypassed(self) -> str | None:
+        """Why the steps of this attempt teach nothing of the batch size; None where they do."""
         if self.no_data:
             return None
         meter, whole = self._meter, self.planned.batch_size

@@ -19,6 +19,7 @@ from airflow_provider_zeus.training.samples import (
     all_dropped,
     batch_size_of,
     batches_again,
+    samples_held,
     samples_per_pass,
 )
 
@@ -161,7 +162,7 @@ class _Pass:
                 problem = "the pass before has used it up, and it gives no other"
                 raise JobSpecError.of("run.data_loader()", type(self._loader).__name__, problem, remedy)
         if self._empty and (error := all_dropped(self._loader)) is not None:
-            self._progress.present.no_batch(error)
+            self._progress.present.no_batch(error, samples_held(self._loader))
         if counts:
             self._progress.present.end_pass(self._waited_s, now_s - self._began_s, self._loader)
 
@@ -226,14 +227,46 @@ def _is_loader(data: Any) -> bool:
     return hasattr(data, "__iter__") and (not hasattr(data, "__getitem__") or batch_size_of(data) is not None)
 
 
+def _several_in_one(data: Any, batch_size: int) -> str:
+    """Why a list, a tuple or a dict is no data set: it holds several, or their columns; empty where it may be one.
+
+    A list of samples is a data set of torch: its entries are no data sets, and no columns of equal length.
+    """
+    torch_data = sys.modules.get("torch.utils.data")
+    sets = () if torch_data is None else (torch_data.DataLoader, torch_data.Dataset)
+    if isinstance(data, sets):
+        return ""
+    if isinstance(data, Mapping):
+        names = ", ".join(map(str, list(data)[:5]))
+        return f"a dict with the entries {names or 'none'}, and no data set"
+    if not isinstance(data, list | tuple):
+        return ""
+    if any(isinstance(entry, sets) or batch_size_of(entry) is not None for entry in data[:8]):
+        return f"a {type(data).__name__} of {len(data)} data sets or loaders, and not one of them"
+    shapes = [tuple(getattr(entry, "shape", ())) for entry in data[:8]]
+    if len(data) < 2 or len(data) > 8 or not all(shapes) or len({shape[0] for shape in shapes}) > 1:
+        return ""
+    rows = shapes[0][0]
+    if len(set(shapes)) > 1 or len(data) < batch_size <= rows:
+        return f"a {type(data).__name__} of {len(data)} arrays of {rows} rows each, and no data set"
+    return ""
+
+
 def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
     """A torch ``DataLoader`` over ``data`` (a data set), or ``data`` itself where it is a loader of this batch size.
 
-    Raises JobSpecError: a text or a path, another batch size in ``options`` or in the loader, options for a loader that
-    is built already; ModuleNotFoundError for a data set without torch.
+    Raises JobSpecError: a text or a path, several data sets in a list or a dict, another batch size in ``options``
+    or in the loader, options for a loader that is built already; ModuleNotFoundError for a data set without torch.
     """
     if isinstance(data, str | bytes | os.PathLike):
         problem, remedy = "a text or a path, and no data", "read the file, and give its data set or its batches"
+        raise JobSpecError.of("run.data_loader(): data", type(data).__name__, problem, remedy)
+    problem = _several_in_one(data, batch_size)
+    if problem:
+        remedy = (
+            "give one data set or loader, as TensorDataset(x, y) or ConcatDataset([a, b]) of torch.utils.data, or one "
+        )
+        remedy += "entry of a dict; for several side by side call run.data_loader() for each"
         raise JobSpecError.of("run.data_loader(): data", type(data).__name__, problem, remedy)
     if _is_loader(data):
         if options:

@@ -80,7 +80,8 @@ class DistributedAttempt(LiveAttempt):
         if metric is None:
             return
         reached = self._ranks.rank == 0 and not self.untrained and target.reached(metric)
-        self._end_epoch()
+        done = self._meter.epochs_done + 1 + self.epochs_resumed
+        self._end_epoch(is_last=reached or done >= self._max_epochs)
         self.reached = self.reached or reached
         self._take(target, metric)
 
@@ -93,6 +94,7 @@ class DistributedAttempt(LiveAttempt):
             return
         if self._in_epoch and self._ranks.rank:
             self._end_epoch()
+        self._meter.read_last(is_running=False)
         try:
             self._exchange(left=True)
         except Exception:  # of any kind that the transport raises: the function has returned, its model counts
@@ -167,7 +169,7 @@ class DistributedAttempt(LiveAttempt):
             target_value=self.target_value,
             samples=seen.samples,
             samples_per_epoch=seen.samples_per_epoch,
-            profiled=self._profiled,
+            profiled=self._profiled and not self._sweep.profiler.slow,
             cost_per_sample=self._sweep.cost_per_sample(),
             measures=ranks.measures,
             source=ENERGY_SOURCES.index(info.energy_source),
@@ -176,9 +178,11 @@ class DistributedAttempt(LiveAttempt):
             energy_j=seen.energy_j,
             rest_j=seen.rest_j,
             excess_j=seen.excess_j,
+            paused_j=seen.paused_j,
             time_s=seen.time_s if clock_compares else None,
             rest_s=seen.rest_s if clock_compares else None,
             excess_s=seen.excess_s if ranks.rank == 0 else None,
+            paused_s=seen.paused_s,
         )
 
     @property

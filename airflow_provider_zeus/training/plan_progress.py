@@ -15,7 +15,7 @@ from typing import Any
 from weakref import WeakSet
 
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.model.trial import Observation, State
+from airflow_provider_zeus.model.trial import NO_STRIKE, Observation, State
 from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
@@ -23,8 +23,8 @@ from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.attempt_dir import AttemptDir
 from airflow_provider_zeus.training.distributed_attempt import DistributedAttempt
 from airflow_provider_zeus.training.interrupts import TrainingKilled, raise_again
-from airflow_provider_zeus.training.protocol.events import Kind, ResultSender, Sink
-from airflow_provider_zeus.training.protocol.plan import Plan
+from airflow_provider_zeus.training.protocol.events import AUTHORS, TOO_FEW, Kind, ResultSender, Sink
+from airflow_provider_zeus.training.protocol.plan import Ended, Plan
 from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.training.trackers import Trackers
 
@@ -66,6 +66,7 @@ class Heartbeat:
 log = guarded_log(__name__)
 
 
+_NOT_TRIED = "epochs() outside of run.train(fn) keeps what it trains, so it runs the best known batch size"
 IN_CHILD = (
     "a process that was forked from the training's trains with its run handle, and nothing of it counts. Train in the "
     "process that got the run, or start several by torchrun (docs/several-gpus.md)."
@@ -93,6 +94,8 @@ class PlanProgress:
         self.plan, self.job, self.ranks = plan, plan.job, ranks
         self.device, self.limits = device, limits
         self.profile = list(plan.profile)  # profile samples of this device, with those of the attempts that ended
+        self.left = plan  # its first attempt is the present one, or the next
+        self.began_s = time.monotonic()
         self.live: LiveAttempt | None = None  # the present attempt, once one has begun
         self.killed: TrainingKilled | None = None  # stops the training, once it has come
         self.loop_only = False  # no train() around: the end of the loop is the end of the run
@@ -136,41 +139,43 @@ class PlanProgress:
         another process runs the next attempt.
         """
         raise_again(self.killed)
-        return self.live or self.begin(0 if self.plan.restarts else self.plan.index_alone, loop_only=True)
+        if self.live is not None:
+            return self.live
+        for earlier in range(0 if self.plan.restarts else self.plan.index_alone):
+            log.warning("Zeus: batch size %d is not tried: %s.", self.plan.attempts[earlier].batch_size, _NOT_TRIED)
+            self.never_ran(earlier, f"not run: {_NOT_TRIED}")
+            self.left = self.left.after(Ended.MISSED) or self.left
+        return self.begin(loop_only=True)
 
     @property
     def number(self) -> int:
         """Number of the present attempt, from 1; before one begins, of the plan's usual attempt."""
         return self.live.number if self.live else self.plan.first_attempt + self.plan.index_alone
 
-    def begin(self, index: int, *, loop_only: bool = False) -> LiveAttempt:
-        """Begin attempt ``index`` (from 0) of the plan.
+    def begin(self, *, loop_only: bool = False) -> LiveAttempt:
+        """Begin the first attempt of the plan that is left.
 
-        :param loop_only: there is no ``train()`` around the loop: the attempts before this one never run.
+        :param loop_only: there is no ``train()`` around the loop: no other attempt runs in this process.
 
         Raises TrainingKilled, and JobSpecError where one of the job's power limits is out of range.
         """
         raise_again(self.killed)
         self.drop_folder()
-        not_tried = "epochs() outside of run.train(fn) keeps what it trains, so it runs the best known batch size"
-        for earlier in range(index if loop_only else 0):
-            log.warning("Zeus: batch size %d is not tried: %s.", self.plan.attempts[earlier].batch_size, not_tried)
-            self.never_ran(earlier, f"not run: {not_tried}")
-        planned, number = self.plan.in_order[index], self.plan.first_attempt + index
-        last = (loop_only and not self.plan.restarts) or not self.plan.exploratory(index)
+        plan = self.left
+        last = (loop_only and not plan.restarts) or not plan.exploratory(0)
         kind: Callable[..., LiveAttempt] = LiveAttempt
         if self.ranks.several:
             kind = partial(DistributedAttempt, ranks=self.ranks)
         offset_s, now_s = self._clock_offset_s, self.device.now_s
         live = kind(
-            planned,
-            number,
+            plan.attempts[0],
+            plan.first_attempt,
             self.job,
             self.device,
             self.limits,
             self.profile,
             last=last,
-            followed=self.plan.signal,
+            followed=plan.signal,
             clock=lambda: offset_s + now_s(),
         )
         if self.live is not None:
@@ -198,9 +203,21 @@ class PlanProgress:
         live.step(live.local_batch_size if samples is None else int(samples))
 
     def end(
-        self, state: State, reason: str | None = None, *, out_of_memory: bool = False, returned: str | None = None
+        self,
+        state: State,
+        reason: str | None = None,
+        *,
+        out_of_memory: bool = False,
+        returned: str | None = None,
+        no_strike: str | None = None,
+        authors: bool = False,
     ) -> None:
-        """Write the end of the present attempt, which must have begun. ``returned``: JSON of its function's value."""
+        """Write the end of the present attempt, which must have begun.
+
+        :param returned: JSON of its function's value.
+        :param no_strike: why this end says nothing against its batch size.
+        :param authors: whether it is an error that no other batch size would mend.
+        """
         live = self.live
         assert live is not None
         with outlived(f"measure the end of attempt {live.number}"):  # the device may fail: the sums so far are kept
@@ -210,7 +227,14 @@ class PlanProgress:
         self.profile += live.measured
         observation = replace(live.snapshot, learning_rate=self.learning_rate)
         observation = replace(observation, out_of_memory=out_of_memory, returned=returned)
-        self._send("end", live, state=state, reason=reason, observation=observation)
+        if self.killed is not None:
+            no_strike = "the task was stopped"
+        if no_strike is not None:
+            observation = replace(observation, reasons={**observation.reasons, NO_STRIKE: no_strike})
+        notes = {AUTHORS: 1.0} if authors else {}
+        if live.too_few:
+            notes[TOO_FEW] = float(live.slice_samples or 0)
+        self._send("end", live, state=state, reason=reason, observation=observation, notes=notes)
         if state.conclusive and self.killed is None:
             self.trackers.write(live, state, observation, self.job.parsed_target.metric)
 

@@ -148,9 +148,11 @@ class RankReport(NamedTuple):
     energy_j: float | None
     rest_j: float | None
     excess_j: float | None
+    paused_j: float | None
     time_s: float | None
     rest_s: float | None
     excess_s: float | None
+    paused_s: float | None
 
 
 def check_in_step(reports: Sequence[RankReport]) -> None:
@@ -200,6 +202,8 @@ def gathered(own: Observation, reports: Sequence[RankReport]) -> Observation:
         time_s=time_s,
         rest_s=None if time_s is None or train_s is None else max(time_s - train_s, 0.0),
         excess_s=first.excess_s,
+        paused_j=_sum(reports, "paused_j") if first.paused_s else None,
+        paused_s=first.paused_s,
         gpu_energy_j=each_j,
         gpu_busy=busy,
         device_count=device.count,

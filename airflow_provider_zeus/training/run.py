@@ -174,7 +174,7 @@ class ZeusRun:
         """Say where the newest checkpoint lies, after a report: a retry of this task then finds it::
 
             if run.checkpoint:
-                model.load_state_dict(torch.load(run.checkpoint.path))
+                model.load_state_dict(torch.load(run.checkpoint.path, weights_only=True))
                 run.resumed(epochs=run.checkpoint.epochs)
 
         Airflow's task state keeps path and figures, since Airflow 3.3 and for a function that trains in its task; a
@@ -211,16 +211,19 @@ class ZeusRun:
 
     @property
     def previous(self) -> Any:
-        """What the newest successful run of this job (of this map index) returned; None where there is none.
+        """What the newest successful run of this job (of this DAG and map index) returned; None where there is none.
 
         The trial log keeps it where it is JSON of at most 4 kB, such as a path or a URI; paths are kept as text. A new
         ``job_version`` has none, nor have runs that do not teach (``learn_from``): backfills and tests. A script hands
         it over by ``run.train(fn)``.
+
+        Do not trust the value if the job trains elsewhere, in a pod or on a host of Slurm: that training may return
+        any JSON. Load weights that it names with ``weights_only=True``.
         """
         held = self.plan.previous
         try:
             return None if held is None or held.returned is None else json.loads(held.returned)
-        except ValueError:
+        except (ValueError, RecursionError):
             log.warning("Zeus: what the newest run returned cannot be read; run.previous is None.")
             return None
 
@@ -234,7 +237,7 @@ class ZeusRun:
         """Give the fresh model its planned start, and return the start that was taken::
 
             model = build()
-            run.start(model, torch.load(run.previous) if run.previous else None)
+            run.start(model, torch.load(run.previous, weights_only=True) if run.previous else None)
 
         ``"warm"`` takes the earlier model's weights; ``"shrunk"`` half of them and a tenth of the fresh ones, for the
         floating-point parameters that are trained; ``"cold"`` leaves the model as it is. Where the earlier model does

@@ -42,8 +42,7 @@ def samples_per_pass(loader: Any) -> float | None:
 
 def all_dropped(loader: Any) -> JobSpecError | None:
     """The error of a torch loader that gave no batch although it has samples; None where it has none, or is another."""
-    batches = getattr(loader, "batch_sampler", None)
-    batches = getattr(loader, "sampler", None) if batches is None else batches
+    batches = _batches_of(loader)
     if not getattr(batches, "drop_last", False):
         return None
     try:
@@ -57,6 +56,19 @@ def all_dropped(loader: Any) -> JobSpecError | None:
         return None
     problem = f"batch size {batch_size_of(loader)} leaves no batch of {held}"
     return JobSpecError.of("drop_last", True, problem, "leave it out, or give the job smaller batch sizes")
+
+
+def samples_held(loader: Any) -> int | None:
+    """Samples of a pass of a torch loader in this process, with those that it drops; None where it does not know."""
+    try:
+        return len(getattr(_batches_of(loader), "sampler", loader.dataset))
+    except (TypeError, AttributeError):
+        return None
+
+
+def _batches_of(loader: Any) -> Any:
+    batches = getattr(loader, "batch_sampler", None)
+    return getattr(loader, "sampler", None) if batches is None else batches
 
 
 class DrawListener:

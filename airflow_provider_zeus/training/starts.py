@@ -18,7 +18,6 @@ from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import START_UNSEEN, WHY_COLD, Observation
 
 OLD, FRESH = 0.5, 0.1  # shares of the earlier and of the fresh weights in a shrunk start
-SHARDED = "the model is sharded (FSDP, DTensor)"
 UNSEEN = f"{START_UNSEEN}: call run.start(model, state) after the model is built, or run.started(...)"
 
 log = guarded_log(__name__)
@@ -72,7 +71,9 @@ def start(model: Any, state: Any, planned: Start) -> str | None:
     """
     try:
         if is_sharded(model):
-            raise NotTakenError(f"{SHARDED}: call run.start() before it is sharded, or start cold")
+            raise NotTakenError(
+                "the model is sharded (FSDP, DTensor): call run.start() before it is sharded, or start cold"
+            )
         if planned is Start.COLD:
             return None
         if callable(state) and not hasattr(state, "state_dict"):

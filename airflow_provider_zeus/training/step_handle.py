@@ -7,13 +7,13 @@ from typing import NoReturn, Self
 
 from airflow_provider_zeus.errors import ReportError
 from airflow_provider_zeus.model.trial import Observation
-from airflow_provider_zeus.patience import bounded, outlived
+from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.power.device import default_state_dir
 from airflow_provider_zeus.training.plan_progress import Heartbeat
 from airflow_provider_zeus.training.protocol.events import ResultSender, Sink
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
-from airflow_provider_zeus.training.step_tuner import READ_S, StepTuner
+from airflow_provider_zeus.training.step_tuner import StepTuner
 
 
 class StepHandle:
@@ -68,11 +68,11 @@ class ScriptHandle(StepHandle):
         atexit.unregister(self.close)
         self._beats.stop()
         with outlived("end the profile of this training's steps"):
-            bounded(tuner.stop, READ_S)
+            tuner.stop()
         with outlived("tell the task what the steps showed"):
-            bounded(lambda: self._tell(tuner), READ_S)
+            self._tell(tuner)
         with outlived("give the power limit back"):
-            bounded(tuner.close, READ_S)
+            tuner.close()
 
     def _beat(self) -> None:
         if (tuner := self._tuner) is not None:

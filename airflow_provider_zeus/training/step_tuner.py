@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial
 from statistics import median
 from threading import Lock
 from typing import Any
@@ -25,10 +24,9 @@ from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import LIMIT, UNCAPPED, Observation, ProfileSample
-from airflow_provider_zeus.patience import T, bounded
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.power.meter import Reading, read
+from airflow_provider_zeus.power.meter import SPARE, Reading, read
 from airflow_provider_zeus.power.simulated.gpu import PREFIX, SimulatedGpu
 from airflow_provider_zeus.training.profiling.profiler import profiler_of
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
@@ -39,8 +37,6 @@ from airflow_provider_zeus.training.torch_listener import LEAD_STEPS, MODULE, Le
 
 log = guarded_log(__name__)
 
-OPEN_S, READ_S = 20.0, 5.0  # how long a driver may take to open a GPU, and to answer within a step
-SET_S = 15.0  # and to set a limit: longer than a guardian's start and a helper's answer, of 5 s each
 SIMULATED_SAMPLES = 256  # of a step, for a simulated GPU: how many it has is not known
 
 
@@ -125,7 +121,7 @@ class StepTuner:
             log.debug("The step could not be counted.", exc_info=True)
             self.said, self._lead = "its steps could not be counted", None  # so none are reported
             with suppress(Exception):
-                self._asked(self._give_back)
+                self._give_back()
 
     def take_unsent(self) -> tuple[ProfileSample, ...]:
         """The profile samples since the last call. Any thread may call this."""
@@ -136,8 +132,10 @@ class StepTuner:
         if self._lead is None:
             return seen
         sweep, limits, reasons = self._sweep, self._limits, dict(seen.reasons)
-        if sweep is not None and sweep.profiler.why_none:
-            reasons[UNCAPPED] = sweep.profiler.why_none
+        if sweep is not None and sweep.profiler.why_uncapped:
+            reasons[UNCAPPED] = sweep.profiler.why_uncapped
+        if sweep is not None and sweep.profiler.slow:
+            reasons[LIMIT] = sweep.profiler.slow
         if limits is not None and limits.why_not_set:
             reasons[LIMIT] = limits.why_not_set
         return replace(seen, **of_all(self._figures()), reasons=reasons)
@@ -165,12 +163,8 @@ class StepTuner:
         excess_j, excess_s = sweep.excess(steps) if sweep else (None, None)
         found = {"samples": steps, "step_kind": kind, "excess_j": excess_j, "excess_s": excess_s}
         if self._limits is not None and self._device is not None:
-            found |= {"power_limit_w": self._device.limit_w(), "limit_found_w": self._limits.found_w}
+            found |= {"power_limit_w": self._device.seen_limit_w, "limit_found_w": self._limits.found_w}
         return [*earlier, found]
-
-    def _asked(self, call: Callable[[], T], most_s: float | None = None) -> T:
-        """Ask the driver, which may hang: then the training goes on without us. Raises TimeoutError."""
-        return call() if self._is_simulated else bounded(call, most_s or READ_S)
 
     def _pass(self, now_s: float, gap_s: float) -> None:
         """Pass an edge of a window where one is due; leave out a window that a pause broke."""
@@ -193,18 +187,17 @@ class StepTuner:
             else:
                 sweep.stop(Reading(None, now_s), self.steps, bare=True)
             return
-        if sweep.active and sweep.windows.edge_due(now_s):
-            device.synchronize()  # in the training's own thread, which knows its GPU
-            complete = self._asked(lambda: sweep.pass_edge(read(device), self.steps), SET_S)
-            if complete and not sweep.profiler.surely_best:
+        if sweep.active and sweep.edge_due(now_s):
+            complete = sweep.pass_edge(sweep.pace.edge(must=True), self.steps)
+            if complete and not sweep.profiler.slow and not sweep.profiler.surely_best:
                 log.info(
                     "Zeus: steps differ too much, or limits too little, to tell the best power limit from full power: "
                     "none is chosen."
                 )
-                self._asked(sweep.keep_found, SET_S)
+                sweep.keep_found()
             self._last_s = self._now_s()
         elif not sweep.active and now_s >= self._due_s:
-            self._asked(lambda: sweep.check_drift(read(device), self.steps), SET_S)
+            sweep.check_drift(sweep.pace.read(share=SPARE), self.steps)
             self._last_s = self._now_s()
         self._due_s = 0.0 if sweep.active else now_s + 1.0
 
@@ -214,12 +207,12 @@ class StepTuner:
         if kind == self.kind:  # such as the next fold of a cross validation
             return
         if self.kind is None:
-            self._asked(self._open, OPEN_S)
+            self._open()
         if self._sweep is not None:  # of another model
-            self._asked(self._sweep.keep)
+            self._sweep.keep()
             self._known += self._sweep.measured
             self._unsent.extend(self._sweep.take_unsent())
-            figures = self._asked(self._figures)
+            figures = self._figures()
             with self._changing:
                 self._earlier, self.kind, self.steps, self._sweep = figures, kind, 0, None
         self.kind, self.steps = kind, 0
@@ -227,7 +220,7 @@ class StepTuner:
             self._gaps_s.clear()
             self._long_s, self._due_s, self._look_at = math.inf, 0.0, LEAD_STEPS
             self._device.synchronize()
-            self._sweep = self._asked(partial(self._started, self._device, self._limits, kind), SET_S)
+            self._sweep = self._started(self._device, self._limits, kind)
         if self._device is not None and self._is_simulated:
             self._now_s = self._device.now_s
         self._last_s = self._now_s()
@@ -241,6 +234,7 @@ class StepTuner:
         sweep.start(read(device), self.steps)
         if profiler.next_limit_w is None and profiler.limits_w and not profiler.surely_best:
             sweep.keep_found()
+        sweep.pace.begin()
         return sweep
 
     def _open(self) -> None:
@@ -255,8 +249,6 @@ class StepTuner:
         elif self._tunes:
             why = device.missing.get("limit_range") or device.missing.get("limit_w") or "this device has no power limit"
             log.warning("Zeus tunes no power limit: %s.", why)
-        if self.said:  # the driver answered too late: the training goes on without
-            self._resources.close()
 
     def _give_back(self) -> None:
         limits, self._limits = self._limits, None

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from importlib.abc import MetaPathFinder
 from threading import RLock, get_ident
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 MODULE = "torch.optim.optimizer"
@@ -25,20 +25,15 @@ LEAD_STEPS = 8  # of one optimizer, after which it leads
 Heard = Callable[[Any], object]  # gets the optimizer; may raise
 
 
-class _Hearing(NamedTuple):
-    after: Heard
-    before: Heard | None
-
-
-_hearings: tuple[_Hearing, ...] = ()
-_hooks = ExitStack()  # takes the hooks out of torch, or ends the wait for it
+_hearings: tuple[Heard, ...] = ()
+_hooks = ExitStack()  # takes the hook out of torch, or ends the wait for it
 _lock = RLock()
 
 
-def on_steps(after: Heard, before: Heard | None = None) -> Callable[[], None]:
-    """Call ``after`` after each optimizer step of torch in this process, ``before`` before it. Returns what ends it."""
+def on_steps(after: Heard) -> Callable[[], None]:
+    """Call ``after`` after each optimizer step of torch in this process. Returns what ends it."""
     global _hearings
-    hearing = _Hearing(after, before)
+    hearing = partial(after)  # one of its own, if two give the same function
     with _lock:
         is_first, _hearings = not _hearings, (*_hearings, hearing)
         if is_first and MODULE in sys.modules:
@@ -50,7 +45,7 @@ def on_steps(after: Heard, before: Heard | None = None) -> Callable[[], None]:
     return partial(_end, hearing)
 
 
-def _end(hearing: _Hearing) -> None:
+def _end(hearing: Heard) -> None:
     global _hearings
     with _lock:
         _hearings = tuple(each for each in _hearings if each is not hearing)
@@ -60,22 +55,15 @@ def _end(hearing: _Hearing) -> None:
 
 
 def _hear(module: Any) -> None:
-    """Set the hooks. A torch that refuses them, or that is none, is not heard."""
+    """Set the hook. A torch that refuses it, or that is none, is not heard."""
     with _lock, suppress(Exception):
         if _hearings:
-            _hooks.callback(module.register_optimizer_step_pre_hook(_before).remove)
             _hooks.callback(module.register_optimizer_step_post_hook(_after).remove)
 
 
-def _before(optimizer: Any, args: object, kwargs: object) -> None:
-    for hearing in _hearings:
-        if hearing.before is not None:
-            hearing.before(optimizer)
-
-
 def _after(optimizer: Any, args: object, kwargs: object) -> None:
-    for after, _ in _hearings:
-        after(optimizer)
+    for hearing in _hearings:
+        hearing(optimizer)
 
 
 class _Waiting(MetaPathFinder):

@@ -6,10 +6,12 @@ Torch is looked at where its author has imported it, and never imported here. Wh
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from time import perf_counter
+from types import FrameType
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary, ref
 
@@ -47,6 +49,7 @@ class TorchSteps(DrawListener):
         self.waited_s = self.looped_s = 0.0  # of those that were trained on, and of their steps with it
         self._since_s = 0.0  # time of the step before, or of the first draw of a pass
         self._paused = False  # the training has paused since the last step: persistent workers go on in the same pass
+        self.in_trainer: bool | None = None  # the first step was one of a framework's trainer; None before it
         self._hooks = ExitStack()
         if (older := TorchSteps._newest()) is not None:
             older.close()
@@ -96,6 +99,8 @@ class TorchSteps(DrawListener):
 
     def _stepped(self, optimizer: Any) -> None:
         self.by_optimizer[id(optimizer)] += 1
+        if self.in_trainer is None:
+            self.in_trainer = _is_in_trainer()
         drawn, self._drawn = self._drawn, {}  # whole: a thread may load in advance meanwhile
         samples, self._recent = self._recent, 0
         fresh = [each for each in drawn.values() if each[0]() is not None]
@@ -112,3 +117,14 @@ class TorchSteps(DrawListener):
             self.remedy = self.remedy or remedy(trained)
         if samples:
             self._on_step(samples)
+
+
+def _is_in_trainer() -> bool:
+    """Whether a trainer that makes its own loader has called this code."""
+    trainers = ("transformers.trainer", "lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") in trainers:
+            return True
+        frame = frame.f_back
+    return False

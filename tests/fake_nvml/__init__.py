@@ -57,7 +57,10 @@ class Gpu(ctypes.Structure):
 
 
 class _Fault(ctypes.Structure):
-    _fields_ = (("function", ctypes.c_char * 64), *[(n, ctypes.c_int32) for n in ("code", "after", "times", "seen")])
+    _fields_ = (
+        ("function", ctypes.c_char * 64),
+        *[(n, ctypes.c_int32) for n in ("code", "after", "times", "seen", "pid")],
+    )
 
 
 class _Count(ctypes.Structure):
@@ -119,11 +122,16 @@ class FakeNvml:
         """A GPU by its place on the bus."""
         return self._state.gpu[index]
 
-    def fail(self, function: str, code: int, *, after: int = 0, times: int = -1) -> None:
+    def fail(self, function: str, code: int, *, after: int = 0, times: int = -1, pid: int = 0) -> None:
         """Let a function answer ``code`` after so many good calls, so many times (-1: for good)."""
         fault = next(f for f in self._state.fault if f.function in (b"", function.encode()))
-        fault.code, fault.after, fault.times, fault.seen = code, after, times, 0
+        fault.code, fault.after, fault.times, fault.seen, fault.pid = code, after, times, 0, pid
         fault.function = function.encode()
+
+    def hang(self, function: str = "*", *, after: int = 0, pid: int = 0) -> None:
+        """Let a function, or any, never return after so many good calls, in all processes or in one alone."""
+        never = -1
+        self.fail(function, never, after=after, pid=pid)
 
     def heal(self) -> None:
         """Nothing fails any more."""

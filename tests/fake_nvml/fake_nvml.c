@@ -4,7 +4,7 @@
  * and so does this. Without the variable, or without the file, nvmlInit answers "driver not loaded" (9).
  * Its layout is struct state, which tests/fake_nvml/__init__.py repeats in ctypes: change both.
  *
- * Every entry point counts its calls and may be told to fail (struct fault).
+ * Every entry point counts its calls and may be told to fail, or never to return (struct fault).
  * A GPU draws min(demand, limit in force), which approaches the limit set; its energy counter moves in ticks.
  */
 #define _GNU_SOURCE
@@ -26,7 +26,7 @@
 #define CALLS 32
 #define SETS 64
 enum { OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
-       INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15 };
+       INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, NEVER = -1 }; /* NEVER: it does not return */
 
 struct gpu {
     char name[64], uuid[64], mig_uuid[64];
@@ -48,7 +48,8 @@ struct gpu {
     int32_t resting;    /* whether no kernel runs at this moment: of busy_percent the samples alone tell */
     int32_t has_samples;
 };
-struct fault { char function[64]; int32_t code, after, times, seen; }; /* times -1: for good */
+/* function "*": each one; times -1: for good; pid 0: of all processes */
+struct fault { char function[64]; int32_t code, after, times, seen, pid; };
 struct count { char function[64]; int32_t calls; };
 struct set { int32_t gpu, pid, code; double limit_w; };
 struct state {
@@ -126,8 +127,12 @@ static int begin(const char *function) {
     }
     for (i = 0; i < FAULTS; i++) {
         struct fault *f = &state->fault[i];
-        if (strcmp(f->function, function)) continue;
-        if (f->seen++ >= f->after && (f->times < 0 || f->seen <= f->after + f->times)) return f->code;
+        if (strcmp(f->function, function) && strcmp(f->function, "*")) continue;
+        if (f->pid && f->pid != getpid()) continue;
+        if (f->seen++ < f->after || (f->times >= 0 && f->seen > f->after + f->times)) continue;
+        if (f->code != NEVER) return f->code;
+        leave(OK);
+        for (;;) pause();
     }
     return OK;
 }

@@ -43,7 +43,7 @@ def test_a_function_starts_from_what_the_run_before_returned(run_dag: Any, tmp_p
         @task.zeus(job(starts=STARTS, policy="knowledge_gradient", batch_sizes=[32], default_batch_size=32))
         def train(run, run_id=None):
             model = torch.nn.Linear(2, 1)
-            state = torch.load(run.previous) if run.previous is not None else None
+            state = torch.load(run.previous, weights_only=True) if run.previous is not None else None
             taken = run.start(model, state)
             seen.append((taken, state is not None and torch.equal(model.weight, state["weight"])))
             loop(run, 8 if taken == "cold" else 2)

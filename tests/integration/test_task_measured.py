@@ -20,8 +20,7 @@ from airflow_provider_zeus import ZeusCommandOperator, ZeusJob, ZeusTrainOperato
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import Phase, Trial
 from airflow_provider_zeus.operators import asking, measured
-from airflow_provider_zeus.power import task_meter
-from airflow_provider_zeus.power.nvml import gpu, library, visible
+from airflow_provider_zeus.power.nvml import library
 from airflow_provider_zeus.training.torch_listener import LEAD_STEPS
 from tests.fake_nvml import FakeNvml
 from tests.fake_slurm import FakeSlurm
@@ -252,41 +251,28 @@ def test_what_a_generator_yields_goes_to_its_outlets(run_dag: Any) -> None:
 
 @pytest.mark.parametrize("hangs", ["before", "within"])
 def test_a_driver_that_hangs_holds_no_task(
-    run_dag: Any, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, hangs: str, caplog: pytest.LogCaptureFixture
+    run_dag: Any, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, hangs: str
 ) -> None:
     nvml.add()
-    answered, asked = Event(), library.ask
-
-    def silent(function: str, *arguments: Any) -> Any:
-        answered.wait()
-        return asked(function, *arguments)
-
-    def hang() -> None:
-        for module in (gpu, visible):
-            monkeypatch.setattr(module, "ask", silent)
-
-    monkeypatch.setattr(task_meter, "OPEN_S", 0.2)
-    monkeypatch.setattr(measured, "READ_S", 0.2)
+    monkeypatch.setattr(library, "RETURNS_S", 0.2)
     with DAG(f"measured_hangs_{hangs}", schedule=None, start_date=START) as dag:
 
         @task.zeus
         def works() -> int:
             if hangs == "within":
-                hang()
+                nvml.hang()
             return 1
 
         works()
     if hangs == "before":
-        hang()
-    try:
-        assert value(run_dag(dag), "works") == 1
-    finally:
-        answered.set()
+        nvml.hang()
+    assert value(run_dag(dag), "works") == 1
     (trial,) = log_of(f"measured_hangs_{hangs}.works")
     assert trial.state.value == "done"
     assert trial.observation.energy_j is None
     assert trial.observation.time_s
-    assert trial.observation.reasons["energy_j"]
+    assert "gave no answer for 0.2 s" in trial.observation.reasons["energy_j"]
+    assert sum(calls == 1 for calls in nvml.calls().values()) >= (hangs == "before")
 
 
 def test_a_slurm_job_needs_no_shared_folder_and_nothing_of_it_is_measured_here(run_dag: Any, tmp_path: Path) -> None:

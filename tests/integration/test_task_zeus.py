@@ -11,7 +11,9 @@ import pytest
 from airflow.sdk import DAG, task, task_group
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.job_ids import job_id_of_task
 from airflow_provider_zeus.operators import asking
+from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.operators.mixins import job_part
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
 from tests.integration.jobs import job, log_of, loop, save, saves_of, zeus_dag
@@ -119,6 +121,50 @@ def test_a_bad_rendered_value_fails_before_any_trial(run_dag: Any, caplog: Any) 
     assert log_of("zeus_bad_template.train") == []
 
 
+def of_field(**fields: Any) -> Any:
+    return task.zeus(job(**fields), task_id="train")(lambda run: None)()
+
+
+def by_date(run, ds):
+    raise AssertionError("it has no date")
+
+
+def by_command(command: str) -> ZeusCommandOperator:
+    return ZeusCommandOperator(task_id="train", job=job(), command=["train", command])
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda: of_field(data_slice="{{ ds }}"), "ZeusJob.data_slice = '{{ ds }}': this run has no ds"),
+        (lambda: of_field(data_slice="{{ ts }}"), "some manual ones have no logical date. take run_id"),
+        (lambda: task.zeus(job(), task_id="train")(by_date)(), "by_date(): ds = 'an argument without a default'"),
+        (lambda: by_command("--date={{ ds }}"), "command = '--date={{ ds }}': this run has no ds"),
+        (lambda: of_field(target="{{ params.tgt }}"), "ZeusJob.target = '{{ params.tgt }}': there is no param tgt."),
+        (lambda: by_command("{{ params.rows }}"), "the params are: target"),
+        (lambda: by_command("{{ parms.rows }}"), "no run has parms. did you mean params"),
+        (
+            lambda: task.zeus(job(eta="{{ params.eta }}"), task_id="train")(lambda run, city: None).expand(
+                city=["ewr"]
+            ),
+            "ZeusJob.eta = '{{ params.eta }}': there is no param eta",
+        ),
+    ],
+)
+def test_what_a_run_lacks_is_named_before_any_trial(
+    run_dag: Any, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], write: Any, said: str
+) -> None:
+    """Also what a run without a logical date lacks, as one that an asset has triggered: as the check says it."""
+    native = "parms" in said
+    with DAG("zeus_lacks", params={"target": "accuracy >= 0.9"}, render_template_as_native_obj=native) as dag:
+        write()
+    assert run_dag(dag, logical_date=None).state == "failed"
+    logged = caplog.text + "".join(capfd.readouterr())
+    assert said in logged
+    assert "UndefinedError" not in logged
+    assert log_of("zeus_lacks.train") == []
+
+
 def test_arguments_context_keys_and_run_stand_side_by_side(run_dag: Any) -> None:
     seen: list[tuple[Any, ...]] = []
     with DAG("zeus_arguments", schedule=None, start_date=START) as dag:
@@ -207,7 +253,8 @@ def test_each_way_to_map(run_dag: Any, expand: Any) -> None:
         expand(train, rows)
     assert run_dag(dag).state == "success"
     (name,) = (t for t in dag.task_ids if t.endswith("train"))
-    assert [len(log_of(f"{dag.dag_id}.{name}.{value}")) for value in ("eu", "us")] == [1, 1]
+    whole = job_id_of_task(dag.dag_id, name)
+    assert [len(log_of(f"{whole}.{value}")) for value in ("eu", "us")] == [1, 1]
 
 
 def test_the_classic_operator_by_a_mapped_argument(run_dag: Any) -> None:
@@ -296,6 +343,10 @@ def test_test_runs_teach_nothing_unless_named(run_dag: Any) -> None:
         (lambda: ZeusTrainOperator(task_id="t", python_callable=lambda run: None), "give one, as in @task.zeus(JOB)"),
         (lambda: task.zeus({**job().to_dict(), "target": "x"}, task_id="t")(lambda run: 0)(), "ZeusJob.target = 'x'"),
         (lambda: ZeusTrainOperator(task_id="t", job=job(), python_callable="train"), "not a function"),
+        (lambda: task.zeus(job())(task.zeus(by_date)), "by_date': a task already, by another decorator"),
+        (lambda: task.zeus(task.zeus(job())(by_date)), "leave one of the two decorators out"),
+        (lambda: task.zeus(job())(task.bash(by_date)), "a task already"),
+        (lambda: ZeusTrainOperator(task_id="t", job=job(), python_callable=task(by_date)), "a task already"),
     ],
 )
 def test_mistakes_are_named_at_parse(write: Any, said: str) -> None:

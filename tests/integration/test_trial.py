@@ -17,6 +17,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import LOST, PLAIN
 from airflow_provider_zeus.operators import asking, trial_tasks
 from airflow_provider_zeus.operators.collect import NO_RESULT
+from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.pending import drain
@@ -196,7 +197,44 @@ def mapped_group() -> None:
     region.expand(name=["north", "south"])
 
 
+def measured() -> None:
+    task.zeus(lambda: None, task_id="train")()
+
+
+def of_a_job() -> None:
+    task.zeus(job(), task_id="train")(lambda run: None)()
+
+
+def mapped_of_a_job() -> None:
+    task.zeus(job(), task_id="train")(lambda x, run=None: None).expand(x=[1, 2])
+
+
+def measured_command() -> None:
+    ZeusCommandOperator(task_id="train", command="train")
+
+
+def command_of_a_group() -> None:
+    @task_group(group_id="group", prefix_group_id=False)
+    def group():
+        ZeusCommandOperator(task_id="train", job=job(), command="train")
+
+    group()
+
+
+def another_trial() -> None:
+    with ZeusTrial(job(), task_id="inner"):
+        EmptyOperator(task_id="train")
+
+
 class TestRefused:
+    @pytest.mark.parametrize(
+        "inside", [measured, of_a_job, mapped_of_a_job, measured_command, command_of_a_group, another_trial]
+    )
+    def test_a_task_of_zeus_within_a_trial(self, inside: Any) -> None:
+        said = r"(train|inner_ask) is a task of Zeus already.*leave this ZeusTrial out, and give its job to that task"
+        with pytest.raises(JobSpecError, match=said), DAG("d", schedule=None), ZeusTrial(job()):
+            inside()
+
     @pytest.mark.parametrize(
         ("inside", "message"),
         [

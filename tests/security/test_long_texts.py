@@ -21,7 +21,7 @@ from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.operators.external_meter import names
 from airflow_provider_zeus.patterns import MOST_CELL, MOST_LINE
-from airflow_provider_zeus.printable import cell, text_of
+from airflow_provider_zeus.printable import cell
 from airflow_provider_zeus.signals.parse import Layout, parsed
 from airflow_provider_zeus.store.open import passwords
 from airflow_provider_zeus.store.sql.engine import hidden
@@ -179,8 +179,6 @@ CSV = Layout(times="c0", values="c1", unit="g/kWh")
         pytest.param(refused(SIGNAL), id="a time of a signal"),
         pytest.param(refused(SIGNAL.replace("}", f', "s": "{BLANKS}", "u": "{BLANKS}"}}')), id="its other texts"),
         pytest.param(lambda: cell("\t" * 80_000), id="a cell of tabs"),
-        pytest.param(lambda: cell(["\t" * 80_000]), id="a nested cell of tabs"),
-        pytest.param(lambda: text_of('\t"' * 80_000), id="a cell that is read"),
         pytest.param(lambda: hidden("x" * 80_000 + '"' * 80_000, {"password": "x" * 80_000}), id="a driver's error"),
     ],
 )

@@ -11,8 +11,9 @@ import pytest
 
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.training.protocol.environment import Document, OtherRank, Results, with_memory_of_others
-from airflow_provider_zeus.training.protocol.events import ResultLine, read_result
+from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.untrusted_files import open_plain, opened_folder, read_plain
+from tests.result_files import read_result
 
 VICTIM = "ssh-ed25519 AAAA\nthe last line has no line feed"
 ALICE = 61001  # no account of this host has it

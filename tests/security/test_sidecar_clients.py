@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import importlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -25,7 +26,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.power.limits.helpers import LimitHelper, SidecarClient, ZeusdClient
-from airflow_provider_zeus.power.limits.sidecar_server import AT_ONCE, PER_S, Sidecar
+from airflow_provider_zeus.power.limits.sidecar_server import AT_ONCE, PER_S, Limit, Nvml, Records, Sidecar
 from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import wait_for
 from tests.unit.power.limits.test_sidecar import Peer, Running, card, serve, set_to, sidecar, uuid  # noqa: F401
@@ -265,20 +266,43 @@ def test_an_error_of_its_own_gives_limits_back_before_it_ends() -> None:
 
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["one connection", "a new one each time"])
-def test_a_process_that_asks_without_end_waits_and_no_other_does(
-    card: Gpu, sidecar: Running, run: Callable[..., Process], is_new: bool
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_user_who_asks_without_end_waits_and_no_other_does(
+    card: Gpu, serve: Serve, run: Callable[..., Process], tmp_path: Path, is_new: bool
 ) -> None:
+    sidecar = serve("--group", "4242")
+    for each in (tmp_path, *tmp_path.parents):
+        each.chmod(each.stat().st_mode | 0o005)
     begun_s, asked = time.monotonic(), AT_ONCE + 20
     with Peer(sidecar.socket) as flood:
         for _ in range(asked):
             assert (sidecar.ask({"do": "limits"}) if is_new else flood.ask({"do": "limits"}))["ok"], "late, not refused"
         assert time.monotonic() - begun_s > 19 / PER_S
         flood.connection.sendall(b'{"do": "limits"}\n' * 3000)  # for a minute
-        assert run(sidecar.socket, ask=set_to(card, 150.0)).answer == {"ok": True}
+        assert run(sidecar.socket, user=65534, ask=set_to(card, 150.0)).answer == {"ok": True}
         flood.connection.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             asked += flood.connection.recv(1 << 22).count(b"\n")
         assert asked < AT_ONCE + 3020, "it still waits"
+
+
+ASKS = """
+import socket, sys
+path, often = sys.argv[1], int(sys.argv[2])
+peer = socket.socket(socket.AF_UNIX)
+peer.connect(path)
+peer.sendall(b'{"do": "limits"}\\n' * often)
+answers = peer.makefile("rb")
+for _ in range(often):
+    answers.readline()
+"""
+
+
+def test_two_processes_of_a_user_ask_no_faster_than_one(sidecar: Running) -> None:
+    begun_s = time.monotonic()
+    for often in (AT_ONCE, AT_ONCE // 2):
+        subprocess.run([sys.executable, "-I", "-S", "-c", ASKS, str(sidecar.socket), str(often)], check=True)
+    assert time.monotonic() - begun_s > (AT_ONCE // 2 - 1) / PER_S
 
 
 # --- places
@@ -542,6 +566,40 @@ def test_after_the_last_client_the_limit_is_exactly_the_one_found(
     assert card.limit_w == found_w
     assert running.end() == 0
     shutil.rmtree(running.state)  # the next example begins as after a boot
+
+
+@pytest.mark.parametrize("rounded", [math.floor, math.ceil, round])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_driver_that_rounds_keeps_no_limit_for_good(
+    tmp_path: Path, rounded: Callable[[float], int], is_killed: bool
+) -> None:
+    """It has another limit in force than the one that was set, which is ours all the same."""
+    tmp_path.chmod(0o700)
+    nvml = RoundingNvml(rounded)
+    for limit_w in (150.5, 150.9, 150.1, 249.4):
+        limit = Limit(nvml, "GPU-1", Records(str(tmp_path)), 0.0)
+        limit.change(limit_w)
+        assert nvml.in_force_w == limit.limit_w == rounded(limit_w)
+        if is_killed:
+            limit = Limit(nvml, "GPU-1", Records(str(tmp_path)), 0.0)
+        limit.restore()
+        assert nvml.in_force_w == 250.0
+
+
+class RoundingNvml(Nvml):
+    """A driver that sets whole watts."""
+
+    def __init__(self, rounded: Callable[[float], int]) -> None:
+        self._rounded, self.in_force_w = rounded, 250.0
+
+    def limit_w(self, uuid: str) -> float:
+        return self.in_force_w
+
+    def range_w(self, uuid: str) -> tuple[float, float]:
+        return 100.0, 250.0
+
+    def set_limit_w(self, uuid: str, limit_w: float) -> None:
+        self.in_force_w = float(self._rounded(limit_w))
 
 
 def test_a_limit_of_another_that_is_near_the_one_found_is_left_alone(card: Gpu, sidecar: Running) -> None:

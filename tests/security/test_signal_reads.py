@@ -250,6 +250,50 @@ def test_the_source_of_a_series_is_a_host_and_no_key(
     assert server.asked == [f"/?key={SECRET}", f"/?key={SECRET}", "/"]
 
 
+CSV = {"times": "time", "values": "value", "unit": "g/kWh"}
+TARIFF = {"timezone": "Europe/Berlin", "unit": "EUR/kWh", "default": 0.3, "rules": []}
+
+
+@pytest.mark.parametrize(
+    ("field", "extra"),
+    [
+        ("preset", {"preset": SECRET}),
+        ("preset", {"preset": [SECRET]}),
+        ("extra", {"url": SECRET}),
+        ("url", {"url": SECRET, **JSON}),
+        ("step_s", {"file": "it", **JSON, "step_s": SECRET}),
+        ("times", {"file": "it", **JSON, "times": [SECRET]}),
+        ("path", {"file": "it", **JSON, "times": f"$.{SECRET}"}),
+        ("path", {"file": "it", **JSON, "values": f"$.t[*].{SECRET}"}),
+        ("path", {"file": "it", **JSON, "values": f"$ {SECRET}"}),
+        ("column", {"file": "table", **CSV, "times": SECRET}),
+        ("values", {"file": "empty", **CSV, "values": "value"}),
+        ("unit", {"file": "it", **JSON, "unit": SECRET}),
+        ("unit", {"file": "it", **JSON, "unit": "EUR/kWh", "unit_at": "$.unit", "zone": SECRET}),
+        ("zone", {"file": "it", **JSON, "zone_at": "$.zone", "zone": SECRET}),
+        ("file", {"file": f"../{SECRET}", **JSON}),
+        ("tariff", {"tariff": SECRET}),
+        ("tariff: odd", {"tariff": {**TARIFF, "odd": SECRET}}),
+        ("timezone", {"tariff": {**TARIFF, "timezone": SECRET}}),
+        ("unit", {"tariff": {**TARIFF, "unit": SECRET}}),
+        ("default", {"tariff": {**TARIFF, "default": SECRET}}),
+        ("rules", {"tariff": {**TARIFF, "rules": SECRET}}),
+        ("rule 1", {"tariff": {**TARIFF, "rules": [SECRET]}}),
+        ("rule 1: hours", {"tariff": {**TARIFF, "rules": [{"value": 0.2, "hours": SECRET}]}}),
+        ("rule 1: value", {"tariff": {**TARIFF, "rules": [{"value": SECRET}]}}),
+    ],
+)
+def test_a_wrong_field_of_a_connection_is_named_and_its_value_is_not_printed(
+    root: Path, said: Callable[..., str], field: str, extra: dict[str, Any]
+) -> None:
+    (root / "it").write_text('{"t": ["2026-01-01T00:00Z"], "v": [1], "zone": "DE", "unit": "g/kWh"}')
+    (root / "table").write_text("time,value\n2026-01-01T00:00Z,1\n")
+    (root / "empty").write_text("time,value\n2026-01-01T00:00Z,none\n")
+    text = said(**extra)
+    assert f"Connection 'hostile': {field}" in text
+    assert SECRET not in text
+
+
 # --- addresses
 
 NEVER = [
@@ -309,6 +353,30 @@ def test_a_service_of_this_host_gets_no_request(
     assert server.asked == []
 
 
+def test_an_address_of_this_host_in_its_network_is_its_own(
+    names: dict[str, list[list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a process here sees it: to an address of another host it cannot bind."""
+    names["lan.example"] = [["10.11.12.13"]] * 3
+    assert judged("lan.example", 80, "http://...", allow_local=False) == ["10.11.12.13"]
+    binds = socket.socket.bind
+    own = {("10.11.12.13", 0): ("127.0.0.1", 0)}
+    monkeypatch.setattr(socket.socket, "bind", lambda probe, to: binds(probe, own.get(to, to)), raising=False)
+    with pytest.raises(JobSpecError, match=r"its host is the worker's own.*signal_allow_local"):
+        judged("lan.example", 80, "http://...", allow_local=False)
+    assert judged("lan.example", 80, "http://...", allow_local=True) == ["10.11.12.13"]
+
+
+def test_a_service_at_this_hosts_own_address_gets_no_request(said: Callable[..., str]) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: the kernel chooses the address to send from
+        except OSError:
+            pytest.skip("this host is in no network")
+        address = probe.getsockname()[0]
+    assert "signal_allow_local" in said(url=f"http://{address}:9/", **JSON)
+
+
 def test_a_name_is_looked_up_once_and_the_judged_address_is_asked(
     serve: Callable[..., Server], names: dict[str, list[list[str]]], monkeypatch: pytest.MonkeyPatch, allow_local: None
 ) -> None:
@@ -353,7 +421,7 @@ def test_a_proxy_is_asked_for_nothing_that_is_refused(
     proxy: Server, names: dict[str, list[list[str]]], said: Callable[..., str], host: str
 ) -> None:
     names["metadata.example"] = [["10.0.0.1", "169.254.169.254"]]
-    assert "url = 'http://...'" in said(url=f"http://{host}/latest", **JSON)
+    assert "Connection 'hostile': url: " in said(url=f"http://{host}/latest", **JSON)
     assert proxy.asked == []
 
 

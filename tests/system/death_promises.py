@@ -397,6 +397,16 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             ("tests/security/test_signal_reads.py::test_a_run_trains_without_a_signal_that_is_refused",),
         ),
         Promise(
+            "The GPU's driver is slow, or a call of it never returns",
+            "the training waits for it for 2 % of its time, and once for 10 s; what is not read has its reason; another process gives the limit back",
+            (
+                "tests/unit/power/test_slow_nvml.py::test_between_its_first_and_last_reading_a_training_waits_for_2_percent_of_its_time",
+                "tests/unit/power/test_slow_nvml.py::test_a_call_that_hangs_is_waited_for_once_and_the_guardian_gives_the_limit_back",
+                "tests/unit/power/test_slow_nvml.py::test_a_driver_that_hangs_as_the_device_is_opened_fails_no_task_and_no_other_source_stands_in",
+                "tests/integration/test_task_measured.py::test_a_driver_that_hangs_holds_no_task",
+            ),
+        ),
+        Promise(
             "No thread can be started",
             "the training runs without heartbeats; it may read as abandoned until its end is written",
             (

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -13,11 +14,12 @@ from urllib.parse import quote, urlsplit
 import pytest
 import sqlalchemy as sa
 
-from airflow_provider_zeus import read_log
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.plugin.charts.dag_front import front_chart
 from airflow_provider_zeus.reports.eta_choices import EtaChoice
+from airflow_provider_zeus.reports.export_rows import row
 from airflow_provider_zeus.reports.pareto import OperatingPoint, marked
+from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.store.open import embedded_path, open_store
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
@@ -332,12 +334,11 @@ def test_the_export_holds_the_stores_rows(visit: Visit) -> None:
     file = waiting.value
     job = f"{ZEUS_DAG}.train"
     assert re.fullmatch(rf"zeus-{job}-\d{{4}}-\d\d-\d\d\.csv", file.suggested_filename)
-    log = read_log(job)
+    with closing(open_store(create=False)) as store:
+        rows = [row(trial, in_force()) for trial in store.trials(job)]
     names = ("run_id", "batch_size", "energy_j", "opened_at_utc")
     held = list(csv.DictReader(io.StringIO(Path(file.path()).read_text())))
-    assert [[line[n] for n in names] for line in held] == [
-        [str(value) for value in values] for values in zip(*(log[n] for n in names), strict=True)
-    ]
+    assert [[line[n] for n in names] for line in held] == [[str(each[n]) for n in names] for each in rows]
     assert at.fine()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FILES = [p for room in ("airflow_provider_zeus", "dags", "demo", "docker") for p in sorted((ROOT / room).rglob("*.py"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RISKY = ("torch.load(", "np.load(", "numpy.load(", "read_pickle(", "yaml.load(", "eval(", "exec(")
 FORBIDDEN = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "jsonpickle"}
 STATEMENTS = ("execute", "exec_driver_sql", "executemany", "executescript")
 READ_OF_CALLS = {"weights_only", "allow_pickle", "shell"}
@@ -52,6 +55,37 @@ def dangers(source: str) -> Iterator[str]:
             yield "calls yaml.load"
         if given.get("shell") == "True" or called in ("os.system", "os.popen"):
             yield f"hands a text to a shell by {called}"
+
+
+def shown_dangers(text: str) -> Iterator[str]:
+    """What the examples of a page or of docstrings and comments could run; an example need not be whole."""
+    for line in text.splitlines():
+        words = line.strip().removeprefix(">>> ").split()
+        if len(words) > 1 and words[0] in ("import", "from") and words[1].split(".")[0] in FORBIDDEN:
+            yield f"shows {' '.join(words)}"
+    for name in RISKY:
+        _, *calls = re.split(rf"(?<![\w.]){re.escape(name)}", text)
+        for after in calls:
+            yield from (f"shows: {danger}" for danger in dangers(name + up_to_its_bracket(after)))
+
+
+def up_to_its_bracket(text: str) -> str:
+    """The arguments of a call, with the bracket that closes it."""
+    depth = 1
+    for place, character in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth == 0:
+            return text[: place + 1]
+    return ")"
+
+
+def test_no_example_of_a_page_or_docstring_runs_what_it_reads() -> None:
+    found = {str(p.relative_to(ROOT)): list(shown_dangers(p.read_text())) for p in [*FILES, *PAGES]}
+    assert {path: said for path, said in found.items() if said} == {}
+    shown = "Resume::\n\n    run.start(model, torch.load(run.previous) if run.previous else None)\n"
+    assert list(shown_dangers(shown)) == ["shows: calls torch.load without weights_only=True"]
+    assert list(shown_dangers(shown.replace("previous)", "previous, weights_only=True)"))) == []
+    assert list(shown_dangers("    import pickle\n")) == ["shows import pickle"]
 
 
 def test_nothing_that_is_read_can_run() -> None:

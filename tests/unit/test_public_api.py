@@ -31,7 +31,6 @@ NAMES = [
     "ZeusRun",
     "ZeusTrainOperator",
     "ZeusTrial",
-    "read_log",
 ]
 
 

@@ -115,6 +115,7 @@ def in_time(decision: Decision, times: RunTimes | None, finish_by_s: float) -> D
     last = decision.attempts[-1].batch_size
     *tries, model = (_timed(attempt, last, times, finish_by_s) for attempt in decision.attempts)
     stand_in = decision.stand_in and _timed(decision.stand_in, last, times, finish_by_s)
+    reliefs = tuple(_timed(attempt, last, times, finish_by_s) for attempt in decision.reliefs)
     known = model.in_time
     if times is None or known is None or known.time_95_s is None:
         said = Why.TIME_UNKNOWN.of()
@@ -122,7 +123,7 @@ def in_time(decision: Decision, times: RunTimes | None, finish_by_s: float) -> D
         most, left = time_text(known.time_95_s), time_text(max(times.room_s, 0.0))
         said = (Why.LATE if known.hurry else Why.IN_TIME).of(most=most, left=left)
     model = replace(model, why=f"{model.why} {said}".strip())
-    return replace(decision, attempts=(*tries, model), stand_in=stand_in)
+    return replace(decision, attempts=(*tries, model), stand_in=stand_in, reliefs=reliefs)
 
 
 def _timed(attempt: PlannedAttempt, last: int, times: RunTimes | None, finish_by_s: float) -> PlannedAttempt:

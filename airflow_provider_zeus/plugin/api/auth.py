@@ -124,6 +124,11 @@ def sees_addresses(user: BaseUser) -> bool:
     return get_auth_manager().is_authorized_connection(method="PUT", user=user)
 
 
+def sees_connections(user: BaseUser) -> bool:
+    """Whether a user may see the ids of Connections."""
+    return get_auth_manager().is_authorized_connection(method="GET", user=user)
+
+
 def store_name(user: BaseUser, store: Store | None) -> str:
     """The address of the trial log where the user may see it, else a name by which logs can be told apart.
 

@@ -39,7 +39,7 @@ _charts: LruCache[Any] = LruCache(16)
 @answered
 def dag_costs(user: GetUserDep, dag_id: str, job_id: str | None = None, limit: Limit = 200, skip: Skip = 0) -> Any:
     """The runs of a Zeus job of a DAG, newest first, by default of its first job: the quick blocks of the tab."""
-    store, jobs, job_id, note = _job(dag_id, job_id)
+    store, jobs, job_id, note = _job(user, dag_id, job_id)
     answer = {"store": auth.store_name(user, store), "jobs": jobs, "job_id": None, "note": note, "left_out": ""}
     missing = reading.missing_trials(lambda origin: origin.dag_id == dag_id)
     if store is None or job_id is None:
@@ -81,10 +81,10 @@ def dag_charts(user: GetUserDep, dag_id: str, job_id: str | None = None) -> Any:
         if isinstance(analysis, ZeusJob):
             measured = measured_log(store, trials, analysis, factors, more=more)
             return {"note": None} | pages.content("measured", measured, slow=True)
-        hours = reading.kept_signals(store, analysis.log.job, time.time())
+        hours = reading.kept_signals(store, analysis.log.job, time.time(), named=auth.sees_connections(user))
         return {"note": None} | pages.content("dag", JobLog(trials, analysis, factors, hours, more), slow=True)
 
-    return _of_newest(dag_id, job_id, make)
+    return _of_newest(user, dag_id, job_id, make)
 
 
 @router.get("/export")
@@ -99,7 +99,7 @@ async def dag_export_(
     """The trials of the newest runs as a CSV file, in the form of ``airflow zeus export``."""
 
     def make() -> File:
-        store, _, job, note = _job(dag_id, job_id)
+        store, _, job, note = _job(user, dag_id, job_id)
         if store is None or job is None:
             raise HTTPException(404, note)
         pieces = store.pieces(dag_id, job, last=limit, skip=skip)
@@ -109,12 +109,12 @@ async def dag_export_(
     return await file(request, user, make)
 
 
-def _job(dag_id: str, job_id: str | None) -> tuple[Store | None, list[str], str | None, str | None]:
+def _job(user: BaseUser, dag_id: str, job_id: str | None) -> tuple[Store | None, list[str], str | None, str | None]:
     """The store, the DAG's jobs, the chosen job or None, and why there is none."""
     store = reading.open_log()
     jobs = store.jobs(dag_id) if store else []
     if not jobs:
-        return store, [], None, NO_JOB + reading.elsewhere(dag_id)
+        return store, [], None, NO_JOB + reading.elsewhere(dag_id, named=auth.sees_connections(user))
     if job_id is not None and job_id not in jobs:
         return store, jobs, None, f"This DAG has no trial of a job {job_id!r}."
     return store, jobs, job_id or jobs[0], None
@@ -137,12 +137,13 @@ def _renamed(user: BaseUser, store: Store, newest: list[Trial]) -> list[str]:
 
 
 def _of_newest(
+    user: BaseUser,
     dag_id: str,
     job_id: str | None,
     make: Callable[[Store, list[Trial], JobAnalysis | ZeusJob, Factors], Any],
 ) -> Any:
     """An answer about the newest runs, kept until the log, the settings or the prices change."""
-    store, _, job_id, note = _job(dag_id, job_id)
+    store, _, job_id, note = _job(user, dag_id, job_id)
     if store is None or job_id is None:
         return {"note": note}
     factors, live = configured(), store.settings(job_id)
@@ -156,7 +157,8 @@ def _of_newest(
 
     if version is None:
         return made()
-    key = store.identity, dag_id, job_id, version, json.dumps(live, sort_keys=True), factors
+    named = auth.sees_connections(user)  # the answer may name a Connection
+    key = store.identity, dag_id, job_id, version, json.dumps(live, sort_keys=True), factors, named
     return _charts.get(key, made)
 
 

@@ -109,15 +109,17 @@ def open_log() -> Store | None:
     Opened for each answer, so that a changed Connection takes effect at once. Only the engine is cached, by its URL.
     """
     try:
-        return open_store(create=False)
+        return open_store(create=False, keeps_file_open=False)
     except StoreError:
         if store_url(DEFAULT_CONN_ID) == f"sqlite:///{embedded_path()}" and not embedded_path().exists():
             return None
         raise
 
 
-def elsewhere(dag_id: str) -> str:
+def elsewhere(dag_id: str, *, named: bool) -> str:
     """That the log of another Connection has the jobs of a DAG, in a sentence; empty where none is known to.
+
+    :param named: whether the user may see the ids of Connections.
 
     It waits at most three seconds, and keeps the answer for a minute: a log that does not answer holds up no page.
     """
@@ -138,15 +140,20 @@ def elsewhere(dag_id: str) -> str:
             return bounded(lambda: _in_log_of(others, dag_id), 3.0)
         return ""
 
-    return _elsewhere.get((dag_id, others, int(time.monotonic() // 60)), look) if others else ""
+    conn_id = _elsewhere.get((dag_id, others, int(time.monotonic() // 60)), look) if others else ""
+    if not conn_id:
+        return ""
+    other = f"Connection {conn_id}" if named else "another Connection"
+    shown = f"these pages show the log of {DEFAULT_CONN_ID} alone: define {DEFAULT_CONN_ID} as that one"
+    return f" The log of {other} has jobs of this DAG; {shown}."
 
 
 def _in_log_of(conn_ids: Sequence[str], dag_id: str) -> str:
+    """The first of the Connections whose log has jobs of a DAG; empty where none is known to."""
     for conn_id in conn_ids:
         with suppress(StoreError):  # it cannot be read, so that nothing is known of it
-            if open_store(conn_id, create=False).jobs(dag_id):
-                shown = f"these pages show the log of {DEFAULT_CONN_ID} alone: define {DEFAULT_CONN_ID} as that one"
-                return f" The log of Connection {conn_id} has jobs of this DAG; {shown}."
+            if open_store(conn_id, create=False, keeps_file_open=False).jobs(dag_id):
+                return conn_id
     return ""
 
 
@@ -178,8 +185,11 @@ def present_dags(dag_ids: Collection[str], *, stale: bool = False) -> set[str]:
         return set(dag_ids)
 
 
-def waits(dag_id: str, run_id: str) -> dict[tuple[str, int], StartWait]:
-    """The waits for a cheaper start in a run, by the task that trains and its map index; empty where none is known."""
+def waits(dag_id: str, run_id: str, *, named: bool) -> dict[tuple[str, int], StartWait]:
+    """The waits for a cheaper start in a run, by the task that trains and its map index; empty where none is known.
+
+    :param named: whether the user may see the ids of Connections.
+    """
     import sqlalchemy as sa
 
     which = (XComModel.dag_id == dag_id, XComModel.run_id == run_id, XComModel.key == WAIT)
@@ -190,14 +200,16 @@ def waits(dag_id: str, run_id: str) -> dict[tuple[str, int], StartWait]:
     except sa.exc.SQLAlchemyError:
         log.warning("The waits of a run cannot be read.", exc_info=True)
         return {}
-    found = ((task_id, index, StartWait.read(value)) for task_id, index, value in rows)
+    found = ((task_id, index, StartWait.read(value, named=named)) for task_id, index, value in rows)
     return {(wait.trains or task_id, index): wait for task_id, index, wait in found if wait is not None}
 
 
-def kept_signals(store: Store, job: ZeusJob, now_s: float) -> dict[str, Series]:
-    """Series of the price and of the carbon intensity that count for a job, by Connection; no service is asked.
+def kept_signals(store: Store, job: ZeusJob, now_s: float, *, named: bool) -> dict[str, Series]:
+    """Series of the price and of the carbon intensity that count for a job, by what holds them; no service is asked.
 
     Each covers the newest days, as far as the log keeps it; what is not known is absent.
+
+    :param named: whether the user may see the id of a Connection that the job names itself.
     """
     found: dict[str, Series] = {}
     for signal in filter(None, dict.fromkeys((PRICE, CARBON, job.start_signal, job.follow))):
@@ -206,7 +218,8 @@ def kept_signals(store: Store, job: ZeusJob, now_s: float) -> dict[str, Series]:
         except SignalError:
             continue
         if series.unit.goal not in {known.unit.goal for known in found.values()}:
-            found[CONNECTIONS.get(signal, signal)] = series
+            own = signal if named else f"the job's own {series.unit.goal} signal"
+            found[CONNECTIONS.get(signal, own)] = series
     return found
 
 

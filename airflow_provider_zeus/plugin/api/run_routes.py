@@ -33,10 +33,11 @@ def run_costs(user: GetUserDep, dag_id: str, run_id: str, job_id: str | None = N
     jobs = sorted({t.job_id for t in trials})
     answer = {"store": auth.store_name(user, store), "jobs": jobs, "job_id": job_id, "note": None}
     answer |= {"parts": [], "refresh_s": None}  # the page asks again after so many seconds; None: nothing will change
-    waits = reading.waits(dag_id, run_id)
+    named = auth.sees_connections(user)
+    waits = reading.waits(dag_id, run_id, named=named)
     if not trials:
         note = words.left_out(store.unreadable if store else []) or waiting(waits)
-        note = note or run_view.NO_TRIAL + reading.elsewhere(dag_id)
+        note = note or run_view.NO_TRIAL + reading.elsewhere(dag_id, named=named)
         return answer | {"note": note, "refresh_s": reading.heartbeat_s()}
     if job_id is not None and job_id not in jobs:
         return answer | {"note": f"This run has no trial of a job {job_id!r}."}

@@ -13,7 +13,7 @@ from typing import Self
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.size_bounds import truncated
-from airflow_provider_zeus.model.trial import START_UNSEEN, TELL_STEPS, WHY_COLD, Observation, State, Trial
+from airflow_provider_zeus.model.trial import START_UNSEEN, WHY_COLD, Observation, State, Trial, remedy_of_steps
 from airflow_provider_zeus.plugin.text.saved_text import (
     Outcome,
     explored,
@@ -25,6 +25,7 @@ from airflow_provider_zeus.plugin.text.saved_text import (
 from airflow_provider_zeus.plugin.views.models import Figure, Verdict
 from airflow_provider_zeus.reports.dataset import ENERGY
 from airflow_provider_zeus.reports.run_figures import RunSaving
+from airflow_provider_zeus.signals.series import CARBON, PRICE
 from airflow_provider_zeus.units import energy_text, share_text, time_text
 
 OLDER = "Charts and sums are of the newest runs alone; the export has the older ones too."
@@ -98,6 +99,14 @@ def waited(seen: Observation, money: Figure | None) -> str:
     return f"Waiting for batches took {share} of its time: {took}.".replace("at most under", "under")
 
 
+def paused(seen: Observation) -> str:
+    """For how long an attempt stood still; empty where it found no pause."""
+    if not seen.paused_s:
+        return ""
+    drawn = "" if seen.paused_j is None else f", which drew {energy_text(seen.paused_j)}"
+    return f"Its training was paused for {time_text(seen.paused_s)}{drawn}: paid for, and not learnt."
+
+
 def bypassed(trials: Iterable[Trial]) -> str:
     """That runs did not use their batch size as far as can be told, and what to do; empty where all did."""
     found = [t for t in trials if t.observation.bypassed is not None]
@@ -106,7 +115,9 @@ def bypassed(trials: Iterable[Trial]) -> str:
     newest = max(found, key=lambda t: t.number)
     count = len({(t.origin.run_id, t.origin.task_id, t.origin.map_index) for t in found})
     which = "1 run teaches nothing and counts" if count == 1 else f"{count:,} runs teach nothing and count"
-    return f"{which} as no saving: {newest.observation.bypassed}. {TELL_STEPS[0].upper()}{TELL_STEPS[1:]}."
+    why = newest.observation.bypassed or ""
+    remedy = remedy_of_steps(why)
+    return f"{which} as no saving: {why}. {remedy[0].upper()}{remedy[1:]}."
 
 
 def start_unseen(trials: Iterable[Trial]) -> str:
@@ -211,8 +222,11 @@ class StartWait:
     trains: str | None = None  # task that trains, where another one waits for it
 
     @classmethod
-    def read(cls, value: object) -> Self | None:
-        """Read the value of an XCom; None where it is something else."""
+    def read(cls, value: object, *, named: bool) -> Self | None:
+        """Read the value of an XCom; None where it is something else.
+
+        :param named: whether the user may see the id of the signal's Connection, which ``why`` does not name.
+        """
         try:
             data = json.loads(value) if isinstance(value, str) else value
             if not isinstance(data, dict) or not isinstance(data.get("why"), str):
@@ -220,7 +234,10 @@ class StartWait:
             until, trains = data.get("until"), data.get("trains")
             until_s = None if until is None else datetime.fromisoformat(until).astimezone(UTC).timestamp()
             trains = truncated(trains, 250) if isinstance(trains, str) else None
-            return cls(until_s, truncated(data["why"], MOST_WHY), trains)
+            why, signal = truncated(data["why"], MOST_WHY), data.get("signal")
+            if named and isinstance(signal, str) and signal not in (CARBON, PRICE):
+                why += f" Its signal is Connection {truncated(signal, 250)}."
+            return cls(until_s, why, trains)
         except (TypeError, ValueError, OverflowError, RecursionError):
             return None
 

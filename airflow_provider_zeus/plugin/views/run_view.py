@@ -218,6 +218,7 @@ class RunPart:
         if (count := max(o.device_count or 1 for o in seen)) > 1:
             notes.append(f"Energy is that of all {count} GPUs together; that of each GPU is shown below.")
         prices = self.prices.at_the_time(seen)
+        notes += [run_notes.paused(o) for o in seen]
         notes += [run_notes.waited(o, prices.money(o.data_wait_j, o.data_wait_gpu_s)) for o in seen]
         if idle := [o.gpu_busy for o in seen if o.gpu_busy is not None and o.gpu_busy < 0.5]:
             notes.append(

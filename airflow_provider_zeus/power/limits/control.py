@@ -13,7 +13,8 @@ from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.guardian_client import GuardianClient
 from airflow_provider_zeus.power.limits.record import restore_orphans
-from airflow_provider_zeus.power.limits.sidecar_server import is_ours, same_w
+from airflow_provider_zeus.power.limits.sidecar_server import is_ours, is_rounded, same_w
+from airflow_provider_zeus.power.nvml.library import BoundedNvml
 
 log = guarded_log(__name__)
 
@@ -47,7 +48,7 @@ class LimitControl:
 
     def __enter__(self) -> Self:
         self._pid = os.getpid()
-        restore_orphans(self._state_dir)
+        restore_orphans(self._state_dir, BoundedNvml)
         present_w = self.device.limit_w()
         if present_w is not None and self._found_earlier_w is not None:
             earlier_w, left_w = self._found_earlier_w
@@ -144,6 +145,10 @@ class LimitControl:
                 self._ours_w = (present_w, limit_w)  # a signal handler may raise on either side of the next line
                 self.device.set_limit_w(limit_w)
                 self._ours_w = (limit_w,)
+                in_force_w = self.device.limit_w()
+                if in_force_w is not None and is_rounded(in_force_w, limit_w):
+                    self._guardian.note(limit_w, in_force_w)
+                    self._ours_w = (limit_w, in_force_w)
             except (DeviceError, OSError) as error:
                 log.warning("Power limits are not set from here on; the training continues. %s", error)
                 self.why_not_set = str(error)

@@ -21,7 +21,7 @@ import glob
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow_provider_zeus import private_files
@@ -41,10 +41,11 @@ class NvmlPort:
     Where a helper sets limits, it also restores them; reading them needs no permission and is done here.
 
     :param helper: the description of the helper, for :func:`.helpers.open_helper`.
+    :param driver: opens the driver library.
     """
 
-    def __init__(self, uuid: str, helper: dict[str, Any] | None = None) -> None:
-        self._uuid, self._nvml, self._helper = uuid, Nvml(), None
+    def __init__(self, uuid: str, helper: dict[str, Any] | None = None, driver: Callable[[], Nvml] = Nvml) -> None:
+        self._uuid, self._nvml, self._helper = uuid, driver(), None
         self._nvml.handle(uuid)
         if helper is not None:
             from airflow_provider_zeus.power.limits.helpers import open_helper  # imports an HTTP client
@@ -69,12 +70,12 @@ class NvmlPort:
 LimitPort = NvmlPort | StateFile  # reads and sets the limit of one device, without the device object
 
 
-def open_port(restore: dict[str, Any]) -> LimitPort:
+def open_port(restore: dict[str, Any], driver: Callable[[], Nvml] = Nvml) -> LimitPort:
     """Open the limit of one device of a ``restore_record()``. Raises OSError, ValueError."""
     if restore["kind"] == "simulated":
         return StateFile(restore["path"])
     if restore["kind"] == "nvml":
-        return NvmlPort(restore["uuid"], restore.get("helper"))
+        return NvmlPort(restore["uuid"], restore.get("helper"), driver)
     raise ValueError(f"unknown kind of device {restore['kind']!r} in a limit record")
 
 
@@ -122,7 +123,7 @@ def is_record(descriptor: int) -> bool:
         return False
 
 
-def give_back(descriptor: int, ports: Sequence[LimitPort] = ()) -> str:
+def give_back(descriptor: int, ports: Sequence[LimitPort] = (), driver: Callable[[], Nvml] = Nvml) -> str:
     """Restore the limit found unless another process has set another limit; returns what was done, for the log.
 
     :param ports: the limits of the devices where they are open already.
@@ -137,7 +138,7 @@ def give_back(descriptor: int, ports: Sequence[LimitPort] = ()) -> str:
             done.append("the host was booted since, so the driver has its default limit: left alone")
             continue
         try:
-            port = ports[index] if ports else open_port(part)
+            port = ports[index] if ports else open_port(part, driver)
             limit_w, text = to_give_back(record, port.limit_w())
             if limit_w is not None:
                 port.set_limit_w(limit_w)
@@ -149,12 +150,15 @@ def give_back(descriptor: int, ports: Sequence[LimitPort] = ()) -> str:
     return "; ".join(done)
 
 
-def restore_orphans(state_dir: str | os.PathLike[str]) -> int:
-    """Give back the limit of every record that no living guardian holds; returns how many. Raises nothing."""
-    return sum(map(_restore_orphan, candidates(state_dir)))
+def restore_orphans(state_dir: str | os.PathLike[str], driver: Callable[[], Nvml] = Nvml) -> int:
+    """Give back the limit of every record that no living guardian holds; returns how many. Raises nothing.
+
+    :param driver: opens the driver library; a training opens one whose calls do not hang.
+    """
+    return sum(_restore_orphan(path, driver) for path in candidates(state_dir))
 
 
-def _restore_orphan(path: str) -> bool:
+def _restore_orphan(path: str, driver: Callable[[], Nvml]) -> bool:
     try:
         descriptor = private_files.open_file(path, os.O_RDWR)
     except FileNotFoundError:
@@ -168,7 +172,7 @@ def _restore_orphan(path: str) -> bool:
         if not os.fstat(descriptor).st_nlink:  # another process restored it after it was opened here
             return False
         try:
-            done = give_back(descriptor)
+            done = give_back(descriptor, driver=driver)
         except OSError as error:  # the device may answer later: the record stays
             log.warning(
                 "A training died with its guardian (%s), and its device cannot be reached: %s.", visible(path), error

@@ -24,10 +24,10 @@ process has set meanwhile is left alone.
 The package imports the driver's binding and the format of a record from here, so that each exists once.
 
 Neither a flood of requests, a slow GPU nor a log that is not read delays other clients. Each turn of the loop handles
-dead clients first, then limits to give back, then one request of each client, the oldest first; a process that asks
-faster than it may waits. The driver is called in one thread per GPU, and a line of the log that would have to wait for
-its reader is dropped and counted. When there are too many clients, the user with most connections loses one that holds
-no GPU.
+dead clients first, then limits to give back, then one request of each client. A user whose processes ask faster than
+they may waits, and the process that was served longest ago is next. The driver is called in one thread per GPU, and a
+line of the log that would have to wait for its reader is dropped and counted. When there are too many clients, the user
+with most connections loses one that holds no GPU.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ from typing import Any, NoReturn
 
 MOST_BYTES = 16 * 1024  # of a request, and of a record
 RETRY_S = 1.0  # between attempts to give a limit back that the driver refused
-PER_S, AT_ONCE = 50.0, 100  # requests of one process; a training asks every few seconds
+PER_S, AT_ONCE = 50.0, 100  # requests of one user; a training asks every few seconds
 SAME_W = 0.5  # drivers round
+MOST_ROUNDING_W = 1.0  # by less than this a driver rounds: up, down or to the nearest watt
 
 INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, GPU_IS_LOST = 2, 3, 4, 13, 15
 NVML_ERRORS = {
@@ -258,7 +259,10 @@ class Limit:
         except NvmlError as error:
             hint = ": this sidecar must run as root or with CAP_SYS_ADMIN" if error.code == NO_PERMISSION else ""
             raise OSError(f"{error}{hint}") from error
-        self.limit_w = limit_w
+        self.limit_w = self._nvml.limit_w(self.uuid)
+        if is_rounded(self.limit_w, limit_w):
+            self.record = new_record(found_w, limit_w, self.limit_w)
+            self._records.write(self._name, self.record)
 
     def restore(self) -> str:
         """Restore the limit found; returns what was done, for the log. The record stays where the driver refuses."""
@@ -420,7 +424,8 @@ class Sidecar:
         self._gpus = {limit.uuid: Gpu(limit, wakes) for limit in limits}
         self._listener, self._wake = listener, wake
         self._clients: list[Client] = []
-        self._rested_s: dict[Any, float] = {}  # process -> when it may ask as much at once as one that never asked
+        self._rested_s: dict[int, float] = {}  # user -> when it may ask as much at once as one that never asked
+        self._served_s: dict[Any, float] = {}  # process -> when a line of it was taken last
         self._is_stopping = False
 
     def start(self) -> None:
@@ -457,7 +462,7 @@ class Sidecar:
                 self._drop(client)
         for gpu in self._gpus.values():
             gpu.restore_if_due()
-        for client in sorted(self._clients, key=lambda client: client.used_s):
+        for client in sorted(self._clients, key=lambda client: (self._last_served_s(client), client.used_s)):
             if client.has_line and self._may_ask_s(client) <= time.monotonic():
                 self._take_line(client)
         asking = [(client.request.since_s, client) for client in self._clients if client.request is not None]
@@ -468,23 +473,30 @@ class Sidecar:
             self._accept()
         if len(self._rested_s) > 1000:
             now_s = time.monotonic()
-            self._rested_s = {process: at_s for process, at_s in self._rested_s.items() if at_s > now_s}
+            self._rested_s = {uid: at_s for uid, at_s in self._rested_s.items() if at_s > now_s}
+        if len(self._served_s) > 1000:
+            connected = {client.process for client in self._clients}
+            self._served_s = {process: at_s for process, at_s in self._served_s.items() if process in connected}
 
     def _take_line(self, client: Client) -> None:
         """Make a client's next line its request, or refuse it."""
         line, _, client.text = client.text.partition(b"\n")
-        client.used_s = time.monotonic()
-        rested_s = max(self._rested_s.get(client.process, 0.0), client.used_s)
-        self._rested_s[client.process] = rested_s + 1 / PER_S
+        client.used_s = self._served_s[client.process] = time.monotonic()
+        rested_s = max(self._rested_s.get(client.uid, 0.0), client.used_s)
+        self._rested_s[client.uid] = rested_s + 1 / PER_S
         try:
             client.request = Request(line)
         except RefusedError as error:
             if not client.answer({"ok": False, "error": str(error)}):
                 self._drop(client)
 
+    def _last_served_s(self, client: Client) -> float:
+        """When a line of a client's process was taken last; 0: never. The process that waits longest is next."""
+        return self._served_s.get(client.process, 0.0)
+
     def _may_ask_s(self, client: Client) -> float:
-        """When the next line of a client is read, so that its process asks no faster than it may."""
-        return self._rested_s.get(client.process, 0.0) - AT_ONCE / PER_S
+        """When the next line of a client is read, so that its user asks no faster than it may."""
+        return self._rested_s.get(client.uid, 0.0) - AT_ONCE / PER_S
 
     def _wait(self) -> dict[int, int]:
         """Wait for events: descriptor -> events. A client with a request is not read."""
@@ -512,14 +524,20 @@ class Sidecar:
             self._clients.append(Client(connection))
             if len(self._clients) <= 64:  # the most at once
                 continue
-            holders = [gpu.holder for gpu in self._gpus.values()]
-            of_user = Counter(client.uid for client in self._clients)
-            of_process = Counter(client.process for client in self._clients)
-            greediest = max(  # its user and process have most connections, it is longest unused
-                (client for client in self._clients if client not in holders),
-                key=lambda client: (of_user[client.uid], of_process[client.process], -client.used_s),
-            )
-            self._drop(greediest)
+            self._drop_greediest()
+
+    def _drop_greediest(self) -> None:
+        """Drop a client whose user and process have most connections: an idle one, or one served a moment ago."""
+        holders = [gpu.holder for gpu in self._gpus.values()]
+        of_user = Counter(client.uid for client in self._clients)
+        of_process = Counter(client.process for client in self._clients)
+
+        def greed(client: Client) -> tuple[int, int, bool, float, float]:
+            served_s = self._last_served_s(client)
+            is_idle = served_s > 0 and not client.has_line and client.request is None
+            return of_user[client.uid], of_process[client.process], is_idle, served_s, -client.used_s
+
+        self._drop(max((client for client in self._clients if client not in holders), key=greed))
 
     def _serve(self, client: Client, request: Request) -> None:
         """Start the request and, when its GPUs are done, answer."""
@@ -645,6 +663,11 @@ def is_ours(present_w: float, found_w: float, set_w: Iterable[float]) -> bool:
 def same_w(one_w: float, other_w: float) -> bool:
     """Whether two limits [W] are equal to a driver that rounds."""
     return abs(one_w - other_w) < SAME_W
+
+
+def is_rounded(in_force_w: float, set_w: float) -> bool:
+    """Whether the limit in force [W] is one that was just set, but rounded by the driver: it is ours as well."""
+    return in_force_w != set_w and abs(in_force_w - set_w) < MOST_ROUNDING_W
 
 
 def boot_id() -> str:

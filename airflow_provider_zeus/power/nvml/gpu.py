@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from statistics import fmean
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import DeviceInfo
+from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.power.device import Clocks, Device, LimitRange
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
 from airflow_provider_zeus.power.limits.helpers import LimitHelper, helper_at
@@ -24,7 +26,7 @@ from airflow_provider_zeus.power.limits.sidecar_server import (
     NOT_SUPPORTED,
     SAME_W,
 )
-from airflow_provider_zeus.power.nvml.library import NvmlAnswer, ask
+from airflow_provider_zeus.power.nvml.library import NvmlAnswer, ask, why_silent
 from airflow_provider_zeus.power.nvml.visible import (
     Gpu,
     computing_on,
@@ -40,6 +42,23 @@ log = guarded_log(__name__)
 TAKES_EFFECT_S = 0.5  # a limit is in force this long after it was set
 _ABSENT = (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
 _MEASURE = "set mode='measure'"
+_CALLS = {"energy_j": 1, "limit_w": 1, "busy": 1, "clocks": 4, "set_limit_w": 4}  # of the driver, at least
+P = ParamSpec("P")
+
+
+def _timed(method: Callable[Concatenate[NvmlDevice, P], T]) -> Callable[Concatenate[NvmlDevice, P], T]:
+    """Let the device note how long a method took, by the device's own clock."""
+
+    @wraps(method)
+    def timed(device: NvmlDevice, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        device.driver_s = 0.0
+        began_s = device.now_s()
+        try:
+            return method(device, *args, **kwargs)
+        finally:
+            device.note_time(method.__name__, device.now_s() - began_s)
+
+    return timed
 
 
 class NvmlDevice(Device):
@@ -78,10 +97,17 @@ class NvmlDevice(Device):
         self.missing: dict[str, str] = {}
         self._among = among or (gpu.uuid,)
         self._handle, self._pid = gpu.handle, os.getpid()
+        self.driver_s = 0.0  # of the method that is called now
         self._is_mig = gpu.is_mig
         self._warned: set[str] = set()
         self._is_compared = False  # with the GPU that torch uses
         self._polled: PolledEnergy | None = None
+        self._newest_s: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=5))  # by method
+        self._took_s: dict[str, float] = {}  # by method
+        self._call_s = 0.0  # in the driver, for the newest call
+        self._seen_limit_w: float | None = None
+        self._max_clock: NvmlAnswer | None = None
+        self._silent_helper = ""  # why the helper is not asked any more
         self._sampled_us = 0  # when the newest sample of busy() was taken, by the driver's clock
         self._lock = lock
         self._not_ours = not_ours or why_not_ours(gpu, lock, processes)
@@ -111,6 +137,23 @@ class NvmlDevice(Device):
         self.limit_w()  # fills ``missing``
 
     # ------------------------------------------------------------------ readings
+    def note_time(self, method: str, took_s: float) -> None:
+        """Note how long a method of this device took [s]: in the driver, and in the thread that asks it.
+
+        A busy host makes the second part long now and then, so of the newest ones the shortest counts.
+        """
+        newest_s = self._newest_s[method]
+        newest_s.append(took_s)
+        self._took_s[method] = max(self.driver_s, min(newest_s))
+        self.waited_s += self._took_s[method]
+
+    def takes_s(self, method: str) -> float:
+        """How long a method takes [s]: as the last time, or by its calls of the driver."""
+        if method in self._took_s:
+            return self._took_s[method]
+        return _CALLS[method] * self._call_s
+
+    @_timed
     def energy_j(self) -> float | None:
         """Energy [J], by the counter since the driver was loaded, by polling since the first call."""
         if self._lock is not None and not self._not_ours and (shared := self._lock.check()):
@@ -127,13 +170,21 @@ class NvmlDevice(Device):
         """Limits that may be set [W]; None where none may, as on a shared GPU."""
         return None if self._why_no_limits else self._range
 
+    @_timed
     def limit_w(self) -> float | None:
         """The power limit that is set [W], by this or another process."""
         if self._is_mig:
             self.missing["limit_w"] = self._not_ours
             return None
-        return self._reading("limit_w", self._ask("nvmlDeviceGetPowerManagementLimit"), per=1000)
+        self._seen_limit_w = self._reading("limit_w", self._ask("nvmlDeviceGetPowerManagementLimit"), per=1000)
+        return self._seen_limit_w
 
+    @property
+    def seen_limit_w(self) -> float | None:
+        """The power limit [W] when it was last read or set; no call of the driver."""
+        return self._seen_limit_w
+
+    @_timed
     def busy(self) -> float | None:
         """Share of the time since the last call in which a kernel ran, 0 to 1; at the first one, of the last moment.
 
@@ -152,6 +203,7 @@ class NvmlDevice(Device):
         self._sampled_us = max(each.timeStamp for each in new)
         return self._reading("gpu_busy", NvmlAnswer(fmean(each.sampleValue.uiVal for each in new)), per=100)
 
+    @_timed
     def clocks(self) -> Clocks | None:
         """The GPU's clock and what holds it back; None of a MIG slice, which shares it, and where it is unknown."""
         if self._is_mig:
@@ -161,7 +213,10 @@ class NvmlDevice(Device):
         reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons.problem:  # drivers before 535
             reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
-        now, highest = self._ask("nvmlDeviceGetClockInfo", sm), self._ask("nvmlDeviceGetMaxClockInfo", sm)
+        now = self._ask("nvmlDeviceGetClockInfo", sm)
+        if self._max_clock is None or self._max_clock.problem:  # it does not change
+            self._max_clock = self._ask("nvmlDeviceGetMaxClockInfo", sm)
+        highest = self._max_clock
         if all(answer.problem for answer in (capped, reasons, now)):
             return None
         return Clocks(
@@ -183,6 +238,7 @@ class NvmlDevice(Device):
         helper = {"helper": self._helper_description} if self._helper_description else {}
         return [{"kind": "nvml", "uuid": self.uuid, **helper}]
 
+    @_timed
     def set_limit_w(self, limit_w: float) -> None:
         """Set the power limit [W], by the helper if there is one, and wait until it is in force. Raises DeviceError."""
         what, limits = f"power limit = {limit_w:g} W", self._range
@@ -192,9 +248,13 @@ class NvmlDevice(Device):
         if not limits.min_w - SAME_W < limit_w < limits.max_w + SAME_W:
             raise out_of_range
         if self._helper is not None:
+            if self._silent_helper:
+                raise DeviceError(f"{what}: {self._silent_helper}. The helper is not asked again.")
             try:
                 self._helper.set_limit_w(limit_w)
             except OSError as error:
+                if isinstance(error.__cause__, TimeoutError):  # its driver hangs: waited for once
+                    self._silent_helper = str(error)
                 raise DeviceError(f"{what}: {error}. If it persists {_MEASURE}.") from error
         else:
             answer = self._ask("nvmlDeviceSetPowerManagementLimit", round(limit_w * 1000))
@@ -223,6 +283,7 @@ class NvmlDevice(Device):
                     self._warn_once("in_force", f"Whether a power limit took effect is not known. {failed.problem}.")
                 return
             in_force_w, set_w = in_force.value / 1000, present.value / 1000
+            self._seen_limit_w = set_w
             if in_force_w < limit_w + SAME_W and abs(set_w - limit_w) < SAME_W:
                 return
             if time.monotonic() > until_s:
@@ -315,7 +376,10 @@ class NvmlDevice(Device):
             if handle.problem:
                 return handle
             self._handle, self._pid = handle.value, os.getpid()
-        return ask(function, self._handle, *arguments)
+        answer = ask(function, self._handle, *arguments, clock=self.now_s)
+        self._call_s = answer.took_s
+        self.driver_s += answer.took_s
+        return answer
 
     def _reading(self, name: str, answer: NvmlAnswer, *, per: int = 1) -> float | None:
         """The answer's value divided by ``per``; without one, keep the reason in ``missing`` and log it once."""
@@ -324,7 +388,8 @@ class NvmlDevice(Device):
             return float(answer.value / per)
         self.missing[name] = answer.problem
         if answer.code not in _ABSENT:
-            self._warn_once(name, f"A reading of the GPU failed. {answer.problem}.")
+            topic = "silent" if answer.problem == why_silent() else name
+            self._warn_once(topic, f"A reading of the GPU failed. {answer.problem}.")
         return None
 
     def _warn_once(self, topic: str, text: str) -> None:

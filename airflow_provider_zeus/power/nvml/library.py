@@ -1,15 +1,22 @@
-"""NVML in this process, by ``pynvml``: initialised once, and again after a fork; its errors as texts, never raised."""
+"""NVML in this process, by ``pynvml``: initialised once, and again after a fork; its errors as texts, never raised.
+
+A call that does not return is waited for once in a process. After that NVML is not called there any more.
+"""
 
 from __future__ import annotations
 
 import os
-from functools import lru_cache
+import time
+from collections.abc import Callable
+from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-from airflow_provider_zeus.power.limits.sidecar_server import FUNCTION_NOT_FOUND, NVML_ERRORS
+from airflow_provider_zeus.patience import T, bounded
+from airflow_provider_zeus.power.limits.sidecar_server import FUNCTION_NOT_FOUND, NVML_ERRORS, Nvml
 
 NOT_NVML = -1  # code of a problem that is none of NVML's errors
+RETURNS_S = 10.0  # a call that takes longer does not return
 
 
 class NvmlAnswer(NamedTuple):
@@ -18,10 +25,63 @@ class NvmlAnswer(NamedTuple):
     value: Any = None
     code: int = 0
     problem: str = ""
+    took_s: float = 0.0  # in the driver
 
 
-def ask(function: str, *arguments: Any) -> NvmlAnswer:
-    """Call a function of NVML by its name in ``pynvml``; never raises. An answer of a wrong kind is a problem."""
+class _Silence:
+    """Whether a call of this process did not return, and which one. Forked children know it too."""
+
+    why = ""
+
+
+def why_silent() -> str:
+    """Why NVML is not called in this process any more; empty: it is."""
+    return _Silence.why
+
+
+def call_within(call: Callable[[], T], function: str) -> T:
+    """Return what a call of NVML returns. Raises TimeoutError: it does not return, or an earlier one did not.
+
+    It runs in a daemon thread, since nothing ends a call that hangs in the driver. ``pynvml`` does not hold the
+    interpreter's lock meanwhile.
+    """
+    if not _Silence.why:
+        try:
+            return bounded(call, RETURNS_S)
+        except TimeoutError:
+            _Silence.why = _Silence.why or (
+                f"{function} gave no answer for {RETURNS_S:g} s, so NVML is not called in this process any more; "
+                "look at dmesg, reset the GPU or reboot the host"
+            )
+    raise TimeoutError(_Silence.why)
+
+
+class BoundedNvml(Nvml):
+    """The driver library where a training gives back what another one left. A call that hangs raises TimeoutError."""
+
+    def call(self, function: str, *arguments: Any, writes: tuple[Any, ...] = ()) -> list[Any]:
+        """As in :class:`.Nvml`."""
+        return call_within(partial(super().call, function, *arguments, writes=writes), function)
+
+
+def ask(function: str, *arguments: Any, clock: Callable[[], float] = time.perf_counter) -> NvmlAnswer:
+    """Call a function of NVML by its name in ``pynvml``; never raises. An answer of a wrong kind is a problem.
+
+    :param clock: tells how long the driver takes [s].
+    """
+
+    def timed() -> NvmlAnswer:
+        began_s = clock()
+        answer = _ask(function, *arguments)
+        return answer._replace(took_s=clock() - began_s)
+
+    try:
+        return call_within(timed, function)
+    except TimeoutError as error:
+        return NvmlAnswer(None, NOT_NVML, str(error))
+
+
+def _ask(function: str, *arguments: Any) -> NvmlAnswer:
     called = "nvmlInit"
     try:
         import pynvml  # type: ignore[import-untyped]

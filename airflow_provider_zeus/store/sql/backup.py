@@ -18,7 +18,7 @@ from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.sql.engine import BUSY_TIMEOUT_S
 from airflow_provider_zeus.store.sql.schema import HEAD, VERSION_TABLE
-from airflow_provider_zeus.store.sql.sqlite_file import journal_of
+from airflow_provider_zeus.store.sql.sqlite_file import ONE_FILE, journal_of
 
 BESIDE = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
 # Bytes of a database file on which SQLite's locks lie: each process that reads or writes holds one of them
@@ -35,7 +35,7 @@ def backup(log: Path, file: Path) -> int:
         raise StoreError(f"There is no trial log at {log} to back up.")
     _refuse_same(log, file)
     with _new_beside(file) as new:
-        _copy(log, new, journal="DELETE")  # the backup is one file, whoever reads it
+        _copy(log, new, journal=ONE_FILE)  # nothing lies beside it, whoever reads it
         trials = _checked(new)
         os.replace(new, file)
     _sync_folder(file)
@@ -92,7 +92,7 @@ def _new_beside(file: Path) -> Iterator[Path]:
 def _copy(source: Path, target: Path, *, journal: str) -> None:
     with _named(source), closing(_connected(source)) as of, closing(_connected(target)) as to:
         of.backup(to)
-        to.execute(f"PRAGMA journal_mode = {journal}")
+        to.execute(journal)
 
 
 def _checked(copy: Path) -> int:

@@ -44,7 +44,9 @@ _LIMITS = (  # for one transaction: a connection pooler may give the session to 
     f"set_config('lock_timeout', '{LOCK_S:g}s', true), "
     f"set_config('idle_in_transaction_session_timeout', '{2 * BUSY_TIMEOUT_S}s', true)"
 )
-_engines: dict[tuple[int, str], sa.Engine] = {}  # the key has the pid: a fork must not share a socket with its parent
+_engines: dict[
+    tuple[int, str, bool], sa.Engine
+] = {}  # the key has the pid: a fork must not share a socket with its parent
 
 
 def read_url(text: str) -> sa.URL:
@@ -79,11 +81,15 @@ def parsed_url(text: str, field: str) -> sa.URL:
     return url
 
 
-def engine_of(url: sa.URL) -> sa.Engine:
-    """The engine of a URL, created once per process."""
-    key = (os.getpid(), url.render_as_string(hide_password=False))
+def engine_of(url: sa.URL, *, keeps_file_open: bool = True) -> sa.Engine:
+    """The engine of a URL, created once per process.
+
+    :param keeps_file_open: whether it keeps a connection to an SQLite file between two transactions. While one is open,
+        SQLite keeps new rows in a log beside the file: a process that lives for months leaves them there.
+    """
+    key = (os.getpid(), url.render_as_string(hide_password=False), keeps_file_open)
     if key not in _engines:
-        _engines[key] = new_engine(url)
+        _engines[key] = new_engine(url, keeps_file_open=keeps_file_open)
     return _engines[key]
 
 
@@ -94,11 +100,13 @@ def forget(engine: sa.Engine) -> None:
     engine.dispose()
 
 
-def new_engine(url: sa.URL, creator: Callable[[], sqlite3.Connection] | None = None) -> sa.Engine:
+def new_engine(
+    url: sa.URL, creator: Callable[[], sqlite3.Connection] | None = None, *, keeps_file_open: bool = True
+) -> sa.Engine:
     """An engine with our events; ``creator``: opens each connection to an SQLite database in memory."""
     postgres = url.get_backend_name() == "postgresql"
     options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT_S}}
-    if file_of(url):  # a connection that is kept keeps rows in a log beside the file, and a copy of the file lacks them
+    if file_of(url) and not keeps_file_open:
         options["poolclass"] = sa.NullPool
     if creator is not None:
         options = {"creator": creator, "poolclass": sa.QueuePool, "max_overflow": -1}

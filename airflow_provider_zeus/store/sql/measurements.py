@@ -14,6 +14,7 @@ from airflow_provider_zeus.store.rows import points_from_lists, points_to_lists
 from airflow_provider_zeus.store.rules import finite, usable, version_of
 from airflow_provider_zeus.store.sql import schema
 
+MOST_DEVICES = 50  # models, counts and energy sources, of which a version of a job has profiles
 MEASURED_KEPT_S = 90 * 86400.0  # of the power points of runs without a batch size: nothing is learnt from them
 
 _T, _P, _S = schema.trial, schema.power, schema.profile
@@ -111,7 +112,8 @@ def add_profile(
 ) -> None:
     """Add profile samples of one version of a job on one device; a mark first deletes those of its batch size.
 
-    A profile has at most 1000 pairs of batch size and limit.
+    A profile has at most 1000 pairs of batch size and limit. A version of a job has profiles of at most
+    :data:`MOST_DEVICES` devices: a training names its device itself, and could name another one in each heartbeat.
     """
     new = list(new)
     if not new:
@@ -119,6 +121,8 @@ def add_profile(
     model, count, source = device
     restarted, measured = {s.batch_size for s in new if s.is_mark}, {(s.batch_size, s.limit_w) for s in new}
     held = profile(connection, job_id, device, version)
+    if not held and _devices(connection, job_id, version) >= MOST_DEVICES:
+        return
     changed = [s for s in held if s.batch_size in restarted or (s.batch_size, s.limit_w) in measured]
     if changed:
         one = sa.delete(_S).where(
@@ -132,6 +136,13 @@ def add_profile(
     rows = [where | encode(s) for s in summed([*changed, *new])[:room]]
     if rows:
         connection.execute(sa.insert(_S), rows)
+
+
+def _devices(connection: sa.Connection, job_id: str, version: str) -> int:
+    """Number of devices of which one version of a job has a profile."""
+    own = (_S.c.job_id == job_id, _S.c.job_version == version)
+    devices = sa.select(_S.c.device_model, _S.c.device_count, _S.c.energy_source).where(*own).distinct().subquery()
+    return connection.scalar(sa.select(sa.func.count()).select_from(devices)) or 0
 
 
 def _device(job_id: str, device: Where, version: str) -> dict[str, object]:

@@ -17,7 +17,7 @@ from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.base import UPGRADE
 from airflow_provider_zeus.store.sql.engine import BUSY_TIMEOUT_S, explained, file_of, read_url, shown, transaction
 from airflow_provider_zeus.store.sql.schema import HEAD, VERSION_TABLE
-from airflow_provider_zeus.store.sql.sqlite_file import check_file, journal_of
+from airflow_provider_zeus.store.sql.sqlite_file import ONE_FILE, check_file, journal_of
 from airflow_provider_zeus.store.sql.watchdog import remove_time_limits
 
 _RUN = f"run '{UPGRADE}' once (with --conn-id for a Connection other than zeus_default)"
@@ -123,7 +123,7 @@ def _make_file(engine: sa.Engine, path: Path) -> None:
             os.close(private_files.open_file(path, os.O_RDWR | os.O_CREAT))
         with closing(engine.raw_connection()) as raw:
             raw.cursor().execute("PRAGMA auto_vacuum = INCREMENTAL")
-            raw.cursor().execute(f"PRAGMA journal_mode = {journal_of(path)}")
+            raw.cursor().execute(journal_of(path))
     except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise explained(error, engine.url) from None
 
@@ -137,9 +137,9 @@ def _leave_wal(path: Path) -> None:
     with suppress(OSError, sqlite3.Error):
         with path.open("rb") as file:
             is_wal = file.read(20)[19:] == wal
-        if is_wal and journal_of(path) != "WAL":
+        if is_wal and journal_of(path) == ONE_FILE:
             with closing(sqlite3.connect(path, timeout=1.0)) as alone:
-                alone.execute("PRAGMA journal_mode = DELETE")
+                alone.execute(ONE_FILE)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.model.job_ids import names_in
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.trials import count_job, find
@@ -15,21 +16,15 @@ from airflow_provider_zeus.store.sql.trials import count_job, find
 def moved_task(old: str, new: str, dag_id: str, task_id: str) -> tuple[str, str]:
     """DAG and task of a trial after the rename of its job.
 
-    Where both names are those of a task, ``<dag_id>.<task_id>`` and what a mapped value adds, the DAG or the task was
-    renamed: its runs belong to the new one. Where that cannot be told, they stay as they are.
+    Where both names are those of a task, with the same mapped value or none, the DAG or the task was renamed: its runs
+    belong to the new one. Where that cannot be told, they stay as they are.
     """
-    if not dag_id or not task_id or not old.startswith(task := f"{dag_id}.{task_id}"):
-        return dag_id, task_id
-    rest = old[len(task) :]
-    if not new.endswith(rest):
-        return dag_id, task_id
-    name = new[: len(new) - len(rest)]
-    if name.endswith(f".{task_id}") and name != f".{task_id}":
-        return name[: -len(task_id) - 1], task_id
-    if name.startswith(f"{dag_id}.") and name != f"{dag_id}.":
-        return dag_id, name[len(dag_id) + 1 :]
-    parts = name.split(".")
-    return (parts[0], parts[1]) if len(parts) == 2 and all(parts) else (dag_id, task_id)
+    old_dag, old_task, *old_value = [*names_in(old), ""]
+    new_dag, new_task, *new_value = [*names_in(new), ""]
+    is_of_task = bool(dag_id and task_id) and (old_dag, old_task) == (dag_id, task_id)
+    if is_of_task and new_value == old_value and new_dag and new_task:
+        return new_dag, new_task
+    return dag_id, task_id
 
 
 def holds(connection: sa.Connection, trial: Trial) -> bool:

@@ -1,7 +1,8 @@
-"""The file of an SQLite log: whether it may be opened, how its writes are made, and whose turn it is to write to it.
+"""The file of an SQLite log: whether it is still the one that was opened, its journal, and whose turn it is to write.
 
-Each transaction opens the file anew and closes it. So a file that was put back from a backup is read at once, a file
-that is gone is not made again, and the write-ahead log is folded into the file whenever nobody is in a transaction.
+Where the file was deleted, moved or replaced by a backup, SQLite continues with the file that it opened, and writes to
+it are lost. So before each transaction the file at the path is compared with the one that the connection opened. A
+connection to another file is dropped. A missing file is not created.
 
 Writers that wait for SQLite's lock sleep and retry with growing pauses, so one of them may wait for a minute. A writer
 therefore first locks a file beside the database (:func:`turn`). The kernel grants this lock in the order of arrival,
@@ -25,6 +26,10 @@ import sqlalchemy as sa
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
 
+Identity = tuple[int, int]  # device and inode
+
+ONE_FILE = "PRAGMA journal_mode = DELETE"  # of a backup, and of a log that several hosts may use
+BESIDE_READERS = "PRAGMA journal_mode = WAL"  # of a log: a writer does not stop readers
 MOUNTS = Path("/proc/self/mounts")  # Linux: device, folder, kind, options of each mount
 # File systems that several hosts may have mounted, by the kernel's names; those of "fuse." besides.
 SHARED = frozenset(
@@ -35,14 +40,14 @@ SHARED = frozenset(
 )
 
 
-def journal_of(path: Path) -> str:
-    """SQLite's journal mode for a log: ``WAL``, or ``DELETE`` where several hosts may use the file.
+def journal_of(log: Path) -> str:
+    """The statement that sets a log's journal mode: :data:`ONE_FILE` where several hosts may use the file.
 
-    In ``WAL`` mode nobody waits to read. But its processes find the newest rows by memory that they share, which two
-    hosts do not: they would write over each other's rows (sqlite.org/wal.html). ``DELETE`` needs locks alone.
+    In the other mode its processes find the newest rows by memory that they share. Two hosts do not share it, so they
+    would write over each other's rows (sqlite.org/wal.html). One file needs locks alone.
     """
-    kind = file_system(path)
-    return "DELETE" if kind in SHARED or kind.startswith("fuse.") else "WAL"
+    kind = file_system(log)
+    return ONE_FILE if kind in SHARED or kind.startswith("fuse.") else BESIDE_READERS
 
 
 def file_system(path: Path) -> str:
@@ -61,22 +66,38 @@ def file_system(path: Path) -> str:
 
 
 def watch(engine: sa.Engine, path: Path) -> None:
-    """Before each connection of an engine: raise StoreError if the file is missing or belongs to another user."""
+    """Make each transaction of an engine use the file at ``path``, or raise StoreError if it is missing."""
+    wal = path.with_name(f"{path.name}-wal")
 
-    def before_connect(_dialect: Any, _record: Any, *_: Any) -> None:
-        check_file(path)
+    def note_file(_dialect: Any, record: Any, *_: Any) -> None:
+        """Before a connection opens the file. If it is replaced in between, :func:`compare` opens the new one."""
+        _refuse_files_of_others(path)
+        record.info["file"] = existing(path)
 
-    sa.event.listen(engine, "do_connect", before_connect)
+    def compare(_connection: Any, record: Any, _proxy: Any) -> None:
+        if existing(path) == record.info["file"]:
+            return
+        if "wal" in record.info and record.info["wal"] == _identity(wal):  # its pages are not the new file's
+            for side in (wal, path.with_name(f"{path.name}-shm")):
+                with suppress(OSError):
+                    side.unlink()
+        raise sa.exc.DisconnectionError(f"{path} was replaced")  # the pool opens the new file
+
+    def note_wal(_connection: Any, record: Any) -> None:
+        """After a transaction: the write-ahead log of the file that the connection opened."""
+        found = _identity(wal)
+        if found and "wal" not in record.info and _identity(path) == record.info.get("file"):
+            record.info["wal"] = found
+
+    sa.event.listen(engine, "do_connect", note_file)
+    sa.event.listen(engine, "checkout", compare)
+    sa.event.listen(engine, "checkin", note_wal)
 
 
 def check_file(path: Path) -> None:
     """Raises StoreError if the file is missing, or another user made it or a file that SQLite writes beside it."""
     _refuse_files_of_others(path)
-    if not path.exists():
-        raise StoreError(
-            f"The trial log at sqlite:{path} is gone: its file was deleted or moved. Put it back; else the next run "
-            "that opens the log creates a new one."
-        )
+    existing(path)
 
 
 def _refuse_files_of_others(path: Path) -> None:
@@ -97,6 +118,25 @@ def _refuse_files_of_others(path: Path) -> None:
                 f"The trial log at sqlite:{path} is not opened: {each} is a {'symbolic link' if is_link else 'file'} "
                 f"that user {found.st_uid} made. Remove it, and keep the log in a folder where no other user may write."
             )
+
+
+def existing(path: Path) -> Identity:
+    """Identity of the file at the path. Raises StoreError if it is missing."""
+    found = _identity(path)
+    if found is None:
+        raise StoreError(
+            f"The trial log at sqlite:{path} is gone: its file was deleted or moved. Put it back; else the next run "
+            "that opens the log creates a new one."
+        )
+    return found
+
+
+def _identity(path: Path) -> Identity | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 @contextmanager

@@ -94,13 +94,17 @@ class Store(ABC):
             newest = sql_trials.only_trials(sql_trials.newest(connection, job_id, 100))
             return last_known(newest, job_id, sizes, self._now(connection)), False
 
-    def begin(self, key: TrialKey, previous: TrialKey, *, lease_s: float = 90.0) -> Trial:
+    def begin(
+        self, key: TrialKey, previous: TrialKey, *, lease_s: float = 90.0, batch_size: int | None = None
+    ) -> Trial:
         """Write the row of the attempt after ``previous`` in the same decision. Idempotent.
+
+        :param batch_size: of that attempt; None: of the next one in the decision.
 
         The row gets another key where another start has taken ``key``; send reports to the key of the returned row.
         """
         with self._open_log(previous) as log:
-            return service.begin(log, key, previous, lease_s)
+            return service.begin(log, key, previous, lease_s, batch_size)
 
     def adopt(self, trial: Trial, *, lease_s: float = 90.0) -> Trial:
         """Write the open row of a trial that began while the store could not be reached; give it a number. Idempotent.
@@ -375,6 +379,7 @@ class SqlStore(Store):
 
     :param url: database URL; a password in it is never shown.
     :param create: create or migrate the tables (``zeus.db``); otherwise they must exist.
+    :param keeps_file_open: as :func:`.engine.engine_of`.
     """
 
     def __init__(
@@ -382,12 +387,13 @@ class SqlStore(Store):
         url: str,
         *,
         create: bool = False,
+        keeps_file_open: bool = True,
         now: Callable[[], float] | None = None,
         read_setting: ReadText | None = None,
     ) -> None:
         super().__init__(now, read_setting)
         parsed = read_url(url)
-        self._engine = engine_of(parsed)
+        self._engine = engine_of(parsed, keeps_file_open=keeps_file_open)
         self.identity = shown(parsed)
         check(self._engine, create=create)
 

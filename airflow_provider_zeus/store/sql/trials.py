@@ -21,9 +21,7 @@ from airflow_provider_zeus.store.sql.watchdog import alive
 Found = Trial | Unreadable  # a row as it was read
 
 SEARCHED = 10_000  # newest trials that are searched for one that left a model
-RECENT = (
-    256  # newest trials that are searched for power limits (a GPU unused for longer is read again) and a killed run
-)
+RECENT = 256  # newest trials searched for a killed run and power limits; a GPU unused for longer is read again
 
 _T = schema.trial
 _job: sa.BindParameter[Any] = sa.bindparam("job")
@@ -62,7 +60,8 @@ _LEFT_A_MODEL = (
         _T.c.state.in_([state.value for state in State if state.left_model]),
         _T.c.map_index == sa.bindparam("index"),
         _T.c.run_type.in_(sa.bindparam("types", expanding=True)),
-        sa.not_(sa.and_(_T.c.dag_id == sa.bindparam("dag"), _T.c.run_id == sa.bindparam("run"), _T.c.run_id != "")),
+        _T.c.dag_id == sa.bindparam("dag"),  # what a run returned is for those who may read its DAG
+        sa.not_(sa.and_(_T.c.run_id == sa.bindparam("run"), _T.c.run_id != "")),
     )
     .order_by(_T.c.number.desc())
 )
@@ -72,6 +71,7 @@ _RUNS_BETWEEN = sa.select(
     _T.c.job_id == _job,
     _T.c.number > _after,
     sa.case((_T.c.run_id == "", _T.c.number), else_=_ITS_RUN_BEGAN).between(_after + 1, sa.bindparam("before") - 1),
+    _T.c.dag_id == sa.bindparam("dag"),
     _T.c.map_index == sa.bindparam("index"),
     _T.c.run_type.in_(sa.bindparam("types", expanding=True)),
 )
@@ -262,9 +262,9 @@ def left_a_model(
 ) -> list[Trial]:
     """The newest ``most`` trials that left a model, or kept an earlier one, newest first: ``run.previous`` reads them.
 
-    Of the same map index, of one of these run types, and not of the run itself, which may have been cleared, nor of a
-    later one, whose model has seen the data after its own. A run that was cleared keeps its place: that of its first
-    trial. The newest :data:`SEARCHED` trials are searched.
+    Of the same DAG and map index, of one of these run types, and not of the run itself, which may have been cleared,
+    nor of a later one, whose model has seen the data after its own. A run that was cleared keeps its place: that of its
+    first trial. The newest :data:`SEARCHED` trials are searched.
     """
     run = {"job": job_id, "dag": origin.dag_id, "run": origin.run_id}
     before = _began(connection, run) or math.inf
@@ -289,11 +289,11 @@ def _began(connection: sa.Connection, run: Mapping[str, str]) -> int | None:
 
 
 def runs_between(connection: sa.Connection, origin: Origin, run_types: Sequence[str], trained: Trial) -> int:
-    """How many runs of a job, of these types and the same map index, began after a trial and before a run."""
+    """How many runs of a job, of these types and the same DAG and map index, began after a trial and before a run."""
     run = {"job": trained.job_id, "dag": origin.dag_id, "run": origin.run_id}
     before = _began(connection, run) or MOST_NUMBER
     values = {"after": trained.number, "before": before, "index": origin.map_index, "types": list(run_types)}
-    return connection.scalar(_RUNS_BETWEEN, {"job": trained.job_id, **values}) or 0
+    return connection.scalar(_RUNS_BETWEEN, {"job": trained.job_id, "dag": origin.dag_id, **values}) or 0
 
 
 def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[str, tuple[float, float]]:

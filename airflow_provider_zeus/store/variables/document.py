@@ -127,7 +127,7 @@ def packed(trial: Trial, specs: list[Any]) -> dict[str, Any]:
     """
     decision = trial.decision
     if trial.planned not in decision.in_order:
-        decision = replace(decision, attempts=(trial.planned,), stand_in=None)
+        decision = replace(decision, attempts=(trial.planned,), stand_in=None, reliefs=())
     data = trial_to_dict(replace(trial, decision=decision))
     for name in ("job_id", "batch_size", "phase"):
         data.pop(name, None)  # a batch size may be None
@@ -135,8 +135,9 @@ def packed(trial: Trial, specs: list[Any]) -> dict[str, Any]:
     small["attempts"] = [_without_none(attempt) for attempt in small["attempts"]]
     if decision.stand_in is not None:
         small["stand_in"] = _without_none(small["stand_in"])
+    small["reliefs"] = [_without_none(attempt) for attempt in small["reliefs"]]
     data["spec"] = position(data["spec"], specs)
-    data["planned"] = (*decision.attempts, decision.stand_in).index(trial.planned)
+    data["planned"] = (*decision.attempts, decision.stand_in, *decision.reliefs).index(trial.planned)
     return data
 
 

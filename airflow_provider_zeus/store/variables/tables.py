@@ -26,7 +26,7 @@ from airflow_provider_zeus.store.sql.migrate import check
 from airflow_provider_zeus.store.variables.document import KEPT_POINTS, DeviceSamples, LogDocument, packed, position
 
 KEPT_TRIALS = 500
-RETURNED = 2  # newest runs of a map index whose returned value is kept
+RETURNED = 2  # newest runs of a DAG's map index whose returned value is kept
 
 _J, _T, _P, _C = schema.job, schema.trial, schema.power, schema.checkpoint
 _COLUMNS = tuple(c.name for c in _T.c)
@@ -110,7 +110,7 @@ def load(connection: sa.Connection, job_id: str, document: LogDocument) -> Rows:
 def _row(data: Any, specs: Sequence[str]) -> dict[str, Any]:
     """Column values of a packed trial. Raises an error of :data:`DAMAGE` where it is no row."""
     decision = data["decision"]
-    planned = [*decision["attempts"], decision.get("stand_in")][data["planned"]]
+    planned = [*decision["attempts"], decision.get("stand_in"), *decision["reliefs"]][data["planned"]]
     own = {"planned": planned, "batch_size": planned["batch_size"], "phase": planned["phase"]}
     row = _values({**data, **own}) | {"spec": specs[data["spec"]]}
     data["ti_id"].encode()  # another text is no key
@@ -213,7 +213,9 @@ def _forget(connection: sa.Connection, job_id: str, newest: int) -> int:
             SELECT *, CASE run_id WHEN '' THEN number ELSE min(number) OVER (PARTITION BY dag_id, run_id) END AS began
             FROM zeus_trial WHERE job_id = :job
         ), kept AS (
-            SELECT id, row_number() OVER (PARTITION BY map_index, run_type ORDER BY began DESC, number DESC) AS nth
+            SELECT id, row_number() OVER (
+                PARTITION BY dag_id, map_index, run_type ORDER BY began DESC, number DESC
+            ) AS nth
             FROM runs WHERE returned IS NOT NULL AND state IN :left
         )
         UPDATE zeus_trial SET returned = NULL WHERE id IN (SELECT id FROM kept WHERE nth > :returned)

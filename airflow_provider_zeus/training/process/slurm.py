@@ -2,7 +2,8 @@
 
 :func:`airflow_provider_zeus.operators.supervise.supervise` starts it in the place of ``sbatch``, under the supervisor.
 ``sbatch --wait`` itself leaves its job in the queue when it is killed. The exit status is that of ``sbatch --wait``:
-the job's, or 1 where a signal ended the job. Standard library only.
+the job's, or 1 where a signal ended the job; where Slurm itself ended it (scancel, its time limit, its node) it is
+143, as of a command that SIGTERM ended. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import signal
 import subprocess
 import sys
 import time
+
+# how a job ends that scancel, its time limit or its node has ended
+ENDED_BY_SLURM = ("BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "PREEMPTED", "REVOKED", "TIMEOUT")
 
 
 class Submission:
@@ -41,11 +45,34 @@ class Submission:
                 return True
 
     def end(self) -> int:
-        """Wait for sbatch; return its exit status, and say on stdout where it is not 0."""
+        """Wait for sbatch; return its exit status, and say on stdout where it is not 0.
+
+        The status of a job that Slurm itself ended is that of SIGTERM.
+        """
         status = self._process.wait()
-        if status and self.job:
-            say(f"Slurm job {self.job[0]} ended with status {status}. Its output is in the file that --output names.")
+        if not status or not self.job:
+            return 128 - status if status < 0 else status
+        say(f"Slurm job {self.job[0]} ended with status {status}. Its output is in the file that --output names.")
+        state = self._state()
+        if state in ENDED_BY_SLURM:
+            say(f"Slurm says {state}: the job was stopped, and its training did not fail.")
+            return 128 + signal.SIGTERM
         return 128 - status if status < 0 else status
+
+    def _state(self) -> str:
+        """How Slurm says that the job has ended, such as TIMEOUT; empty where it does not answer."""
+        assert self.job is not None
+        number, cluster = self.job
+        scontrol = os.path.join(os.path.dirname(self._sbatch), "scontrol")  # beside sbatch, else by PATH
+        words = [scontrol, *(["--clusters", cluster] if cluster else []), "show", "job", number]
+        answer_s = 10.0
+        try:
+            shown = subprocess.run(words, capture_output=True, timeout=answer_s, check=True)  # noqa: S603
+        except (OSError, subprocess.SubprocessError):
+            return ""
+        fields = shown.stdout.decode(errors="replace").split()
+        states = [field.removeprefix("JobState=") for field in fields if field.startswith("JobState=")]
+        return states[0] if states else ""
 
     def cancel(self) -> None:
         """Cancel the job, then end sbatch. Raises nothing: what does not work is printed."""

@@ -12,11 +12,14 @@ from statistics import fmean
 
 from airflow_provider_zeus.model.trial import ProfileSample
 from airflow_provider_zeus.power.device import IDLE, POWER_CAP, Clocks, Device
-from airflow_provider_zeus.power.meter import Reading, Span
+from airflow_provider_zeus.power.meter import MOST_SHARE, Reading, Span
 from airflow_provider_zeus.training.profiling.search import TICK_S
 
 SETTLE_S = 1.0  # training discarded at first and after a change of limit, until clocks are steady
 PIECES = 5  # of a window
+LEAST_PIECES = 2  # of a window, where readings take long
+READ_IN_PIECE = ("energy_j", "clocks", "limit_w")  # methods of the device
+SHORTEST_S = 1.0  # so long a training goes on with each limit: a shorter window comes after some settling
 BOUND = 0.1  # share of the time from which on a limit binds
 WORKING = 0.5  # share of the time in which a GPU that trains works, at least
 
@@ -73,13 +76,18 @@ class CapWatch:
     """Reads the device at the edges of a window's pieces; sets nothing."""
 
     def __init__(self, device: Device) -> None:
-        self._device, self._tells = device, device.clocks() is not None
+        self._device, self._tells = device, True
         self._since: tuple[Clocks, float] | None = None  # when the present piece began
+        self._newest: tuple[Clocks, float] | None = None  # read at the end of a piece
         self.at: defaultdict[float, Seen] = defaultdict(Seen)  # by limit
 
     def open(self, now_s: float) -> None:
         """A piece begins."""
+        if self._newest is not None and self._newest[1] == now_s:  # another piece has just ended
+            self._since = self._newest
+            return
         clocks = self._device.clocks() if self._tells else None
+        self._tells = clocks is not None
         self._since = None if clocks is None else (clocks, now_s)
 
     def close(self, limit_w: float | None, now_s: float, *seen_too: Seen) -> None:
@@ -88,6 +96,7 @@ class CapWatch:
         self._since = None
         if since is None or clocks is None or limit_w is None:
             return
+        self._newest = (clocks, now_s)
         before, began_s = since
         for each in (self.at[limit_w], *seen_too):
             each.seen.append(clocks)
@@ -107,12 +116,32 @@ class MeasurementWindows:
         self.cap = CapWatch(device)
         self.limit_w: float | None = None  # that is being measured
         self.failures = 0  # pieces whose energy could not be read
+        self._device = device
         self._batch_size, self._window_s = batch_size, window_s
-        piece_s = 1.0  # least length where the window is long enough: counters have ticks of 20 to 100 ms
-        self._piece_s = max(window_s / PIECES, min(piece_s, window_s / 2))
+        self._divide(PIECES)
         self._piece_steps = math.ceil(window_steps / PIECES)
         self.unsettle()
         self._new_piece()
+
+    def fit(self) -> str:
+        """Divide the window into so few pieces that reading them takes at most 2 % of it.
+
+        Returns why that is not possible; empty: it is.
+        """
+        piece_cost_s = sum(map(self._device.takes_s, READ_IN_PIECE))
+        spare_s = MOST_SHARE * max(self._window_s, SHORTEST_S)
+        if spare_s < LEAST_PIECES * piece_cost_s:
+            return (
+                f"power limits are not profiled: {LEAST_PIECES} readings of {1000 * piece_cost_s:.0f} ms are over "
+                f"{100 * MOST_SHARE:g} % of a window of {self._window_s:g} s, since the GPU's driver is slow"
+            )
+        is_fast = spare_s >= PIECES * piece_cost_s
+        self._divide(PIECES if is_fast else int(spare_s / piece_cost_s))
+        return ""
+
+    def _divide(self, pieces: int) -> None:
+        piece_s = 1.0  # least length where the window is long enough: counters have ticks of 20 to 100 ms
+        self._piece_s = max(self._window_s / pieces, min(piece_s, self._window_s / 2))
 
     # ------------------------------------------------------------------ edges
     @property

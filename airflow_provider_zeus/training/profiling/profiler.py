@@ -131,8 +131,9 @@ class Profiler:
         self.limits_w = tuple(limits_w)
         self.capped: float | None = None  # share of the time at the highest limit in which it bound
         self.locked = ""  # why the clock seems to be locked
+        self.slow = ""  # why no window is measured: the driver is too slow
         self.waits = ""  # why windows tell nothing: the training waits for its batches
-        self.why_none = ""  # why no limit can save anything, so that none is set
+        self.why_none = ""  # why no limit can save anything, or none is known that does, so that none is set
         self.search = Search(self.limits_w, weights, min_s, min_steps)
         self.measured = by_limit(
             s for s in since_mark(known) if s.batch_size == batch_size and s.limit_w in self.limits_w
@@ -144,13 +145,17 @@ class Profiler:
         self.measured.setdefault(sample.limit_w, LimitMeasurement()).add(sample)
         self._decide()
 
-    def know(self, *, waits: str | None = None, cap: tuple[float | None, str] | None = None) -> None:
+    def know(
+        self, *, waits: str | None = None, cap: tuple[float | None, str] | None = None, slow: str | None = None
+    ) -> None:
         """Take what is known besides samples.
 
         :param waits: why windows tell nothing about limits, so that none is chosen by them; empty: they do.
+        :param slow: why a window that is needed is not measured.
         :param cap: what holds the clock back at the highest limit: the cap for a share of the time, or a lock.
         """
         self.waits = self.waits if waits is None else waits
+        self.slow = self.slow if slow is None else slow
         self.capped, self.locked = cap or (self.capped, self.locked)
         self._decide()
 
@@ -164,6 +169,11 @@ class Profiler:
     def walked(self) -> bool:
         """Whether every limit that had to be is measured, and at most the best one is still being confirmed."""
         return self._next is None or self._next.confirming
+
+    @property
+    def why_uncapped(self) -> str:
+        """Why no limit can save anything; empty also where that is only not known, since the driver is slow."""
+        return "" if self.slow else self.why_none
 
     @property
     def best_w(self) -> float | None:
@@ -207,6 +217,7 @@ class Profiler:
         self.why_none = self.waits or self.locked if self.search.whole(self.measured) else ""
         if draw_w is not None:
             self.why_none = never_binds(draw_w, min(self.limits_w))
+        self.why_none = self.why_none or self.slow
         decides = self.limits_w and not self.why_none
         self._next = self.search.next_limit(self.measured) if decides else None
         self.next_limit_w = self._next.limit_w if self._next else None  # to measure now; None: the profile is complete

@@ -12,7 +12,7 @@ from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.limits.sidecar_server import same_w
-from airflow_provider_zeus.power.meter import Reading, Span
+from airflow_provider_zeus.power.meter import PacedReader, Reading, Span
 from airflow_provider_zeus.training.profiling.measurement_windows import (
     MAX_DIFFERENCE,
     CapWatch,
@@ -44,6 +44,8 @@ class Sweep:
         conditions: Callable[[], Conditions] = Conditions,
     ) -> None:
         self.active = False  # profiling now
+        self.pace = PacedReader(device)
+        self._cut_off = 0  # pieces in a row that ended where the device could not be read
         self.measured: list[ProfileSample] = []
         self.unsent: deque[ProfileSample] = deque()  # measured and not yet sent
         self._device, self._limits, self.profiler, self._observe = device, limits, profiler, observe
@@ -64,6 +66,7 @@ class Sweep:
             self._forget()
         self._waited = bool(self.profiler.waits)
         self._detects_drift = self._detects_drift and self._may_set
+        self._know_slow()
         if self._may_set and self.profiler.next_limit_w is not None:
             self._start_profiling(reading, samples)
         else:
@@ -75,12 +78,21 @@ class Sweep:
         :param bare: the end was not announced; it may lie before ``reading``, which then does not count for drift.
         """
         if self.active:
+            if reading.left_out and self.windows.is_open:
+                self._cut_off += 1
+                self.windows.drop()
+                if self._cut_off >= _MAX_FAILURES:
+                    self.profiler.know(slow=f"power limits are not profiled: {reading.why}, and an epoch is short")
             self.windows.pause(reading, samples)
             self._stop_profiling(reading, samples)
         elif bare:
             self._drift.pause()
         else:
             self.check_drift(reading, samples, pauses=True)
+
+    def edge_due(self, now_s: float) -> bool:
+        """Count a step; return whether an edge of a piece is due, and may be read."""
+        return self.windows.edge_due(now_s) and (self.windows.is_open or self.pace.may("energy_j", "clocks"))
 
     @property
     def drift_check_pending(self) -> bool:
@@ -98,12 +110,14 @@ class Sweep:
         if not was_open or not windows.counter_moved:
             windows.open(reading, samples)
             return False
+        self._cut_off = 0
         before_w = windows.limit_w
         if before_w == (top_w := max(self.profiler.limits_w, default=0.0)):
             # what was seen of the cap at the highest limit, before the next limit is decided
             seen = windows.cap.at[top_w]
             self.profiler.know(cap=(seen.share, seen.why_locked(self._device.busy())))
         self.keep(at_end=False)
+        self._know_slow()
         next_w = self.profiler.next_limit_w
         if self._may_set and next_w is not None:
             if next_w == before_w and self._in_force(next_w):
@@ -128,6 +142,15 @@ class Sweep:
         :param pauses: training steps end here.
         """
         self._follow()
+        if reading.left_out:
+            if pauses:
+                self._drift.pause()
+            return
+        if self.profiler.slow and not pauses:
+            self._know_slow()
+            if self._may_set and self.profiler.next_limit_w is not None:  # the driver answers faster now
+                self._start_profiling(reading, samples)
+                return
         chosen_w = self._chosen_w
         rates = self.profiler.rates_at(self.profiler.best_w if self.profiler.why_none else chosen_w)
         if self.active or not self._detects_drift or rates is None or not self._in_force(chosen_w):
@@ -149,6 +172,8 @@ class Sweep:
 
     def keep(self, *, at_end: bool = True) -> None:
         """Add the finished pieces to the profile. ``at_end`` of the attempt a part of a piece counts too."""
+        if self.windows.limit_w is not None:
+            self._device.limit_w()  # another process may have changed it
         if not self._in_force(self.windows.limit_w):
             self.windows.drop()
             return
@@ -208,6 +233,8 @@ class Sweep:
         """Where another limit has become the best one, by a signal or for want of time, set it."""
         before_w = self._before_w = self._chosen_w
         self._conditions = self._read_conditions()
+        if self.pace.saves_up and not self.active:
+            self._set_chosen()
         if self.active or self._chosen_w == before_w:
             return
         self._drift.restart()
@@ -218,7 +245,7 @@ class Sweep:
         log.info("Zeus: %g W is the best limit now%s%s.", self._chosen_w, signal, time)
 
     def _in_force(self, limit_w: float | None) -> bool:
-        present_w = self._device.limit_w()
+        present_w = self._device.seen_limit_w
         return limit_w is not None and present_w is not None and same_w(limit_w, present_w)
 
     def _start_profiling(self, reading: Reading, samples: int) -> None:
@@ -256,7 +283,24 @@ class Sweep:
             if self._limits.can_set and self._limits.found_w is not None:
                 self._limits.set_w(self._limits.found_w)
         elif self.profiler.next_limit_w is None and self._may_set and self._chosen_w is not None:
-            self._limits.set_w(self._chosen_w)
+            self._set(self._limits, self._chosen_w)
+
+    def _set(self, limits: LimitControl, limit_w: float) -> None:
+        """Set a limit if it is not in force; later, while that takes more than 2 % of the training's time."""
+        to_set_and_give_back = 2 * ("limit_w", "set_limit_w")
+        is_due = not self._in_force(limit_w)
+        self.pace.saves_up = is_due and not self.pace.may(*to_set_and_give_back)
+        if is_due and not self.pace.saves_up:
+            limits.set_w(limit_w)
+
+    def _know_slow(self) -> None:
+        """Where a limit is to be measured next, and reading a window takes too long, none is, for now."""
+        if self._cut_off >= _MAX_FAILURES:
+            return
+        if self.profiler.slow:
+            self.profiler.know(slow="")
+        if self._may_set and self.profiler.next_limit_w is not None and (why := self.windows.fit()):
+            self.profiler.know(slow=why)
 
     def _forget(self) -> None:
         """Begin the profile anew, with what was seen of the cap."""

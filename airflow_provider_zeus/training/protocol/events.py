@@ -38,6 +38,8 @@ SCHEMA = 1
 MOST_LINE_BYTES = 2**20  # far more than 500 points and 1000 samples take
 MOST_LINES = 500_000  # of a result: a line every 15 s for three months
 ENDED_AT_S = "ended_at_s"  # note of an end: when the attempt ended [s since the epoch], by this host's clock
+AUTHORS = "authors"  # note of a failed end: it was not within an epoch, or is of a kind that no other size would mend
+TOO_FEW = "too_few"  # note of a failed end: the slice has so many samples, fewer than the batch size; 0: not known
 Kind = Literal["start", "attempt", "beat", "end", "final"]
 
 log = guarded_log(__name__)
@@ -215,7 +217,7 @@ class ResultSender:
                 fields |= {"attempt": live.number, "batch_size": live.planned.batch_size}
                 fields |= {"profile": profile, "points": points}
                 if kind == "end":
-                    fields["notes"] = {**live.notes, ENDED_AT_S: time.time()}
+                    fields["notes"] = {**live.notes, **fields.get("notes", {}), ENDED_AT_S: time.time()}
             line = ResultLine(kind=kind, start_id=self._start_id, **fields)
             if live is not None:
                 live.ended = live.ended or kind == "end"

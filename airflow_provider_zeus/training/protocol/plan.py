@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -15,10 +16,13 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import (
     Observation,
+    Phase,
     PlannedAttempt,
     Previous,
     ProfileSample,
     TrialKey,
+    fitting,
+    in_order,
     incumbent_or_last,
 )
 from airflow_provider_zeus.model.wire import LongText, Name, Ordinal, Size, decode, encode, parse
@@ -27,6 +31,15 @@ from airflow_provider_zeus.signals.forecast import Followed
 from airflow_provider_zeus.untrusted_files import read_plain
 
 SCHEMA = 1
+
+
+class Ended(StrEnum):
+    """How an attempt ended that another one may follow."""
+
+    MISSED = "missed"  # given up, or below its target
+    FAILED = "failed"  # by an error or a signal that its batch size may have caused
+    NO_MEMORY = "no_memory"
+    TOO_FEW = "too_few"  # the slice has fewer samples than its batch size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +53,8 @@ class Plan(HostSettings):
     spec: Mapping[str, Any]  # ZeusJob.to_dict(), live settings applied
     attempts: tuple[PlannedAttempt, ...]
     stand_in: PlannedAttempt | None = None  # replaces the last attempt where that does not fit into memory
+    reliefs: tuple[PlannedAttempt, ...] = ()  # of which the first runs where the last attempt fails otherwise
+    time_left_s: float | None = None  # of the task's execution_timeout, when the training begins; None: it has none
     seed: int = 0
     profile: tuple[ProfileSample, ...] = ()
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -59,8 +74,8 @@ class Plan(HostSettings):
 
     @property
     def in_order(self) -> tuple[PlannedAttempt, ...]:
-        """The attempts, then the stand-in of the last one."""
-        return self.attempts if self.stand_in is None else (*self.attempts, self.stand_in)
+        """The attempts, then those that may run where the last one fails."""
+        return in_order(self.attempts, self.stand_in, self.reliefs)
 
     @property
     def index_alone(self) -> int:
@@ -72,9 +87,60 @@ class Plan(HostSettings):
         return index + 1 < len(self.attempts)
 
     def for_retry(self) -> Self:
-        """The plan of a retry under the same decision: one attempt alone, which then ends with a model."""
-        at = self.index_alone
-        return replace(self, attempts=self.attempts[at : at + 1], first_attempt=self.first_attempt + at)
+        """The plan of a retry under the same decision: one attempt alone, which then ends with a model.
+
+        It is the default where another size may have failed.
+        """
+        if not self.reliefs:
+            at = self.index_alone
+            return replace(self, attempts=self.attempts[at : at + 1], first_attempt=self.first_attempt + at)
+        relief = self.reliefs[0]
+        number = self.first_attempt + self.in_order.index(relief)
+        return replace(self, attempts=(relief,), stand_in=None, reliefs=(), first_attempt=number)
+
+    def after(self, end: Ended, *, samples: int | None = None) -> Self | None:
+        """The plan that goes on after the first of its attempts; None where none follows.
+
+        :param samples: of the slice, where these are too few.
+        """
+        ran, *left = self.attempts
+        size = ran.batch_size
+        failed = end in (Ended.FAILED, Ended.NO_MEMORY)
+        reliefs = tuple(each for each in self.reliefs if not failed or each.batch_size != size)
+        rest = replace(self, attempts=tuple(left), reliefs=reliefs, first_attempt=self.first_attempt + 1)
+        if end is Ended.TOO_FEW:
+            return rest._fitting(ran, samples)
+        if left:
+            return rest
+        if end is Ended.NO_MEMORY and self.stand_in is not None:
+            return replace(rest, attempts=(self.stand_in,), stand_in=None)
+        if end is Ended.FAILED and reliefs and size != self.job.default_batch_size:
+            return replace(rest, attempts=reliefs[:1], stand_in=None, reliefs=())
+        return None
+
+    def _fitting(self, ran: PlannedAttempt, samples: int | None) -> Self | None:
+        """This plan from the first of its attempts that has enough samples; else with the largest size that has.
+
+        :param ran: the attempt whose size was too large.
+        :param samples: None: it is not known how many there are, and the default runs.
+        """
+        default = self.job.default_batch_size
+        fit = [default] if samples is None else [b for b in self.job.batch_sizes if b <= samples]
+        fit = [b for b in fit if b < ran.batch_size]
+        if not fit or ran.phase is Phase.PINNED:
+            return None
+        if self.attempts and self.attempts[0].batch_size in fit:
+            return self
+        return replace(self, attempts=(fitting(ran, max(fit)),))
+
+    def in_time_for(self, relief: PlannedAttempt, spent_s: float) -> bool:
+        """Whether the task's time limit leaves a relief the time that it usually takes.
+
+        :param spent_s: since the training began.
+        """
+        if self.time_left_s is None or relief.usual_s is None:
+            return True
+        return self.time_left_s - spent_s >= relief.usual_s
 
     def to_json(self) -> str:
         """One JSON document."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import JOB, DictPort, report, request
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "cli.md"
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -50,6 +53,19 @@ def test_a_person_reads_a_run_from_left_to_right(zeus: Zeus, store: Store, monke
     assert (found["energy_source"], found["device_model"], found["device_count"]) == ("simulated", "V100", "1")
     assert found["why"] == trial.planned.why
     assert found["opened_at_utc"].endswith("+00:00")
+
+
+def test_the_recipes_of_the_document(zeus: Zeus, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = pytest.importorskip("pandas", reason="the recipes are for pandas")
+    trials = [recur(store, n) for n in (1, 2, 3)]
+    monkeypatch.chdir(tmp_path)
+    zeus("export", "d.train", "--output", "trials.csv")
+    (recipes,) = re.findall(r"### In Python.*?```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(recipes, names)
+    assert names["weekly_kwh"].sum() == pytest.approx(sum(t.observation.energy_j or 0.0 for t in trials) / 3.6e6)
+    assert set(names["needed"].index) == {t.batch_size for t in trials}
+    assert isinstance(names["monthly_g"], pandas.Series)
 
 
 def test_the_json_is_whole(zeus: Zeus, store: Store) -> None:

@@ -12,7 +12,7 @@ from airflow.sdk import DAG, Asset, PartitionedAssetTimetable, Variable, dag, ta
 from airflow.timetables.assets import AssetOrTimeSchedule
 from airflow.timetables.trigger import CronTriggerTimetable
 
-from airflow_provider_zeus import ZeusCommandOperator, ZeusJob, ZeusTrainOperator
+from airflow_provider_zeus import ZeusCommandOperator, ZeusJob, ZeusTrainOperator, ZeusTrial
 
 SIZES = {"batch_sizes": [16, 32, 64], "default_batch_size": 32, "max_epochs": 5, "mode": "measure"}
 """
@@ -41,6 +41,25 @@ class Mistake:
 def of_job(job: str, check: str, words: str, status: str = "error", dag: str = 'schedule="@daily"') -> Mistake:
     return Mistake(dag_file(job=f'target="accuracy >= 0.9", {job}', dag=dag), check, words, status=status)
 
+
+BY_COMMAND_OF_ASSET = (
+    HEAD
+    + """
+with DAG("nightly", schedule=[Asset("x")], start_date=datetime(2026, 1, 1)):
+    command = [sys.executable, "-c", "import airflow_provider_zeus", "DATA"]
+    ZeusCommandOperator(task_id="train", job=ZeusJob(**SIZES, target="accuracy >= 0.9"), command=command)
+"""
+)
+IN_A_TRIAL = (
+    HEAD
+    + """
+from airflow.providers.standard.operators.bash import BashOperator
+
+with DAG("nightly", schedule=[Asset("x")], start_date=datetime(2026, 1, 1)):
+    with ZeusTrial(ZeusJob(**SIZES, target="accuracy >= 0.9"), result_path="/results") as trial:
+        BashOperator(task_id="train", bash_command="train {{ ts_nodash }}", env=trial.env)
+"""
+)
 
 # Of each kind the first one is tried after every edit, the others before a merge.
 MISTAKES: dict[str, list[Mistake]] = {
@@ -93,6 +112,53 @@ MISTAKES: dict[str, list[Mistake]] = {
             dag='schedule="@daily", params={"until": "2026-03-01 06:00"}',
         ),
     ],
+    "one date as finish_by of many runs": [
+        of_job('finish_by="2999-01-31 06:00"', "finish_by", "one date, and the DAG recurs"),
+        of_job("finish_by=datetime(2999, 2, 1, 6)", "finish_by", "timedelta(hours=8)", dag='schedule=[Asset("x")]'),
+    ],
+    "a date of a run that has none": [
+        of_job('data_slice="{{ ds }}"', "context", "no ds: asset-triggered runs", dag='schedule=[Asset("x")]'),
+        of_job('data_slice="{{ ds }}"', "context", "take run_id", dag='schedule=[Asset("x")]'),
+        of_job(
+            'data_slice="{{ ds }}"',
+            "context",
+            "ZeusJob.data_slice = '{{ ds }}'",
+            dag='schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("@daily", timezone="UTC"), '
+            'assets=Asset("x"))',
+        ),
+        of_job('data_slice="{{ logical_date | ds }}"', "context", "no logical_date", dag='schedule=[Asset("x")]'),
+        of_job('data_slice="{{ dag_run.logical_date }}"', "context", "no logical_date", dag='schedule=[Asset("x")]'),
+        of_job('data_slice="{{ ds }}"', "context", "some manual ones", status="warning", dag="schedule=None"),
+        Mistake(dag_file("def train(run, ds):\n    pass\n", dag='schedule=[Asset("x")]'), "context", "train(): ds"),
+        Mistake(
+            dag_file("def train(run, *, data_interval_end):\n    pass\n", dag='schedule=[Asset("x")]'),
+            "context",
+            "take run_id",
+        ),
+        Mistake(BY_COMMAND_OF_ASSET.replace("DATA", "--date={{ ds }}"), "context", "command = '--date={{ ds }}'"),
+        Mistake(BY_COMMAND_OF_ASSET.replace("DATA", "{{ params.rows }}"), "context", "there is no param rows"),
+        Mistake(IN_A_TRIAL, "context", "no ts_nodash"),
+    ],
+    "a date of a run of partitions": [
+        of_job(
+            'data_slice="{{ ds }}"',
+            "context",
+            "take partition_key, the name of its data",
+            dag='schedule=PartitionedAssetTimetable(assets=Asset("x"))',
+        ),
+    ],
+    "a misspelt name in a template": [
+        Mistake(
+            dag_file(
+                job="target='{{ params.tgt }}'", dag='schedule="@daily", params={"target": "accuracy >= 0.9", "a": 1}'
+            ),
+            "context",
+            "ZeusJob.target = '{{ params.tgt }}': there is no param tgt -> correct its name; the params are: a, target",
+        ),
+        Mistake(dag_file(job="target='{{ params[\"tgt\"] }}'"), "context", "no param tgt"),
+        Mistake(dag_file(job="target='{{ parms.target }}'"), "context", "no run has parms -> did you mean params"),
+        of_job('data_slice="{{ partition_key }}"', "context", "take ds"),
+    ],
     "learn_from that no schedule gives": [
         of_job('learn_from=["scheduled"]', "learn_from", "'manual'", dag="schedule=None"),
         of_job('learn_from=["asset_triggered"]', "learn_from", "'scheduled'"),
@@ -107,6 +173,7 @@ MISTAKES: dict[str, list[Mistake]] = {
         ),
     ],
     "constant data_slice": [
+        of_job('data_slice="a"', "data_slice", '"{{ run_id }}"', status="warning", dag='schedule=[Asset("x")]'),
         of_job('data_slice="2026-11-01"', "data_slice", 'data_slice="{{ ds }}"', status="warning"),
         of_job('data_slice="{{ dag.dag_id }}"', "data_slice", "'nightly' in each run", status="warning"),
         of_job(
@@ -213,6 +280,23 @@ with DAG("nightly", schedule="@daily", start_date=datetime(2026, 1, 1), params={
     "assets or a time": right(
         job='target="accuracy >= 0.9", learn_from=["scheduled"]',
         dag='schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("@daily", timezone="UTC"), assets=Asset("x"))',
+    ),
+    "assets, with a name for runs without a date": right(
+        TRAIN.replace("(run)", "(run, ds=None)"),
+        job='target="accuracy >= 0.9", data_slice="{{ ds | default(run_id) }}"',
+        dag='schedule=[Asset("s3://new")]',
+    ),
+    "all that a run has": right(
+        job='target="accuracy >= 0.9", data_slice="{{ ts_nodash_with_tz }}", job_version="{{ params.v }}"',
+        dag='schedule="@daily", params={"v": "2"}',
+    ),
+    "one date of one run": right(job='target="accuracy >= 0.9", finish_by="2999-01-31 06:00"', dag='schedule="@once"'),
+    "one date of runs by hand": right(
+        job='target="accuracy >= 0.9", finish_by="2999-01-31 06:00"', dag="schedule=None"
+    ),
+    "a template of a date": right(
+        job='target="accuracy >= 0.9", finish_by="{{ params.until }}"',
+        dag='schedule="@daily", params={"until": "2999-01-31 06:00"}',
     ),
     "by hand": right(job='target="accuracy >= 0.9", learn_from=["manual"]', dag="schedule=None"),
     "values of another task": HEAD

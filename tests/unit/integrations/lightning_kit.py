@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint  # noqa: F401
+from lightning.pytorch.callbacks import BatchSizeFinder, Callback, EarlyStopping, ModelCheckpoint  # noqa: F401
 from torch.utils.data import DataLoader, TensorDataset
 
 from airflow_provider_zeus.integrations.lightning import ZeusCallback

@@ -12,7 +12,7 @@ import pytest
 from packaging.version import Version
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
-from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.model.trial import BATCH_SIZE, OF_TRAINER, TELL_TRAINER, State
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.integrations.conftest import left_behind, one_thread
 from tests.unit.training.conftest import Kit, explore, incumbent
@@ -369,3 +369,22 @@ def test_the_trainer_may_be_used_after_its_end(hf: ModuleType, kit: Kit, tmp_pat
 
     assert kit.run(incumbent(16), **SIZES).train(train) == 0.95
     assert kit.last().epochs == 1
+
+
+def test_a_trainer_without_the_callback_is_told_of_it(
+    hf: ModuleType, kit: Kit, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its loader is the trainer's: run.data_loader() would be no remedy."""
+
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            given = {"per_device_train_batch_size": 64, "num_train_epochs": 1, "report_to": [], "use_cpu": True}
+            args = hf.TrainingArguments(output_dir=str(tmp_path), save_strategy="no", disable_tqdm=True, **given)
+            model = hf.BertForSequenceClassification(hf.TINY)
+            hf.Trainer(model=model, args=args, train_dataset=hf.Sentences(640)).train()
+            run.report(acc=0.5 * (epoch + 1))
+
+    kit.run(incumbent(16), **SIZES).train(train)
+    why = kit.last().reasons[BATCH_SIZE]
+    assert why.endswith(OF_TRAINER)
+    assert f"{why}. Remedy: {TELL_TRAINER}." in caplog.text

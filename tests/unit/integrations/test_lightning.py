@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
-from airflow_provider_zeus.model.trial import BATCH_SIZE, State
+from airflow_provider_zeus.model.trial import BATCH_SIZE, OF_TRAINER, TELL_TRAINER, State
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.integrations.conftest import left_behind, one_thread
 from tests.unit.training.conftest import Kit, explore, incumbent
@@ -367,3 +367,36 @@ def test_a_second_fit(pl: ModuleType, kit: Kit, tmp_path: Path, same: bool, ends
 def test_a_metric_that_is_not_there(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
     with pytest.raises(ReportError, match=r"epoch 0 .*'f1' \(only acc, loss came\).*self.log\('f1'"):
         kit.run(incumbent(16), target="f1 >= 0.9", **SIZES).train(pl.Training(tmp_path))
+
+
+def test_a_finder_of_batch_sizes_is_to_be_left_out(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    def train(run: ZeusRun) -> None:
+        data = DataLoader(TensorDataset(torch.randn(SAMPLES, 4)), batch_size=run.batch_size)
+        mine = pl.trainer(run, tmp_path)
+        module = pl.Linear(3)
+        module.batch_size = run.batch_size
+        module.train_dataloader = module.val_dataloader = lambda: data
+        mine.callbacks.append(pl.BatchSizeFinder())
+        mine.fit(module)
+
+    with pytest.raises(JobSpecError, match=r"callbacks = 'BatchSizeFinder': it changes .* leave the finder out"):
+        kit.run(incumbent(16), **SIZES).train(train)
+
+
+def test_a_trainer_without_the_callback_is_told_of_it(
+    pl: ModuleType, kit: Kit, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its loader is the trainer's: run.data_loader() would be no remedy."""
+
+    def train(run: ZeusRun) -> None:
+        data = DataLoader(TensorDataset(torch.randn(10 * SAMPLES, 4)), batch_size=4 * run.batch_size)
+        for epoch in run.epochs():
+            mine = pl.Trainer(default_root_dir=tmp_path, max_epochs=1, **pl.QUIET)
+            mine.fit(pl.Linear(3), data)
+            run.report(acc=0.5 * (epoch + 1))
+
+    kit.run(incumbent(16), **SIZES).train(train)
+    why = kit.last().reasons[BATCH_SIZE]
+    assert why.endswith(OF_TRAINER)
+    assert f"{why}. Remedy: {TELL_TRAINER}." in caplog.text
+    assert "run.data_loader" not in caplog.text

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from airflow_provider_zeus.errors import JobSpecError, ZeusError
@@ -346,3 +347,34 @@ def test_notifiers_stay_with_the_job_object_and_out_of_the_log() -> None:
 @pytest.mark.parametrize("wrong", ["smtp", [1], print.__class__, None])
 def test_what_is_no_notifier_is_refused(wrong: Any) -> None:
     assert "no notifier" in refused(notify=wrong)
+
+
+def test_numbers_and_arrays_of_numpy_are_numbers_and_lists() -> None:
+    job = ZeusJob(
+        batch_sizes=[np.int64(16), np.int32(32)],
+        default_batch_size=np.uint8(16),
+        target="accuracy >= 0.84",
+        max_epochs=np.int16(30),
+        eta=np.float32(0.25),
+        power_limits_w=np.array([150.0, 200.0]),
+        strict=np.bool_(True),
+    )
+    assert job == ZeusJob(
+        batch_sizes=[16, 32],
+        default_batch_size=16,
+        target="accuracy >= 0.84",
+        max_epochs=30,
+        eta=0.25,
+        power_limits_w=[150.0, 200.0],
+        strict=True,
+    )
+    assert json.loads(json.dumps(job.to_dict())) == job.to_dict(), "none of them is left"
+    assert "not a positive whole number" in refused(batch_sizes=[np.float64(16.5)])
+
+
+def test_values_without_names_are_refused_with_the_names_that_are_probably_meant() -> None:
+    said = error_of(lambda: ZeusJob([16, 32], 16, target="accuracy >= 0.84", max_epochs=30))  # type: ignore[misc]
+    assert "too many positional arguments" in said
+    assert "write ZeusJob(batch_sizes=[16, 32], default_batch_size=16)" in said
+    said = error_of(lambda: ZeusJob("accuracy >= 0.84", batch_sizes=[16], default_batch_size=16))  # type: ignore[misc]
+    assert "write ZeusJob(target='accuracy >= 0.84')" in said

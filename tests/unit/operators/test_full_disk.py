@@ -16,8 +16,9 @@ import airflow_provider_zeus
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.store.pending import PREFIX, drain
 from airflow_provider_zeus.store.sql.store import SqlStore
-from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter, read_result
+from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter
 from tests.full_disk import KINDS, FullDisk, full_disk
+from tests.result_files import read_result
 from tests.unit.store.store_kit import DictPort
 
 ROOT = Path(airflow_provider_zeus.__file__).parents[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, XComArg, task_group
@@ -24,7 +25,8 @@ def part(value: Any) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [("eu-west", "eu-west"), (7, "7"), (0.5, "0.5"), (0, "0"), ("A_b.c", "A_b.c")]
+    ("value", "said"),
+    [("eu-west", "eu-west"), (7, "7"), (np.int64(7), "7"), (0.5, "0.5"), (0, "0"), ("A_b.c", "A_b.c")],
 )
 def test_a_plain_value_ends_the_job_id_as_it_is(value: Any, said: str) -> None:
     assert part(value) == said

@@ -75,36 +75,6 @@ def test_where_metrics_or_zeus_are_off_nothing_is_sent(name: str, sent: Sent, mo
     assert sent.names == []
 
 
-@pytest.mark.parametrize(
-    ("settings", "names"),
-    [
-        ({"METRICS__OTEL_ON": "True", "ZEUS__OTEL_HARDWARE_NAMES": "True"}, {"hw.energy", "hw.power"}),
-        ({"METRICS__OTEL_ON": "True"}, set()),
-        ({"METRICS__STATSD_ON": "True", "METRICS__OTEL_ON": "True", "ZEUS__OTEL_HARDWARE_NAMES": "True"}, set()),
-        ({"METRICS__OTEL_ON": "True", "ZEUS__OTEL_HARDWARE_NAMES": "perhaps"}, set()),
-    ],
-)
-def test_one_switch_adds_opentelemetrys_names(
-    settings: dict[str, str], names: set[str], sent: Sent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    export = pytest.importorskip("opentelemetry.sdk.metrics.export")
-    from opentelemetry import metrics
-    from opentelemetry.sdk.metrics import MeterProvider
-
-    monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "False")
-    for name, value in settings.items():
-        monkeypatch.setenv(f"AIRFLOW__{name}", value)
-    reader = export.InMemoryMetricReader()
-    monkeypatch.setattr(metrics, "get_meter", MeterProvider([reader]).get_meter)
-    send_run(run(Log(*DEFAULTS, *OWN)))
-    assert "zeus.trial.energy_j" in sent.names, "ours stay"
-    data = reader.get_metrics_data()
-    scopes = [scope for resource in (data.resource_metrics if data else ()) for scope in resource.scope_metrics]
-    found = {m.name: (m.unit, m.data.data_points[0].value) for scope in scopes for m in scope.metrics}
-    expected = {"hw.energy": ("J", 200.0), "hw.power": ("W", 100.0)}
-    assert found == {name: expected[name] for name in names}
-
-
 def test_a_log_that_hangs_is_not_waited_for(sent: Sent) -> None:
     released = threading.Event()
     log: Any = Log(*OWN, hangs=released)

@@ -83,6 +83,23 @@ def test_it_waits_for_the_cheapest_hour_and_says_until_when_and_why(world: Simpl
     assert found.xcom()["until"] == "2127-01-11T00:00:00+00:00"
 
 
+def test_the_connection_of_a_jobs_own_signal_is_not_named(
+    world: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages show why a run waits, also to those who may not read Connections."""
+    found = wait(start_signal="grid_of_us")
+    assert found is not None
+    assert "the mean of its signal is expected to be 100" in found.why
+
+    def fails(*_: Any) -> Any:
+        raise SignalError.of("grid_of_us", "Connection 'grid_of_us' gave no answer")
+
+    monkeypatch.setattr(reading, "signal_series", fails)
+    failed = wait(start_signal="grid_of_us")
+    assert failed is not None
+    assert failed.why.startswith("It starts at once. Signal ...: Connection ... gave no answer")
+
+
 def test_never_later_than_the_deadline_allows(world: SimpleNamespace) -> None:
     assert wait(finish_by="5 h").until_s == NOW_S + 4 * HOUR_S  # type: ignore[union-attr]
     early = wait(finish_by="4 h")

@@ -87,12 +87,13 @@ def test_a_stopped_run_older_than_the_window_is_forgotten() -> None:
     assert world.arms()[32].mean_epochs == 10.0
 
 
-def test_epoch_cost_averages_the_newest_runs_on_this_device() -> None:
+def test_epoch_cost_is_the_median_of_the_newest_runs_on_this_device() -> None:
     world = world_of((32, 10.0))
-    world.epoch_s = {32: 30.0}
-    world.add(32)
+    for epoch_s in (11.0, 15.0):
+        world.epoch_s = {32: epoch_s}
+        world.add(32)
     cost = epoch_costs(world.belief, V100, (), Weights.of(JOB, V100))
-    assert cost == {32: pytest.approx(2 * EPOCH_COST)}
+    assert cost == {32: pytest.approx(1.1 * EPOCH_COST)}
     assert epoch_costs(world.belief, A40, (), Weights.of(JOB, A40)) == {}
 
 
@@ -104,11 +105,12 @@ def test_epoch_cost_forgets_all_but_the_newest_runs() -> None:
     assert world.arms()[32].epoch_cost == pytest.approx(2 * EPOCH_COST)
 
 
-def test_a_run_counts_by_its_epochs() -> None:
-    world = world_of((32, 9.0))
-    world.epoch_s = {32: 20.0}
-    world.add(32, State.GIVEN_UP, 1.0)
-    assert world.arms()[32].epoch_cost == pytest.approx(1.1 * EPOCH_COST)
+def test_of_two_runs_that_disagree_the_cheaper_one_counts_and_of_two_that_agree_the_mean() -> None:
+    for second_s, cost in ((11.0, 1.05), (20.0, 1.0), (3.0, 0.3)):
+        world = world_of((32, 9.0))
+        world.epoch_s = {32: second_s}
+        world.add(32)
+        assert world.arms()[32].epoch_cost == pytest.approx(cost * EPOCH_COST)
 
 
 def test_a_run_of_less_than_an_epoch_validates_as_the_others_do() -> None:

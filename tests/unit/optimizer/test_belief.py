@@ -21,7 +21,7 @@ def test_before_any_trial_nothing_is_known() -> None:
     belief = prior(JOB)
     assert belief == Belief(job=JOB)
     assert belief.last_device() is None
-    assert not belief.keeps_dying(32, "V100")
+    assert belief.struck == frozenset()
     assert not belief.out_of_memory(32, "V100")
 
 

@@ -21,6 +21,7 @@ from airflow_provider_zeus.model.trial import Decision, DeviceInfo, Observation,
 from airflow_provider_zeus.model.wire import decode, encode
 from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT
+from airflow_provider_zeus.optimizer.learn import FAILURES_KEPT, KEPT_AFTER, WELL_KEPT
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
 from tests.strategies import REPRODUCIBLE, V100, devices, jobs, jobs_and_logs, logs, make_trial, observations, profiles
 
@@ -245,4 +246,6 @@ def test_the_belief_does_not_grow_with_the_log(job_and_log: JobAndLog) -> None:
     assert len(belief.converged) <= 1.5 * job.window
     assert len(belief.stopped) <= job.window
     assert all(len(rates) <= RATES_KEPT for rates in belief.rates.values())
-    assert all(len(ends) <= 2 for ends in belief.ends.values())
+    assert all(len(numbers) <= WELL_KEPT for numbers in belief.ran_well.values())
+    assert len(belief.failures) <= FAILURES_KEPT
+    assert len(belief.kept_after) <= KEPT_AFTER

@@ -47,8 +47,8 @@ def trial(number: int, run: str, batch_size: int = 32, state: State = State.CONV
 def ran(store: Store, n: int, dag_id: str = "d", job_id: str = "d.train", **changes: Any) -> Trial:
     """Run ``n`` of a DAG through the store, from question to result."""
     origin = replace(request(n).origin, dag_id=dag_id, run_id=changes.pop("run_id", f"run{n}"))
-    state, reason = changes.pop("state", State.CONVERGED), changes.pop("reason", None)
-    asked = store.ask(request(n, ti_id=f"{dag_id}-{job_id}-{n}", origin=origin, job_id=job_id, job=JOB)).trial
+    job, state, reason = changes.pop("job", JOB), changes.pop("state", State.CONVERGED), changes.pop("reason", None)
+    asked = store.ask(request(n, ti_id=f"{dag_id}-{job_id}-{n}", origin=origin, job_id=job_id, job=job)).trial
     return store.tell(asked.key, state, report(asked.batch_size, **changes), reason=reason)
 
 

@@ -131,6 +131,29 @@ def test_another_hour_of_the_day_by_the_series_that_the_log_keeps(
     assert "(75 % less)" in said
 
 
+@pytest.mark.parametrize(("role", "by"), [("viewer", "the job's own carbon signal"), ("op", "grid_of_us")])
+def test_the_connection_of_a_jobs_own_signal_is_for_those_who_may_read_connections(
+    anonymous: Any, token_of: Any, store: Store, monkeypatch: pytest.MonkeyPatch, role: str, by: str
+) -> None:
+    """The other one asks first, so that an answer that is kept would give it away."""
+
+    def read(signal: str, *_: Any) -> Series:
+        if signal != "grid_of_us":
+            raise SignalError.of(signal, "no Connection")
+        return Series.of(Unit.parse("g/kWh"), steps, source="grid.example")
+
+    monkeypatch.setattr(reading, "signal_series", read)
+    for n in (1, 2):
+        at_full_power(store, n, job=replace(JOB, follow="grid_of_us"))
+    hour_s = store.trials("d.train")[0].opened_at // 3600 * 3600
+    steps = [Step(hour_s + h * 3600, hour_s + (h + 1) * 3600, 400.0) for h in range(-24, 48)]
+    said = {}
+    for asks in sorted(("viewer", "op"), key=lambda each: each == role):
+        headers = {"Authorization": f"Bearer {token_of(asks, asks)}"}
+        said[asks] = anonymous.get("/zeus/api/dags/d/charts", headers=headers).json()["shift"]
+    assert said[role].startswith(f"By {by} (grid.example) ")
+
+
 def kept_name() -> str:
     """The name under which tasks keep the series of Connection ``zeus_carbon``."""
     names = []

@@ -16,6 +16,7 @@ import pytest
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.power.factory import HostSettings, open_device
 from airflow_provider_zeus.power.nvml import library
+from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.training.profiling import measurement_windows
 from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import ROOT
@@ -55,6 +56,15 @@ class World:
         self.plan["mode"] = "measure"
         self.middle = lambda: setattr(self.card, field, value)
 
+    def slow(self) -> None:
+        """Its own clock is driven by the test, so nothing of it passes in a call."""
+        self.monkeypatch.setattr(NvmlDevice, "takes_s", lambda *_: 0.02)
+
+    def hang(self) -> None:
+        self.monkeypatch.setattr(library, "RETURNS_S", 0.2)
+        self.plan["mode"] = "measure"
+        self.middle = lambda: self.nvml.hang(COUNTER)
+
     def no_library(self) -> None:
         """As pynvml answers where the dynamic loader finds none; a process that has loaded one cannot forget it."""
         import pynvml
@@ -80,6 +90,8 @@ CASES: dict[str, Callable[[World], object]] = {
     "reading refused": lambda w: w.fail(COUNTER, 4),
     "counter went back": lambda w: w.in_the_middle("energy_mj", 0.0),
     "GPU lost in the middle": lambda w: w.in_the_middle("lost", 1),
+    "driver slow": World.slow,
+    "driver hangs": World.hang,
     "setting refused": lambda w: setattr(w.card, "may_set", 0),
     "setting not supported": lambda w: w.fail(SETTER, 3),
     "limit not in force": lambda w: (setattr(w.card, "floor_w", 175.0), w.plan.update(power_limits_w=[150.0])),

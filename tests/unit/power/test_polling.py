@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_zeus.power.meter import Span, edge
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.library import NvmlAnswer
-from airflow_provider_zeus.power.polling import PolledEnergy
+from airflow_provider_zeus.power.polling import PolledEnergy, spaced_s
 from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import wait_for
 
@@ -67,7 +67,7 @@ def test_polling_ends_with_its_device(card: Gpu, nvml: FakeNvml, how: str) -> No
 
 def test_polling_that_stalled_never_yields_a_smaller_sum() -> None:
     """Whatever held the interpreter up: what was drawn meanwhile is not known, now and later."""
-    times_s = iter([0.0, 2.0, 5.5, 6.0])
+    times_s = iter([0.0, 0.0, 2.0, 2.0, 5.5, 5.5, 6.0, 6.0])
     polled = PolledEnergy(lambda: NvmlAnswer(100_000), every_s=3600.0, clock=lambda: next(times_s))
     assert polled.read_j().value == 0.0
     assert polled.read_j().value == pytest.approx(200.0)
@@ -95,3 +95,21 @@ def test_polling_that_fails_says_so_and_a_short_failure_is_bridged(
     assert span.energy_j is None
     assert "the GPU is lost" in span.reason
     device.close()
+
+
+def test_a_reading_that_takes_long_is_made_so_rarely_that_energy_is_not_known() -> None:
+    now_s = 0.0
+
+    def power_mw() -> NvmlAnswer:
+        nonlocal now_s
+        now_s += 0.3
+        return NvmlAnswer(100_000)
+
+    polled = PolledEnergy(power_mw, every_s=3600.0, clock=lambda: now_s)
+    assert polled.read_j().value == 0.0
+    now_s += spaced_s(0.3)
+    answer = polled.read_j()
+    assert answer.value is None
+    assert "read too rarely to add it up: a reading takes 300 ms" in answer.problem
+    polled.close()
+    assert 0.3 / (0.3 + spaced_s(0.3)) == pytest.approx(0.02)

@@ -15,10 +15,8 @@ from airflow_provider_zeus.model.trial import Observation, Phase, State, Trial
 from airflow_provider_zeus.reports.run_figures import RunFigures, with_log
 from airflow_provider_zeus.reports.run_metrics import (
     MOST_DEVICES,
-    MOST_GPUS,
     SOURCES,
     Metric,
-    hardware_metrics,
     job_metrics,
     trial_metrics,
 )
@@ -133,50 +131,3 @@ def test_many_batch_sizes_are_few_metrics() -> None:
     own = [trial(3, 32, 2.0, spec={"batch_sizes": sizes})]
     found = job_metrics(figures(own, [*DEFAULTS, *own]))
     assert sum(m.name == "zeus.believed.cost_j" for m in found) <= 32
-
-
-def test_what_hardware_drew_has_opentelemetrys_names_units_and_attributes() -> None:
-    hw = pytest.importorskip("opentelemetry.semconv._incubating.metrics.hw_metrics")
-    attributes = pytest.importorskip("opentelemetry.semconv._incubating.attributes.hw_attributes")
-    one, two = (trial(n, 32, 2.0) for n in (3, 4))
-    one = replace(one, observation=replace(one.observation, gpu_uuid="GPU-a"))
-    parts = {"gpu_uuid": "GPU-a,GPU-b", "gpu_energy_j": (150.0, 50.0), "device_count": 2}
-    two = replace(two, observation=replace(two.observation, **parts))  # type: ignore[arg-type]
-    found = list(hardware_metrics([one, two], [one, two]))
-    told = [(m.name, m.tags[attributes.HW_ID], m.value, m.unit, m.total) for m in found]
-    assert told == [
-        (hw.HW_ENERGY, "GPU-a", 200.0, "J", True),
-        (hw.HW_ENERGY, "GPU-a", 150.0, "J", True),
-        (hw.HW_POWER, "GPU-a", 75.0, "W", False),
-        (hw.HW_ENERGY, "GPU-b", 50.0, "J", True),
-        (hw.HW_POWER, "GPU-b", 25.0, "W", False),
-    ]
-    assert sum(m.value for m in found if m.total) == sum(t.observation.energy_j or 0.0 for t in (one, two))
-    assert {m.tags[attributes.HW_TYPE] for m in found} == {attributes.HwTypeValues.GPU.value}
-    assert {m.tags["source"] for m in found} == {"nvml_counter"}
-
-
-@pytest.mark.parametrize(
-    ("seen", "told"),
-    [
-        ({"energy_j": None}, []),
-        ({"energy_j": math.nan}, []),
-        ({"time_s": None}, [("hw.energy", "V100", "gpu")]),
-        ({"energy_source": "rapl"}, [("hw.energy", "V100", "cpu"), ("hw.power", "V100", "cpu")]),
-        ({"gpu_uuid": "GPU-a,GPU-b"}, [("hw.energy", "GPU-a_GPU-b", "gpu"), ("hw.power", "GPU-a_GPU-b", "gpu")]),
-    ],
-)
-def test_what_is_not_known_of_hardware_is_absent(seen: dict[str, Any], told: list[tuple[str, ...]]) -> None:
-    own = trial(3, 32, 2.0)
-    own = replace(own, observation=replace(own.observation, **seen))
-    found = hardware_metrics([own], [own])
-    assert [(m.name, m.tags["hw.id"][:11], m.tags["hw.type"]) for m in found] == told
-
-
-def test_names_of_gpus_that_a_training_makes_up_are_one() -> None:
-    log = [trial(n, 32, 2.0) for n in range(1, MOST_GPUS + 9)]
-    log = [replace(t, observation=replace(t.observation, gpu_uuid=f"GPU {t.number}")) for t in log]
-    names = {m.tags["hw.id"] for m in hardware_metrics(log, log)}
-    assert len(names) == MOST_GPUS + 1
-    assert "other" in names
-    assert all(SAFE.fullmatch(name) for name in names)

@@ -16,7 +16,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, Phase, ProfileSample, State, Trial, Where
-from airflow_provider_zeus.optimizer.belief import RATES_KEPT
+from airflow_provider_zeus.reports.baseline import NEWEST_RUNS
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.savings import Savings, saving
 from tests.strategies import A40, CPU, REPRODUCIBLE, V100, jobs_and_logs, profiles
@@ -132,7 +132,7 @@ def test_what_an_epoch_draws_varies_from_run_to_run_and_is_known_from_few() -> N
 
 def test_what_the_default_draws_is_what_its_newest_runs_drew() -> None:
     world = World(JOB, NEEDS)
-    for power_w in (280.0,) * 4 + (140.0,) * RATES_KEPT:
+    for power_w in (280.0,) * 4 + (140.0,) * NEWEST_RUNS:
         add(world, 32, 10.0, power_w=power_w, power_limit_w=None)
     found = answer(world, profiles=[])
     assert found.base.epoch_cost(1000.0, Weights.of(JOB, V100)) == pytest.approx((cost(1.0), 0.0))

@@ -67,6 +67,12 @@ def test_each_own_signal_prices_what_no_connection_of_all_does() -> None:
     assert priced(signals, own=["grid", "tibber"]).g_co2e_per_kwh == pytest.approx(300.0)
 
 
+def test_why_an_own_signal_gives_nothing_names_no_connection() -> None:
+    """Pages show the reason, also to those who may not read Connections."""
+    why = "Signal 'tibber': Connection 'tibber' gave no answer (TimeoutError)"
+    assert "tibber" not in str(priced({"tibber": why}, own=["tibber"]).reasons)
+
+
 def test_why_an_own_signal_gives_nothing_is_said() -> None:
     seen = priced({"carbon": always(300.0, "g/kWh"), "tibber": "no answer"}, own=["tibber"])
     assert (seen.reasons, seen.g_co2e_per_kwh) == ({"price_per_kwh": "no answer"}, pytest.approx(300.0))

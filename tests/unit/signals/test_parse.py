@@ -200,16 +200,16 @@ def rows(*pairs: tuple[Any, Any]) -> str:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ('{"values": [{"t": 7391, "v": 1}]}', "no $.data"),
-        ('{"data": {"t": 7391, "v": 1}}', "no list at $.data"),
-        ('{"data": [{"time": 7391, "v": 1}]}', "no $.data[*].t"),
-        ('{"data": [{"t": 7391, "price": 7391}]}', "no $.data[*].v"),
-        ('{"data": [[7391, 1], [7392, 2]]}', "no $.data[*].t"),
-        ('{"data": [[{"t": 7391, "v": 1}]]}', "no $.data[*].t"),
-        ('{"error": "key 7391"}', "no $.data"),
-        ("[]", "no $.data"),
+        ('{"values": [{"t": 7391, "v": 1}]}', "no such name at part 1"),
+        ('{"data": {"t": 7391, "v": 1}}', "no list at part 2"),
+        ('{"data": [{"time": 7391, "v": 1}]}', "no such name at part 3"),
+        ('{"data": [{"t": 7391, "price": 7391}]}', "no such name at part 3"),
+        ('{"data": [[7391, 1], [7392, 2]]}', "no such name at part 3"),
+        ('{"data": [[{"t": 7391, "v": 1}]]}', "no such name at part 3"),
+        ('{"error": "key 7391"}', "no such name at part 1"),
+        ("[]", "no such name at part 1"),
         ('{"data": []}', "an empty list"),
-        ('{"data": null}', "no list at $.data"),
+        ('{"data": null}', "no list at part 2"),
         (rows((0, None), (7391, None)), "none of its entries is a number"),
         (rows((0, "n/a"), (7391, [1])), "none of its entries is a number"),
         ('{"data": [{"t": 0, "v": NaN}, {"t": 7391, "v": Infinity}]}', "none of its entries is a number"),
@@ -387,3 +387,76 @@ def test_any_answer_gives_a_series_or_an_error_of_ours(answer: Any) -> None:
     except JobSpecError:
         return
     assert all(s.end_s > s.start_s for s in found.steps)
+
+
+def test_a_negative_carbon_intensity_is_a_gap_and_a_negative_price_a_value() -> None:
+    text = "time,value\n2026-01-05T00:00Z,300\n2026-01-05T01:00Z,-999\n2026-01-05T02:00Z,310\n"
+    carbon, price = (parsed(text, Layout(times="time", values="value", unit=unit)) for unit in ("g/kWh", "EUR/kWh"))
+    assert [step.value for step in carbon.steps] == [300, 310]
+    assert carbon.at(T0 + 3600) is None
+    assert [step.value for step in price.steps] == [300, -999, 310]
+
+
+def test_a_forecast_counts_where_the_carbon_intensity_is_negative() -> None:
+    layout = Layout(times="time", values="value", forecasts="forecast", step_s=3600.0, unit="kg/MWh")
+    (step,) = parsed("time,value,forecast\n2026-01-05T00:00Z,-1,280\n", layout).steps
+    assert (step.value, step.estimated) == (280, True)
+
+
+def test_carbon_intensities_that_are_all_negative_are_named() -> None:
+    text = "time,value\n2026-01-05T00:00Z,-999\n2026-01-05T01:00Z,-999\n"
+    with pytest.raises(JobSpecError, match="at least 0"):
+        parsed(text, Layout(times="time", values="value", unit="g/kWh"))
+
+
+NIGHT = "time,value\n{},{}\n{},{}\n{},{}\n{},{}\n"
+
+
+@pytest.mark.parametrize("two", ["2026-10-25 02:00", "2026-10-25T02:00:00", "202610250200"])
+def test_two_values_at_one_time_without_an_offset_are_refused(two: str) -> None:
+    """Which of them is the later one is not known: in the night of 25 October there are two of 02:00."""
+    text = NIGHT.format("2026-10-25 01:00", 0.3, two, 0.2, two, 0.1, "2026-10-25 03:00", 0.3)
+    with pytest.raises(JobSpecError, match=r"entry 3 of 4 .* no offset: .* clocks are put back .* UTC"):
+        parsed(text, Layout(times="time", values="value", unit="EUR/kWh"))
+
+
+def test_a_line_that_is_there_twice_and_times_with_an_offset_are_read() -> None:
+    layout = Layout(times="time", values="value", unit="EUR/kWh")
+    text = NIGHT.format(
+        "2026-10-25 01:00", 0.3, "2026-10-25 02:00", 0.2, "2026-10-25 02:00", 0.2, "2026-10-25 03:00", 0.3
+    )
+    assert [step.value for step in parsed(text, layout).steps] == [0.3, 0.2, 0.3]
+    times = ("01:00+02:00", "02:00+02:00", "02:00+01:00", "03:00+01:00")
+    text = NIGHT.format(*(part for i, each in enumerate(times) for part in (f"2026-10-25T{each}", i)))
+    assert [step.value for step in parsed(text, layout).steps] == [0, 1, 2, 3]
+
+
+PAIRS = {
+    "Prometheus": (
+        {
+            "data": {
+                "resultType": "matrix",
+                "result": [{"metric": {}, "values": [[T0 + 0.5, "9.5"], [T0 + 60.5, "NaN"]]}],
+            }
+        },
+        "$.data.result[0].values[*]",
+    ),
+    "InfluxDB": (
+        {"results": [{"series": [{"columns": ["time", "v"], "values": [["2026-01-05T00:00:00.5Z", 9.5], [None, 3]]}]}]},
+        "$.results[0].series[0].values[*]",
+    ),
+    "the plain list": ([[1000 * T0 + 500, 9.5], [1000 * T0 + 60_500]], "$[*]"),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_of_time_and_value_are_read(name: str) -> None:
+    answer, path = PAIRS[name]
+    layout = Layout(times=f"{path}[0]", values=f"{path}[1]", unit="EUR/kWh", step_s=60.0)
+    (step,) = read(answer, layout).steps
+    assert (step.start_s, step.end_s, step.value) == (T0 + 0.5, T0 + 60.5, 9.5)
+
+
+def test_an_item_that_no_list_has_is_named() -> None:
+    with pytest.raises(JobSpecError, match=r"no such item of a list at part 2"):
+        read([[T0, 1], [T0 + 60, 2]], Layout(times="$[*][0]", values="$[*][2]", unit="EUR/kWh"))

@@ -316,8 +316,8 @@ PATHS = {"times": "$.t", "values": "$.v", "unit": "g/kWh"}
         ({"url": "127.0.0.1/x?key=s3cret", **PATHS}, "not http"),
         ({"url": "http://127.0.0.1:1/{zone?key=s3cret", **PATHS}, "gave no answer"),
         ({"url": "http://127.0.0.1:1/{0.__class__}?key=s3cret", **PATHS}, "gave no answer"),
-        ({"url": "http://127.0.0.1:1/", **PATHS, "step_s": "3600"}, "step_s = '3600'"),
-        ({"url": "http://127.0.0.1:1/", **PATHS, "ends": 5}, "ends = 5"),
+        ({"url": "http://127.0.0.1:1/", **PATHS, "step_s": "3600"}, "step_s: no length"),
+        ({"url": "http://127.0.0.1:1/", **PATHS, "ends": 5}, "ends: no text"),
         ({"preset": []}, "use one of"),
         ({"preset": {"a": 1}}, "use one of"),
     ],
@@ -332,6 +332,15 @@ def test_what_is_wrong_with_a_connection_is_a_signal_error_that_says_no_key(
     assert not good
     assert "docs/signals.md" in said
     assert "s3cret" not in said + str(error.value)
+
+
+def test_an_extra_nested_without_end_is_a_signal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk import Connection
+
+    connection = Connection(conn_id="my_signal", conn_type="zeus_signal", extra='{"zone":' * 50_000)
+    monkeypatch.setattr("airflow.sdk.BaseHook.get_connection", lambda _: connection)
+    with pytest.raises(SignalError, match="gave no answer"):
+        signal_series("my_signal", 0.0, DAY_S)
 
 
 def test_braces_of_an_address_that_are_no_field_are_its_own(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,14 +73,25 @@ def test_a_series_has_whole_hours_alone() -> None:
         ({"default": "31"}, "default"),
         ({"default": float("nan")}, "default"),
         ({"default": 10**400}, "default"),
+        ({"unit": "g/kWh", "default": -999}, "default = -999: a negative carbon intensity"),
+        ({"unit": "g/kWh", "rules": [{"value": -1}]}, "rule 1: value = -1: a negative carbon intensity"),
         ({"rules": {}}, "rules"),
         ({"rules": [3]}, "rule 1"),
         ({"rules": [{"hours": "22-06"}]}, "rule 1: value"),
         ({"rules": [{"hours": "25-26", "value": 1}]}, "rule 1: hours"),
         ({"rules": [{"days": "fri-someday", "value": 1}]}, "rule 1: days"),
         ({"rules": [{"months": "0-3", "value": 1}]}, "rule 1: months"),
-        ({"rules": [{"hour": "1-2", "value": 1}]}, "rule 1: field"),
-        ({"price": 3}, "field"),
+        ({"rules": [{"days": "sat/sun", "value": 1}]}, "rule 1: days"),
+        ({"rules": [{"days": "satsun", "value": 1}]}, "rule 1: days"),
+        ({"rules": [{"days": "sat, ", "value": 1}]}, "rule 1: days"),
+        ({"rules": [{"days": "mon-wed-fri", "value": 1}]}, "rule 1: days"),
+        ({"rules": [{"days": ["sat", "sun"], "value": 1}]}, "rule 1: days"),
+        ({"rules": [{"hours": "6-8;17-21", "value": 1}]}, "rule 1: hours"),
+        ({"rules": [{"hours": "1_0", "value": 1}]}, "rule 1: hours"),
+        ({"rules": [{"hours": 6, "value": 1}]}, "rule 1: hours"),
+        ({"rules": [{"months": "jan", "value": 1}]}, "rule 1: months"),
+        ({"rules": [{"hour": "1-2", "value": 1}]}, "rule 1: hour"),
+        ({"price": 3}, "tariff: price"),
     ],
 )
 def test_each_bad_field_is_named(changes: dict[str, Any], named: str) -> None:
@@ -88,6 +99,29 @@ def test_each_bad_field_is_named(changes: dict[str, Any], named: str) -> None:
         Tariff.parse({**SPEC, **changes})
 
 
+def test_a_negative_price_is_a_price() -> None:
+    assert Tariff.parse({**SPEC, "default": -5, "rules": []}).at(0.0) == pytest.approx(-0.05)
+
+
 def test_what_is_no_object_is_refused() -> None:
     with pytest.raises(JobSpecError, match="tariff"):
         Tariff.parse("0.31")
+
+
+@pytest.mark.parametrize(
+    ("rule", "field", "entries"),
+    [
+        ({"days": "sat,sun"}, "days", {5, 6}),
+        ({"days": "Mon, wed-fri"}, "days", {0, 2, 3, 4}),
+        ({"days": "saturday,fri-sunday"}, "days", {4, 5, 6}),
+        ({"days": "fri-mon"}, "days", {4, 5, 6, 0}),
+        ({"hours": "6-8,17-21"}, "hours", {6, 7, 17, 18, 19, 20}),
+        ({"hours": "22-2,12"}, "hours", {22, 23, 0, 1, 12}),
+        ({"hours": "6-6"}, "hours", set(range(24))),
+        ({"months": "6-8,12"}, "months", {6, 7, 8, 12}),
+        ({"months": "11-2"}, "months", {11, 12, 1, 2}),
+    ],
+)
+def test_lists_and_ranges_are_read_whole(rule: dict[str, str], field: str, entries: set[int]) -> None:
+    (parsed,) = Tariff.parse({**SPEC, "rules": [{**rule, "value": 1}]}).rules
+    assert getattr(parsed, field) == entries

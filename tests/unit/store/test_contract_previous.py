@@ -101,11 +101,13 @@ def test_a_run_that_failed_at_first_keeps_its_place_too(store: Store) -> None:
     assert read(store, request(4)) == Previous(returned='"3"')
 
 
-def test_runs_of_another_dag_are_other_runs(store: Store) -> None:
+def test_runs_of_another_dag_that_shares_the_job_are_not_read(store: Store) -> None:
     ran(store, 1)
     ran(store, 2)
-    assert ran(store, 1, ti_id="us-1", dag_id="us", value='"us"') == Previous(returned='"2"')
-    assert read(store, request(3)) == Previous(returned='"us"')
+    assert ran(store, 1, ti_id="us-1", dag_id="us", value='"us"') is None
+    assert read(store, request(3)) == Previous(returned='"2"')
+    assert read(store, asking(2, ti_id="us-2", dag_id="us")) == Previous(returned='"us"')
+    assert read(store, asking(1, ti_id="renamed", dag_id="renamed")) is None
 
 
 def test_outside_of_airflow_each_trial_is_a_run(store: Store) -> None:
@@ -151,6 +153,16 @@ def test_the_variable_keeps_the_newest_values_alone() -> None:
     store.take_in(parts_of("d.train", trials))
     kept = [t.observation.returned for t in store.trials("d.train")]
     assert kept == [None] * (5 - RETURNED) + [f'"{n}"' for n in range(6 - RETURNED, 6)]
+
+
+def test_the_variable_of_a_job_keeps_the_newest_values_of_each_dag() -> None:
+    store = VariableStore(DictPort(), overlap_possible=False, now=Clock())
+    for n in range(1, 5):
+        ran(store, n)
+    assert ran(store, 1, ti_id="us-1", dag_id="us") is None
+    assert ran(store, 2, ti_id="us-2", dag_id="us") == Previous(returned='"1"')
+    assert ran(store, 3, ti_id="us-3", dag_id="us") == Previous(returned='"2"')
+    assert read(store, request(5)) == Previous(returned='"4"')
 
 
 # ------------------------------------------------------------------ lineage of a job with starts

@@ -22,6 +22,7 @@ def test_tell_writes_every_figure(opens: Opens, clock: Clock) -> None:
     key = opens().ask(request(1)).trial.key
     clock.t += 12
     extra = {"target_value": 0.8, "excess_j": 1.0, "excess_s": 0.1, "start_id": "a", "gpu_energy_j": (700.0, 420.0)}
+    extra |= {"paused_j": 40.0, "paused_s": 1.5}
     extra |= {"price_per_kwh": -0.01, "price_currency": "EUR", "price_source": "api", "price_at_once": 0.3}
     extra |= {"g_co2e_per_kwh": 210.5, "g_co2e_source": "grid", "g_co2e_at_once": 300.0}
     extra |= {"step_kind": 7, "gpu_busy": 0.75, "epoch_metrics": (0.25, -0.5, 1e300)}

@@ -12,6 +12,7 @@ from airflow_provider_zeus.model.size_bounds import MAX_POINTS, thinned
 from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.store.base import Report
+from airflow_provider_zeus.store.sql.measurements import MOST_DEVICES
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.training.protocol.events import ResultLine, folded
 from tests.unit.store.store_kit import DictPort, began_alone, request, seen
@@ -101,3 +102,21 @@ def test_a_mark_that_waits_still_takes_back_what_was_sent_before() -> None:
     sample = ProfileSample(batch_size=32, limit_w=100.0, samples=1, energy_j=1.0, time_s=1.0)
     (line,) = folded([beat(sample), beat(ProfileSample.mark(32)), beat(sample), beat(sample)])
     assert [(s.is_mark, s.samples) for s in line.profile] == [(True, 0), (False, 2)]
+
+
+def test_a_training_that_names_another_device_in_each_heartbeat_makes_no_rows_without_end(store: Store) -> None:
+    asked = request(1)
+    key = store.ask(asked).trial.key
+    sample = ProfileSample(batch_size=32, limit_w=200.0, samples=100, energy_j=10.0, time_s=1.0, steps=3)
+    devices = [f"GPU {number}" for number in range(MOST_DEVICES + 10)]
+    for number, model in enumerate(devices, 1):
+        observation = replace(seen(), device_model=model, samples=100 * number, energy_j=10.0 * number)
+        store.heartbeat(key, Report(observation=observation, profile=[sample]))
+    own = (asked.job_id, asked.job.job_version)
+    held = [model for model in devices if store.profile(own[0], (model, 1, "simulated"), own[1])]
+    assert 0 < len(held) <= MOST_DEVICES
+    (before,) = store.profile(own[0], (held[0], 1, "simulated"), own[1])
+    again = replace(seen(), device_model=held[0], samples=100_000)
+    store.heartbeat(key, Report(observation=again, profile=[sample]))
+    (grown,) = store.profile(own[0], (held[0], 1, "simulated"), own[1])
+    assert grown.samples == before.samples + 100

@@ -98,18 +98,6 @@ def test_out_of_memory_rules_a_batch_size_out_on_that_device_alone(store: Store)
     assert store.ask(request(3, device=larger)).trial.planned.phase is not Phase.FALLBACK
 
 
-def test_two_deaths_in_a_row_rule_a_batch_size_out_one_does_not(store: Store, clock: Clock) -> None:
-    first = killed(store, 1, clock)
-    assert believed(store).infeasible("V100") == frozenset()
-    again = killed(store, 2, clock)
-    assert again.batch_size == first.batch_size, "one death may be chance"
-    third = store.ask(request(3)).trial
-    assert believed(store).infeasible("V100") == {first.batch_size}
-    assert third.batch_size != first.batch_size
-    store.tell(again.key, State.CONVERGED, report(again.batch_size))  # it lived after all
-    assert believed(store).infeasible("V100") == frozenset()
-
-
 def killed(store: Store, n: int, clock: Clock) -> Trial:
     """A recurrence that nobody comes back from after its first heartbeat."""
     trial = store.ask(request(n)).trial

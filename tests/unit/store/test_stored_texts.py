@@ -50,6 +50,7 @@ EXPLORE = PlannedAttempt(
     round=1,
 )
 INCUMBENT = PlannedAttempt(batch_size=32, phase=Phase.INCUMBENT, why="The best known.", start=Start.WARM)
+RELIEF = PlannedAttempt(batch_size=64, phase=Phase.INCUMBENT, why="Safe.", usual_s=9.5)
 STAND_IN = PlannedAttempt(batch_size=16, phase=Phase.FALLBACK, why="Fits.")
 SAMPLES = (
     ProfileSample.mark(64),
@@ -69,6 +70,8 @@ SEEN = Observation(
     rest_s=0.5,
     excess_j=-0.25,
     excess_s=0.125,
+    paused_j=0.75,
+    paused_s=0.0625,
     metric=0.81,
     power_limit_w=200.0,
     device_model="V100",
@@ -97,7 +100,7 @@ FULL = Trial(
     key=TrialKey("ti-7", 2),
     origin=Origin(dag_id="d", run_id="r", task_id="t", map_index=3, try_number=2, run_type="backfill", data_slice="s"),
     spec=JOB.to_dict(),
-    decision=Decision(attempts=(EXPLORE, INCUMBENT), seed=2**40, policy="zeus", stand_in=STAND_IN),
+    decision=Decision(attempts=(EXPLORE, INCUMBENT), seed=2**40, policy="zeus", stand_in=STAND_IN, reliefs=(RELIEF,)),
     planned=INCUMBENT,
     state=State.CONVERGED,
     reason="reached",
@@ -133,6 +136,8 @@ PLAN = Plan(
     spec=JOB.to_dict(),
     attempts=(EXPLORE, INCUMBENT),
     stand_in=STAND_IN,
+    reliefs=(RELIEF,),
+    time_left_s=3600.0,
     seed=2**40,
     profile=SAMPLES,
     limits_found_w={"GPU-1": (250.0, 150.0)},

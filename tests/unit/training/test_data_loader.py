@@ -569,3 +569,44 @@ def test_it_has_the_attributes_of_the_loader_also_as_a_copy(kit: Kit) -> None:
         assert (each.batch_size, len(each.sampler), len(each)) == (256, N, 3)
         with pytest.raises(AttributeError, match="no_such_name"):
             each.no_such_name  # noqa: B018
+
+
+X, Y = torch.zeros(N, 3), torch.zeros(N)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([Numbers(), Numbers()], "'list': a list of 2 data sets or loaders, and not one of them. give one data set"),
+        ((DataLoader(Numbers(), batch_size=256), DataLoader(Numbers(), batch_size=256)), "a tuple of 2 data sets"),
+        ([Foreign(256)], "a list of 1 data sets or loaders"),
+        ([Stream(), Numbers()], "for several side by side call run.data_loader() for each"),
+        ([X, Y], f"a list of 2 arrays of {N} rows each, and no data set. .* TensorDataset(x, y)"),
+        ((X, X), f"a tuple of 2 arrays of {N} rows each"),
+        ({"a": DataLoader(Numbers(), batch_size=256)}, "'dict': a dict with the entries a, and no data set"),
+        ({"x": X, "y": Y}, "a dict with the entries x, y, and no data set. .* or one entry of a dict"),
+        (collections.UserDict(train=Numbers()), "'UserDict': a dict with the entries train"),
+    ],
+    ids=str,
+)
+def test_several_data_sets_in_one_are_refused(kit: Kit, data: Any, said: str) -> None:
+    with pytest.raises(JobSpecError) as caught:
+        kit.run().train(lambda run: run.data_loader(data))
+    for part in said.split(" .* "):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [torch.zeros(3) for _ in range(N)],
+        [(torch.zeros(3), 1.0) for _ in range(N)],
+        [{"x": torch.zeros(3)} for _ in range(N)],
+        [torch.zeros(3), torch.zeros(3)],
+        list(range(N)),
+    ],
+    ids=["arrays", "pairs", "dicts", "two arrays", "numbers"],
+)
+def test_a_list_of_samples_is_a_data_set(kit: Kit, data: list[Any]) -> None:
+    loaded = kit.run().data_loader(data)
+    assert len(loaded.dataset) == len(data)

@@ -12,8 +12,9 @@ import pytest
 
 from airflow_provider_zeus.errors import ReportError
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.training.protocol.events import ResultWriter, read_result
+from airflow_provider_zeus.training.protocol.events import ResultWriter
 from airflow_provider_zeus.training.run import ZeusRun
+from tests.result_files import read_result
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
 
 LEAVES = {

@@ -17,9 +17,9 @@ from airflow_provider_zeus.model.trial import Observation, ProfileSample, summed
 from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.power.simulated.state_file import COUNTER_MJ, ENERGY_J
-from airflow_provider_zeus.training.protocol.events import read_result
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
+from tests.result_files import read_result
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop, steps
 
 GRID_W = [250.0, 225.0, 200.0, 175.0, 150.0, 125.0, 100.0]

@@ -364,7 +364,7 @@ def test_a_run_that_was_left_unfinished_hears_nothing_of_the_next_one(kit: Kit) 
 
 def test_several_processes_count_their_own_share(kit: Kit) -> None:
     run = kit.rank(0)
-    live = run.progress.begin(0)
+    live = run.progress.begin()
     live._begin_epoch()
     net = Net()
     for x, y in DataLoader(DATA, batch_size=100):

@@ -70,6 +70,16 @@ def test_a_viewer_may_look(viewer: Any, store: Store) -> None:
         assert viewer.get(path).status_code == 200, path
 
 
+def test_a_page_leaves_no_rows_beside_the_file_of_the_log(viewer: Any, store: Store, home: Path) -> None:
+    """The api-server lives for months: were its connection open, a copy of the file would lack the newest rows."""
+    for number in range(1, 4):
+        ran(store, number)
+        assert viewer.get(data_routes()[0]).status_code == 200
+    store.close()  # the tasks have ended
+    assert viewer.get(data_routes()[0]).status_code == 200
+    assert not (home / "zeus.db-wal").exists()
+
+
 def test_a_token_in_the_header_counts_too(anonymous: Any, token_of: Callable[..., str]) -> None:
     assert anonymous.get("/zeus/page", headers={"Authorization": f"Bearer {token_of()}"}).status_code == 200
 
@@ -195,8 +205,8 @@ def test_a_dag_without_a_job(viewer: Any, store: Store) -> None:
     assert (answer.status_code, answer.json()["note"], answer.json()["jobs"]) == (200, dag_view.NO_JOB, [])
 
 
-def test_a_job_in_variables_as_the_how_to_says_is_shown_and_one_elsewhere_is_named(
-    viewer: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_job_in_variables_as_the_how_to_says_is_shown_and_one_elsewhere_is_told_of(
+    viewer: Any, token_of: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (Path(__file__).parents[4] / "docs/how-to/database.md").read_text()
     (named,) = re.findall(r"connections add (\S+) --conn-type zeus --conn-extra '(.*variable.*)'", page)
@@ -208,9 +218,13 @@ def test_a_job_in_variables_as_the_how_to_says_is_shown_and_one_elsewhere_is_nam
         assert viewer.get(DAG_COSTS.format("d")).json()["jobs"] == ["d.train"]
         monkeypatch.delenv(f"AIRFLOW_CONN_{named[0].upper()}")
         monkeypatch.setenv("AIRFLOW_CONN_ZEUS_MINE", uri)
-        told = " The log of Connection zeus_mine has jobs of this DAG;"
+        told = " The log of another Connection has jobs of this DAG;"
         notes = [viewer.get(path).json()["note"] for path in data_routes()]
         assert [told in note for note in notes] == [True, True]
+        assert not any("zeus_mine" in note for note in notes), "a viewer may not read Connections"
+        may_read = {"Authorization": f"Bearer {token_of('op', 'op')}"}
+        named = [viewer.get(path, headers=may_read).json()["note"] for path in data_routes()]
+        assert ["The log of Connection zeus_mine has jobs" in note for note in named] == [True, True]
         assert viewer.get(DAG_COSTS.format("another")).json()["note"] == dag_view.NO_JOB
     finally:
         for name in ("zeus-jobs", "zeus-log:d.train"):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_zeus.model.deadline import InTime
-from airflow_provider_zeus.model.trial import BATCH_SIZE, TELL_STEPS, WHY_COLD, State
+from airflow_provider_zeus.model.trial import BATCH_SIZE, OF_TRAINER, TELL_STEPS, TELL_TRAINER, WHY_COLD, State
 from airflow_provider_zeus.plugin.text.run_notes import (
     bypassed,
     deadline,
@@ -72,6 +72,9 @@ def test_a_bypassed_loader_names_its_newest_reason_and_the_remedy() -> None:
     assert "reason 2" in said
     assert TELL_STEPS[1:] in said
     assert bypassed([trial(3, "r3")]) == ""
+    said = bypassed([trial(4, "r4", reasons={BATCH_SIZE: f"torch made steps{OF_TRAINER}"})])
+    assert said.endswith(f"torch made steps{OF_TRAINER}. {TELL_TRAINER[0].upper()}{TELL_TRAINER[1:]}.")
+    assert "run.data_loader" not in said
 
 
 def test_by_how_much_a_deadline_was_met_or_missed() -> None:

@@ -16,20 +16,22 @@ PUSHED = Planned(signal="carbon", why="It waits until then.", until_s=UNTIL_S).x
 
 @pytest.mark.parametrize("value", [PUSHED, json.dumps(PUSHED)])
 def test_what_the_operator_pushes_is_read(value: Any) -> None:
-    assert StartWait.read(value) == StartWait(UNTIL_S, "It waits until then.")
-    assert StartWait.read({**PUSHED, "until": None}) == StartWait(None, "It waits until then.")
-    assert StartWait.read({**PUSHED, "trains": "train"}) == StartWait(UNTIL_S, "It waits until then.", "train")
+    assert StartWait.read(value, named=True) == StartWait(UNTIL_S, "It waits until then.")
+    assert StartWait.read({**PUSHED, "until": None}, named=True) == StartWait(None, "It waits until then.")
+    assert StartWait.read({**PUSHED, "trains": "train"}, named=True) == StartWait(
+        UNTIL_S, "It waits until then.", "train"
+    )
 
 
 @pytest.mark.parametrize(
     "value", [None, 3, "{", [], {}, {"why": 1}, {"why": "x", "until": "soon"}, {"why": "x", "until": 5}]
 )
 def test_what_is_something_else_is_left_out(value: Any) -> None:
-    assert StartWait.read(value) is None
+    assert StartWait.read(value, named=True) is None
 
 
 def test_long_texts_are_cut() -> None:
-    found = StartWait.read({"why": "x" * 10_000, "trains": 7})
+    found = StartWait.read({"why": "x" * 10_000, "trains": 7}, named=True)
     assert found is not None
     assert (len(found.why), found.trains) == (MOST_WHY, None)
 
@@ -51,3 +53,12 @@ def test_all_that_waits_in_a_run() -> None:
     assert said.startswith("one: alone train [0]: why 0 ")
     assert said.endswith("… and 6 more.")
     assert waiting({}) == ""
+
+
+@pytest.mark.parametrize("own", ["grid_of_us", "x" * 10_000])
+def test_the_connection_of_a_signal_is_for_those_who_may_read_connections(own: str) -> None:
+    pushed = {**PUSHED, "signal": own}
+    whys = {named: wait.why for named in (False, True) if (wait := StartWait.read(pushed, named=named)) is not None}
+    assert whys[False] == "It waits until then."
+    assert whys[True].startswith(f"It waits until then. Its signal is Connection {own[:200]}")
+    assert len(whys[True]) < 400

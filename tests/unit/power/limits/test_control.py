@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -57,6 +58,19 @@ def test_trainings_that_ask_for_a_little_less_lower_no_limit_for_good(gpu: Simul
                 assert control.set_w(asked_w)
             assert gpu.limit_w() == in_force_w
         assert gpu.limit_w() == 250.0
+
+
+@pytest.mark.parametrize("rounded", [math.floor, math.ceil, round])
+def test_a_driver_that_rounds_keeps_no_limit_for_good(
+    gpu: SimulatedGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounded: Callable[[float], int]
+) -> None:
+    set_w = gpu.set_limit_w
+    monkeypatch.setattr(gpu, "set_limit_w", lambda limit_w: set_w(float(rounded(limit_w))))
+    with LimitControl(gpu, tmp_path) as control:
+        for limit_w in (150.5, 150.9, 150.1):
+            assert control.set_w(limit_w)
+            assert gpu.limit_w() == rounded(limit_w)
+    assert gpu.limit_w() == 250.0
 
 
 def test_a_limit_of_another_that_is_near_the_one_found_is_left_alone(gpu: SimulatedGpu, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.store.sql import backup, sqlite_file
+from airflow_provider_zeus.store.sql.sqlite_file import BESIDE_READERS, ONE_FILE
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import Clock, report, request, run
@@ -52,12 +53,12 @@ def test_a_path_is_on_the_file_system_that_was_mounted_nearest_to_it_last(
     )
     mounted(monkeypatch, tmp_path, text)
     assert sqlite_file.file_system(Path(folder) / "zeus.db") == kind
-    assert sqlite_file.journal_of(Path(folder) / "zeus.db") == ("WAL" if kind == "ext4" else "DELETE")
+    assert sqlite_file.journal_of(Path(folder) / "zeus.db") == (BESIDE_READERS if kind == "ext4" else ONE_FILE)
 
 
 def test_where_the_kernel_names_no_mounts_the_disk_is_the_hosts_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_file, "MOUNTS", Path("/no/such/file"))
-    assert sqlite_file.journal_of(Path("/data/zeus.db")) == "WAL"
+    assert sqlite_file.journal_of(Path("/data/zeus.db")) == BESIDE_READERS
 
 
 @pytest.mark.usefixtures("on_nfs")
@@ -77,14 +78,18 @@ def test_a_log_that_came_there_leaves_its_write_ahead_log_when_nobody_else_has_i
     store: SqlStore, sqlite_url: str, clock: Clock, request_: pytest.FixtureRequest
 ) -> None:
     run(store, 1)
+    store.close()
     request_.getfixturevalue("on_nfs")
     with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as other:
         other.execute("SELECT count(*) FROM zeus_trial").fetchone()
-        assert len(SqlStore(sqlite_url, now=clock).trials("d.train")) == 1
+        beside = SqlStore(sqlite_url, now=clock)
+        assert len(beside.trials("d.train")) == 1
         assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    run(SqlStore(sqlite_url, now=clock), 2)
+        beside.close()
+    alone = SqlStore(sqlite_url, now=clock)
+    run(alone, 2)
     assert execute(sqlite_url, "PRAGMA journal_mode") == [("delete",)]
-    assert [t.number for t in store.trials("d.train")] == [1, 2]
+    assert [t.number for t in alone.trials("d.train")] == [1, 2]
 
 
 def _on_a_host(name: str, clock_ahead_s: float, url: str, start: Barrier) -> None:

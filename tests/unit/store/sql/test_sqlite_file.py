@@ -51,10 +51,28 @@ def test_a_log_put_back_from_a_backup_is_the_one_that_is_read_and_written(
     assert execute(sqlite_url, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_a_copy_of_the_file_alone_has_every_row(store: SqlStore, path: Path) -> None:
-    """No connection is kept between two calls, so no write-ahead log lies beside the file."""
+def test_no_page_of_the_old_log_gets_into_the_new_one(store: SqlStore, path: Path, tmp_path: Path) -> None:
+    """A write-ahead log that the old file left behind is not the new one's."""
+    copy = backup(path)
     for n in range(1, 40):
         run(store, n)
+    assert path.with_name("zeus.db-wal").stat().st_size > 0
+    shutil.move(copy, path)
+    assert store.trials("d.train") == []
+    for n in range(1, 4):
+        run(store, n)
+    store.close()
+    assert numbers(path) == [1, 2, 3]
+
+
+def test_a_server_leaves_no_rows_beside_the_file(store: SqlStore, sqlite_url: str, path: Path) -> None:
+    """It lives for months; a task ends, and closes what it opened."""
+    server = SqlStore(sqlite_url, keeps_file_open=False)
+    for n in range(1, 40):
+        run(store, n)
+        assert len(server.trials("d.train")) == n
+    store.close()
+    assert len(server.trials("d.train")) == 39
     assert not path.with_name("zeus.db-wal").exists()
     copy = path.with_name("copy.db")
     shutil.copy(path, copy)

@@ -24,9 +24,10 @@ from airflow_provider_zeus.training.protocol.environment import (
     try_of,
     with_memory_of_others,
 )
-from airflow_provider_zeus.training.protocol.events import ResultLine, ResultSender, ResultWriter, read_result
+from airflow_provider_zeus.training.protocol.events import ResultLine, ResultSender, ResultWriter
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
+from tests.result_files import read_result
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
 
 

@@ -60,6 +60,8 @@ trial = sa.Table(
     sa.Column("rest_s", sa.Double),
     sa.Column("excess_j", sa.Double),
     sa.Column("excess_s", sa.Double),
+    sa.Column("paused_j", sa.Double),  # while the training stood still
+    sa.Column("paused_s", sa.Double),
     sa.Column("metric", sa.Double),
     sa.Column("target_value", sa.Double),
     sa.Column("power_limit_w", sa.Double),

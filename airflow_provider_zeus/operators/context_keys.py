@@ -1,0 +1,140 @@
+"""Keys of Airflow's context that a template or a training function asks for, and that its run lacks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from airflow_provider_zeus import patterns
+from airflow_provider_zeus.errors import JobSpecError
+
+DATED = frozenset(  # of a run with a logical date alone
+    {
+        *("logical_date", "ds", "ds_nodash", "ts", "ts_nodash", "ts_nodash_with_tz"),
+        *("data_interval_start", "data_interval_end"),
+        *("prev_data_interval_start_success", "prev_data_interval_end_success"),
+    }
+)
+
+
+class Lack(NamedTuple):
+    """What is missing: the field, its template or function, the problem and the remedy."""
+
+    where: str
+    value: str
+    problem: str
+    remedy: str
+
+    def error(self) -> JobSpecError:
+        """The error of a run."""
+        return JobSpecError.of(*self)
+
+
+def no_date(where: str, value: str, key: str, context: Mapping[str, Any]) -> Lack:
+    """The run has no logical date, and so no such key."""
+    problem = (
+        f"this run has no {key}: asset-triggered runs, those of partitions and some manual ones have no logical date"
+    )
+    if context.get("partition_key"):
+        return Lack(where, value, problem, "take partition_key, the name of its data")
+    return Lack(where, value, problem, "take run_id, which each run has")
+
+
+def undefined_in(where: str, template: str, message: str, context: Mapping[str, Any]) -> Lack:
+    """What a template lacks, by the message of Jinja's UndefinedError."""
+    undefined = patterns.search(r"'(\w+)' is undefined", message)
+    if undefined is not None:
+        name = undefined[1]
+        if name in DATED:
+            return no_date(where, template, name, context)
+        near = get_close_matches(name, context, 1)
+        remedy = f"did you mean {near[0]}" if near else "correct it, or give it a default: {{ x | default('y') }}"
+        return Lack(where, template, f"no run has {name}", remedy)
+    attribute = patterns.search(r" has no (?:attribute|element) '?([^']+)'?$", message)
+    name = attribute[1] if attribute is not None else ""
+    path = _path_to(name, template)
+    dates = [part for part in path if part in DATED]
+    if dates and "logical_date" not in context:
+        return no_date(where, template, dates[0], context)
+    if path[0] == "params":
+        params = ", ".join(sorted(context.get("params") or {})) or "none"
+        return Lack(where, template, f"there is no param {name}", f"correct its name; the params are: {params}")
+    return Lack(where, template, f"{'.'.join(path[:-1]) or 'a value'} has no {name or message}", "correct the name")
+
+
+def _path_to(name: str, template: str) -> list[str]:
+    """The names that lead to ``name`` in a template, as ``["params", "target"]``; ``[name]`` where none is found."""
+    for path in patterns.findall(r"[A-Za-z_]\w*(?:\.\w+|\[['\"]?\w+['\"]?\])+", template):
+        names: list[str] = patterns.findall(r"\w+", path)
+        if name in names[1:]:
+            return names[: names.index(name, 1) + 1]
+    return [name]
+
+
+def undated_argument(function: Callable[..., Any], given: Collection[str], context: Mapping[str, Any]) -> Lack | None:
+    """The first parameter of a function that only a run with a logical date fills, where this run has none.
+
+    :param given: parameters that the author's call fills.
+    """
+    for parameter in inspect.signature(function).parameters.values():
+        key = parameter.name
+        is_needed = parameter.default is parameter.empty and key not in given
+        if is_needed and key in DATED and key not in context:
+            name = getattr(function, "__name__", repr(function))
+            return no_date(f"{name}(): {key}", "an argument without a default", key, context)
+    return None
+
+
+def templates_of(operator: Any) -> Iterator[tuple[str, str]]:
+    """(name of the field, template) of each text in the templated fields of an operator."""
+    for field in operator.template_fields:
+        yield from _templates_in(field, getattr(operator, field, None))
+
+
+def _templates_in(where: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        if "{{" in value or "{%" in value:
+            yield where, value
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            inner = f"ZeusJob.{key}" if where == "job" else f"{where}[{key!r}]"
+            yield from _templates_in(inner, part)
+    elif isinstance(value, list | tuple | set):
+        for part in value:
+            yield from _templates_in(where, part)
+
+
+class ChecksTemplates:
+    """An operator that says which field of it names what its run lacks, before anything is asked or trained.
+
+    Airflow renders the fields. What it raises there is logged with a traceback of Jinja, and names no field of a job.
+    So a template that fails is left as it is, and ``check_templates()`` raises the error.
+    """
+
+    _undefined: tuple[str, str] | None = None  # the first such template, and Jinja's message
+
+    def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
+        """Render a template, as Airflow does."""
+        from jinja2 import Undefined, UndefinedError
+
+        try:
+            value = super().render_template(content, context, jinja_env, seen_oids)  # type: ignore[misc]
+            if isinstance(value, Undefined):  # of a DAG with render_template_as_native_obj
+                str(value)
+            return value
+        except UndefinedError as error:
+            if not isinstance(content, str):
+                raise
+            if self._undefined is None:
+                self._undefined = content, str(error)
+            return content
+
+    def check_templates(self, context: Mapping[str, Any]) -> None:
+        """Raise JobSpecError where a template could not be rendered."""
+        if self._undefined is None:
+            return
+        template, message = self._undefined
+        where = next((field for field, text in templates_of(self) if text == template), "template")
+        raise undefined_in(where, template, message, context).error()
