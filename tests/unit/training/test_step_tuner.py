@@ -385,7 +385,7 @@ def test_a_training_that_is_killed_gives_the_limit_back(plan_of_gpu: Plan, nvml:
     spec = {
         **plan_of_gpu.spec,
         "profile_s": 5.0,
-    }  # a pause that breaks a window is then .1 s: no busy host makes it often
+    }  # so long that a busy host breaks few windows
     (tmp_path / "plan").write_text(replace(plan_of_gpu, spec=spec).to_json())
     command = [sys.executable, "-c", KILLED, str(tmp_path / "plan"), str(tmp_path)]
     training = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
