@@ -238,6 +238,7 @@ class PowerPoint:
     phase: str  # profile | train | validate
 
 
+EXCLUDED = "excluded"  # live setting: numbers of trials that teach nothing, since a person took their runs out
 BATCH_SIZE = "batch_size"  # key of ``Observation.reasons``: the chosen batch size was not used, as far as can be told
 PLAIN = "run_handle"  # key of ``Observation.reasons``: no ZeusRun was opened, so nothing stops it before its end
 UNSEEN = "batch_size_use"  # key of ``Observation.reasons``: nothing shows that the command read its batch size
@@ -320,7 +321,7 @@ class Observation:
     g_co2e_source: wire.ShortText | None = None
     g_co2e_at_once: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
-    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; PAUSED; and PLAIN, UNSEEN, WHY_COLD
+    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; and the other keys above
 
     @property
     def bypassed(self) -> str | None:

@@ -54,7 +54,7 @@ def test_an_argument_that_only_a_run_with_a_date_fills() -> None:
 
     found = undated_argument(train, (), RUN)
     assert found is not None
-    assert found.where == "train(): ds"
+    assert found.where == "an argument of train()"
     assert undated_argument(train, {"ds"}, RUN) is None, "the author gives it"
     assert undated_argument(train, (), DATED) is None
 
