@@ -170,7 +170,10 @@ def of_context(task: ZeusTask, dag: Any) -> Iterator[Finding]:
             lacks += _lacks(operator, arguments, dag, dated=False)
         is_doubt = runs.by_hand  # some of these runs have a date
     if lacks:
-        what = "; ".join(dict.fromkeys(f"{lack.where} = {lack.value!r}: {lack.problem}" for lack in lacks))
+        places: dict[str, list[str]] = {}
+        for lack in lacks:
+            places.setdefault(lack.problem, []).append(f"{lack.where} = {lack.value!r}")
+        what = "; ".join(f"{' and '.join(found)}: {problem}" for problem, found in places.items())
         remedy = "; ".join(dict.fromkeys(lack.remedy for lack in lacks))
         yield warning("context", what, remedy) if is_doubt else error("context", what, remedy)
 
@@ -204,7 +207,7 @@ def _lacks(operator: Any, arguments: Mapping[str, Any], dag: Any, *, dated: bool
     if "partition_key" in inspect.signature(function).parameters and "partition_key" not in given:
         name = getattr(function, "__name__", repr(function))
         if context.get("partition_key") is None:
-            yield _no_partition(f"{name}(): partition_key", "an argument", runs)
+            yield _no_partition(f"an argument of {name}()", "partition_key", runs)
 
 
 def _no_partition(where: str, value: str, runs: Runs) -> Lack:

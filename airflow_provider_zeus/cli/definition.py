@@ -110,6 +110,21 @@ def _jobs() -> tuple[CLICommand, ...]:
         _command("list", "List the jobs of the trial log with their newest trial", "jobs.list_jobs", _OUTPUT),
         _command("pin", "Train with one batch size from the next run on", "jobs.pin", _JOB, batch_size),
         _command("pause", "Explore no other batch size from the next run on", "jobs.pause", _JOB),
+        _command(
+            "exclude",
+            "Let one run teach nothing: the policy forgets it, costs and savings keep it",
+            "jobs.exclude",
+            _JOB,
+            Arg(
+                ("number",),
+                help="of a trial of the run, as 'airflow zeus trials JOB' shows it",
+                type=positive_int(allow_zero=False),
+                metavar="NUMBER",
+            ),
+            Arg(("--undo",), help="let the run teach again", action="store_true"),
+            description="Let one run teach nothing, for example one that was paused or whose data were wrong. From the "
+            "next run on the policy decides as if it had not been. Its costs and savings stay, and its page marks it.",
+        ),
         _command("resume", "Let Zeus choose the batch size again: end a pin and a pause", "jobs.resume", _JOB),
         _command(
             "reset",

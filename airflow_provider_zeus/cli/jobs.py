@@ -23,7 +23,7 @@ from airflow_provider_zeus.cli.shell import (
 )
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.job_checks import check_new_id
-from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.model.trial import EXCLUDED, Trial
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import NEWEST, remarks
@@ -124,6 +124,24 @@ def resume(args: Namespace) -> None:
     """Let Zeus choose the batch size again: end a pin and a pause."""
     job_id = _change(_known(args), **ZEUS_CHOOSES)
     say(f"Zeus chooses the batch size of {job_id} again, from its next run on.")
+
+
+@command
+def exclude(args: Namespace) -> None:
+    """Let the run of one trial teach nothing, or teach again. Raises StoreError if the log has no such trial."""
+    with opened(args) as store:
+        job_id = known(store, args.job)
+        trials = store.trials(job_id)
+        before = set(store.settings(job_id).get(EXCLUDED, ()))
+    named = next((trial for trial in trials if trial.number == args.number), None)
+    if named is None:
+        raise StoreError(f"{job_id} has no trial {args.number}. See 'airflow zeus trials {job_id}'.")
+    run = {trial.number for trial in trials if trial.recurrence == named.recurrence}
+    after = sorted(before - run if args.undo else before | run)
+    _change(job_id, excluded=after or None)
+    which = f"{'trial' if len(run) == 1 else 'trials'} {', '.join(map(str, sorted(run)))}"
+    what = "teaches again" if args.undo else "teaches nothing"
+    say(f"The run of {job_id} with {which} {what}, from the next run on. What it cost and saved counts as before.")
 
 
 @command

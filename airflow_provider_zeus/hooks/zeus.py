@@ -107,10 +107,11 @@ def month_saved(
 
     trials = store.runs(dag_id, job_id, last=1000)  # as many as the pages read
     try:
-        job = trials[-1].job.with_settings(store.settings(job_id))
+        settings = store.settings(job_id)
+        job = trials[-1].job.with_settings(settings)
     except (JobSpecError, IndexError):
         return "no run of it can be read here"
-    log = as_dataset(trials, job)
+    log = as_dataset(trials, job, settings=settings)
     if job.chooses_size:
         log = replace(log, folded=log.belief()) if with_belief is None else with_belief(log)
     profiles = store.profile(job_id, log.where or newest_device(trials), job.job_version)

@@ -203,6 +203,10 @@ BatchSizes = Annotated[
 OneOrMore = Annotated[int, _at_least(1)]
 DefaultSize = Annotated[int, _at_least(1, "set it to one of batch_sizes")]
 NoneOrMore = Annotated[int, _at_least(0)]
+TrialNumbers = Annotated[
+    Sequence[int],
+    _list_of(_number("a trial's number", "give numbers of trials", 1, 2**53, whole=True), "[17, 18]"),
+]
 MaxEpochs = Annotated[int | None, _at_least(1)]  # None is refused like any other value that is wrong
 TargetText = Annotated[str, lambda value: Target.parse(value) and None]
 Eta = Annotated[float, _number("a number from 0 to 1", "0 weighs time alone, 1 energy alone, 0.5 both", 0, 1)]

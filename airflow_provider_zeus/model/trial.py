@@ -238,6 +238,7 @@ class PowerPoint:
     phase: str  # profile | train | validate
 
 
+EXCLUDED = "excluded"  # live setting: numbers of trials that teach nothing, since a person took their runs out
 BATCH_SIZE = "batch_size"  # key of ``Observation.reasons``: the chosen batch size was not used, as far as can be told
 PLAIN = "run_handle"  # key of ``Observation.reasons``: no ZeusRun was opened, so nothing stops it before its end
 UNSEEN = "batch_size_use"  # key of ``Observation.reasons``: nothing shows that the command read its batch size

@@ -83,7 +83,7 @@ def undated_argument(function: Callable[..., Any], given: Collection[str], conte
         is_needed = parameter.default is parameter.empty and key not in given
         if is_needed and key in DATED and key not in context:
             name = getattr(function, "__name__", repr(function))
-            return no_date(f"{name}(): {key}", "an argument without a default", key, context)
+            return no_date(f"an argument of {name}()", key, key, context)
     return None
 
 

@@ -205,13 +205,13 @@ class StoreThread:
         """Queue a line; returns at once."""
         queued = QueuedLine(line)
         with self._lock:
-            last = self._queue[-1] if self._queue else None
-            merged = folded([last.line, line]) if last else []
-            if len(merged) == 1:
-                queued.line = merged[0]
-                self._queue[-1] = queued
-            else:
-                self._queue.append(queued)
+            for place, waiting in enumerate(self._queue):  # heartbeats of several starts may take turns
+                merged = folded([waiting.line, line])
+                if len(merged) == 1:
+                    queued.line = merged[0]
+                    del self._queue[place]
+                    break
+            self._queue.append(queued)
             if self._thread is not None and self._thread.is_alive():
                 return queued
             thread = self._thread = threading.Thread(target=self._run, name="zeus-store", daemon=True)

@@ -12,11 +12,11 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from airflow_provider_zeus.model.cost import Rates
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import DeviceInfo, Where
+from airflow_provider_zeus.model.trial import EXCLUDED, DeviceInfo, Where
 from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.optimizer.slices import Change, Slice, SliceRun, add, grouped, hopeless
 from airflow_provider_zeus.optimizer.starts import Served, StartRun
@@ -60,6 +60,7 @@ class Belief:
     """What is known of a job. :func:`~airflow_provider_zeus.optimizer.learn.learn` says which trial enters where."""
 
     job: ZeusJob
+    excluded: frozenset[int] = frozenset()  # numbers of trials that teach nothing: a person took their runs out
     newest: tuple[int, bool] = (0, False)  # highest trial number, and whether that trial died or taught nothing
     plain: tuple[int, bool] = (0, False)  # newest trial that ended, and whether nothing could have stopped it (PLAIN)
     converged: tuple[Run, ...] = ()  # newest runs that reached the target: ``job.window``, and up to half as many more
@@ -263,7 +264,7 @@ class Belief:
         return Why.NEW_TARGET.of(number=after, earlier=earlier, target=self.job.target)
 
     def to_json(self) -> str:
-        """One JSON document for a checkpoint. It does not hold the job; :func:`belief_tag` stands for it."""
+        """One JSON document for a checkpoint. It does not hold what :func:`belief_tag` stands for."""
         return json.dumps(
             {
                 "newest": self.newest,
@@ -295,12 +296,13 @@ class Belief:
         )
 
     @classmethod
-    def from_json(cls, job: ZeusJob, text: str) -> Self:
-        """Read what :meth:`to_json` wrote under the same :func:`belief_tag`."""
+    def from_json(cls, before: Belief, text: str) -> Self:
+        """Read what :meth:`to_json` wrote under the same :func:`belief_tag`. ``before``: the :func:`prior` of it."""
         d = json.loads(text)
         device = d["device"]
         return cls(
-            job=job,
+            job=before.job,
+            excluded=before.excluded,
             newest=tuple(d["newest"]),
             plain=tuple(d["plain"]),
             converged=tuple((n, b, e) for n, b, e in d["converged"]),
@@ -335,14 +337,19 @@ def _appended(before: tuple[Run, ...], after: tuple[Run, ...]) -> Run | None:
     return after[-1]
 
 
-def prior(job: ZeusJob) -> Belief:
-    """The belief before any trial: the flat prior of section 4.3."""
-    return Belief(job=job)
+def prior(job: ZeusJob, settings: Mapping[str, Any] | None = None) -> Belief:
+    """The belief before any trial: the flat prior of section 4.3.
+
+    :param settings: live settings; ``excluded`` names trials that are not to teach anything.
+    """
+    return Belief(job=job, excluded=frozenset((settings or {}).get(EXCLUDED, ())))
 
 
-def belief_tag(job: ZeusJob) -> str:
+def belief_tag(belief: Belief) -> str:
     """All that a belief depends on besides the log: a checkpoint is read only where its tag is equal."""
+    job = belief.job
     learn_from = sorted(job.learn_from)
-    return json.dumps(
-        [VERSION, job.target, job.job_version, job.window, learn_from, job.default_batch_size, job.policy]
-    )
+    parts = [VERSION, job.target, job.job_version, job.window, learn_from, job.default_batch_size, job.policy]
+    if belief.excluded:
+        parts.append(sorted(belief.excluded))
+    return json.dumps(parts)

@@ -28,6 +28,7 @@ WELL_KEPT = 4  # newest runs of a size without an error: one more than its strik
 def learn(belief: Belief, trial: Trial) -> Belief:
     """The belief after one more trial. Pure.
 
+    Excluded trials teach nothing at all (:attr:`.Belief.excluded`).
     Running trials, those without data and those of another ``job_version`` teach nothing; a run that did not use its
     batch size, as far as can be told, teaches neither Epochs nor rates; one that was measured without a batch size
     teaches its device alone. Epochs(b) is learnt from conclusive cold runs to the job's current target whose run type
@@ -35,7 +36,7 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     A run that trained nothing counts as a recurrence.
     """
     job, n = belief.job, trial.number
-    if trial.state is State.RUNNING or trial.spec["job_version"] != job.job_version:
+    if n in belief.excluded or trial.state is State.RUNNING or trial.spec["job_version"] != job.job_version:
         return belief
     if trial.planned.phase is Phase.MEASURED:  # without a batch size
         device = _newer_device(belief, trial)
@@ -67,6 +68,8 @@ def with_rates(belief: Belief, trials: Iterable[Trial]) -> Belief:
     """The belief with the rates of these trials in place of its own: they are the same trials, re-costed."""
     known = replace(belief, rates={})
     for trial in trials:
+        if trial.number in belief.excluded:
+            continue
         told = trial.state.teaches and trial.observation.bypassed is None  # as in learn()
         same_version = trial.spec["job_version"] == belief.job.job_version
         if same_version and told and trial.planned.phase is not Phase.MEASURED:

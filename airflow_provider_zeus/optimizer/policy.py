@@ -87,7 +87,7 @@ def choose(
     :param device: device of the recurrence; default that of the newest trial.
     :param running: the job's open trials (section 4.4, concurrent submissions).
     :param seed: seed of the decision; see :func:`decision_seed`.
-    :param settings: live settings; ``pin_batch_size`` and ``pause_exploration`` are read. ``pinned_by``: what pins it,
+    :param settings: live settings; all are read but ``excluded``, which the belief knows. ``pinned_by``: what pins it,
         where that is none of them.
     :param run_type: run type of the recurrence; one that is not in ``job.learn_from`` explores nothing.
     :param runs_left: recurrences after this one, where the schedule says so; ``job.expected_runs`` comes first. None:

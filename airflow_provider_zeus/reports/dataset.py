@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, reduce
+from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.job import ZeusJob
@@ -30,6 +31,7 @@ class Dataset:
     where: Where | None  # None: no trial has named its device yet
     left_out: dict[str, int]
     lessons: tuple[Trial, ...]  # all that the policy learns from: also runs that are left out of the figures
+    settings: Mapping[str, Any] = field(default_factory=dict)  # live ones
     folded: Belief | None = None  # what was learned from the lessons, where that is known already
 
     @property
@@ -61,7 +63,7 @@ class Dataset:
 
     def belief(self) -> Belief:
         """What the job's policy has learned: the belief that its next run is decided with."""
-        return reduce(learn, self.lessons, prior(self.job)) if self.folded is None else self.folded
+        return reduce(learn, self.lessons, prior(self.job, self.settings)) if self.folded is None else self.folded
 
     def at(self, job: ZeusJob, recosted: Callable[[Trial], Trial]) -> Dataset:
         """The same trials, their energy and time replaced by ``recosted``, under a job that weighs them differently.
@@ -75,7 +77,9 @@ class Dataset:
         return replace(self, job=job, trials=trials, lessons=lessons, folded=folded)
 
 
-def as_dataset(trials: Iterable[Trial], job: ZeusJob, where: Where | None = None) -> Dataset:
+def as_dataset(
+    trials: Iterable[Trial], job: ZeusJob, where: Where | None = None, settings: Mapping[str, Any] | None = None
+) -> Dataset:
     """Take from a log what may be read for ``job``; odd trials are left out and counted, nothing is raised.
 
     Left out are: a second row of one trial (the row stored last stays), a state or phase that this version does not
@@ -83,6 +87,8 @@ def as_dataset(trials: Iterable[Trial], job: ZeusJob, where: Where | None = None
     batch size (``Observation.bypassed``), another ``job_version``. A figure that is not finite, or is below 0 where it
     cannot be, counts as missing. Old trials of another policy, another eta or another batch-size list stay: they are
     re-costed.
+
+    :param settings: live settings, of which those of excluded trials count; default: those of the newest decision.
     """
     rows = sorted(trials, key=lambda t: (t.number, t.told_seq or 0))
     once = list({t.number: t for t in rows}.values())
@@ -107,7 +113,9 @@ def as_dataset(trials: Iterable[Trial], job: ZeusJob, where: Where | None = None
     others = sum(n for device, n in devices.items() if device != where)
     if others:
         left_out["on another device or by another energy source, for joules and seconds"] = others
-    return Dataset(job, tuple(own), where, left_out, tuple(known))
+    if settings is None:
+        settings = next((t.decision.settings for t in reversed(once) if t.decision.settings is not None), {})
+    return Dataset(job, tuple(own), where, left_out, tuple(known), settings)
 
 
 def _finite(o: Observation) -> Observation:

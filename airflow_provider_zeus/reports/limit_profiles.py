@@ -69,25 +69,28 @@ class LimitProfiles:
     def recosted(self, batch_size: int, o: Observation, limit_w: float) -> Observation | None:
         """The run as it would have been at ``limit_w`` [W]: its training part scales as the profile does (Eq. 5).
 
-        Validation and waiting stay as they were; what profiling cost is subtracted. None where the run's own limit or
-        this one was not profiled, or the run was not timed.
+        Validation, waiting and pauses stay as they were; what profiling cost is subtracted. None where the run's own
+        limit or this one was not profiled, or the run was not timed.
         """
         old, new = self.at(batch_size, o.power_limit_w), self.at(batch_size, limit_w)
         if old is None or new is None or o.time_s is None:
             return None
         per_sample = old.samples / new.samples
-        time_s = _scaled(o.time_s, o.rest_s, o.excess_s, new.time_s / old.time_s * per_sample)
+        same_s = (o.rest_s or 0.0) + (o.paused_s or 0.0)
+        time_s = _scaled(o.time_s, same_s, o.excess_s, new.time_s / old.time_s * per_sample)
         energy_j = None
         if o.energy_j is not None and old.energy_j > 0 and new.energy_j > 0:
-            energy_j = _scaled(o.energy_j, o.rest_j, o.excess_j, new.energy_j / old.energy_j * per_sample)
+            same_j = (o.rest_j or 0.0) + (o.paused_j or 0.0)
+            energy_j = _scaled(o.energy_j, same_j, o.excess_j, new.energy_j / old.energy_j * per_sample)
         if time_s is None:
             return None
         return replace(o, time_s=time_s, energy_j=energy_j, excess_s=0.0, excess_j=0.0, power_limit_w=new.limit_w)
 
 
-def _scaled(total: float, rest: float | None, excess: float | None, factor: float) -> float | None:
-    training = total - (rest or 0.0) - (excess or 0.0)
-    return training * factor + (rest or 0.0) if training > 0 else None
+def _scaled(total: float, same: float, excess: float | None, factor: float) -> float | None:
+    """``same``: the part that no limit changes."""
+    training = total - same - (excess or 0.0)
+    return training * factor + same if training > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

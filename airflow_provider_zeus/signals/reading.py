@@ -44,7 +44,8 @@ CONNECTIONS = {"price": "zeus_price", "carbon": "zeus_carbon"}
 BACK_S = 8 * 86_400.0  # a week to compare with, and a day more: series end late
 KEPT_S = 10 * 86_400.0  # of the past: a week to compare with, and what a service publishes late
 ALL_S = 12.0  # of all requests, names and a slow body included
-FAULTS = (OSError, ValueError, HTTPException, LookupError, TypeError, AttributeError)  # of a service or its Connection
+# of a service or its Connection
+FAULTS = (OSError, ValueError, HTTPException, LookupError, TypeError, AttributeError, RecursionError)
 
 log = guarded_log(__name__)
 

@@ -64,8 +64,8 @@ class Tariff:
         return cls(
             zone=zone,
             unit=unit,
-            default=_value("default", spec.get("default")) * unit.factor,
-            rules=tuple(_rule(i, rule, unit.factor) for i, rule in enumerate(rules, start=1)),
+            default=_value("default", spec.get("default"), unit),
+            rules=tuple(_rule(i, rule, unit) for i, rule in enumerate(rules, start=1)),
         )
 
     def at(self, time_s: float) -> float:
@@ -102,18 +102,21 @@ def _known(where: str, spec: Mapping[str, Any], fields: set[str]) -> None:
             )
 
 
-def _value(field: str, value: object) -> float:
-    if is_number(value):
-        return float(value)
-    raise JobSpecError.of(field, value, "not a finite number", "give the price in the tariff's unit")
+def _value(field: str, value: object, unit: Unit) -> float:
+    """A value in ``unit.name``. Raises JobSpecError."""
+    if not is_number(value):
+        raise JobSpecError.of(field, value, "not a finite number", "give the price in the tariff's unit")
+    if not unit.can_have(value):
+        raise JobSpecError.of(field, value, "a negative carbon intensity", "give 0 or more")
+    return float(value) * unit.factor
 
 
-def _rule(number: int, rule: object, factor: float) -> Rule:
+def _rule(number: int, rule: object, unit: Unit) -> Rule:
     if not isinstance(rule, Mapping):
         raise JobSpecError.of(f"rule {number}", rule, "not a JSON object", 'write {"hours": "22-06", "value": 0.24}')
     _known(f"rule {number}", rule, {"days", "hours", "months", "value"})
     return Rule(
-        value=_value(f"rule {number}: value", rule.get("value")) * factor,
+        value=_value(f"rule {number}: value", rule.get("value"), unit),
         months=_span(number, "months", rule),
         days=_span(number, "days", rule),
         hours=_span(number, "hours", rule),

@@ -16,7 +16,7 @@ from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model import job_checks as kinds
 from airflow_provider_zeus.model.size_bounds import truncated
-from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.model.trial import EXCLUDED, Trial
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.units import time_text
 
@@ -34,6 +34,7 @@ _CHANGES: dict[str, tuple[Any, str, str]] = {  # setting -> its type, how a new 
     "job_version": (kinds.Name, "job reset (job_version {})", "job_version removed"),
     "pause_exploration": (kinds.Flag, "exploration paused", "exploration resumed"),
     "pin_batch_size": (kinds.OneOrMore, "batch size pinned to {}", "batch size unpinned"),
+    EXCLUDED: (kinds.TrialNumbers, "trials {} teach nothing", "all runs teach again"),
     "audit_after": (kinds.NoneOrMore, "default to be measured in the next run", "audit withdrawn"),
 }
 
@@ -181,7 +182,7 @@ def parsed(text: str | None) -> tuple[dict[str, Any] | None, str]:
 
 def _problem(name: str, value: Any, batch_sizes: Sequence[int] | None) -> str | None:
     if name not in _CHANGES:
-        return "no such setting; use eta, job_version, pause_exploration, pin_batch_size or audit_after"
+        return "no such setting; use eta, job_version, pause_exploration, pin_batch_size, audit_after or excluded"
     refusal = kinds.JobField.of(_CHANGES[name][0]).rule(value)
     if refusal is not None:
         return refusal[0]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Lineage, Origin, PowerPoint, Previous, State, Trial, TrialKey
-from airflow_provider_zeus.optimizer.policy import choose, decision_seed
+from airflow_provider_zeus.optimizer.policy import choose, decision_seed, prior
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, JobHead, JobProfile, Report, Unreadable
 from airflow_provider_zeus.store.sql import checkpoints, measurements, moving, trials
@@ -68,7 +68,7 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
         abandon(log, stale, reason)
     job = request.job.with_settings(settings)
     oldest_open = running[0].number if running else None
-    belief = checkpoints.belief_of(log.connection, log.job_id, job, oldest_open=oldest_open)
+    belief = checkpoints.belief_of(log.connection, log.job_id, prior(job, settings), oldest_open=oldest_open)
     device = request.device or belief.last_device()
     own = trials.of_task_instance(log.connection, request.ti_id)
     again = rules.redelivered(own, request.job_id)

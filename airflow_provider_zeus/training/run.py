@@ -223,7 +223,7 @@ class ZeusRun:
         held = self.plan.previous
         try:
             return None if held is None or held.returned is None else json.loads(held.returned)
-        except ValueError:
+        except (ValueError, RecursionError):
             log.warning("Zeus: what the newest run returned cannot be read; run.previous is None.")
             return None
 

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Origin, ProfileSample, State, Trial
+from airflow_provider_zeus.optimizer.policy import prior
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report
 from airflow_provider_zeus.store.sql import checkpoints, schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
@@ -120,7 +121,7 @@ def _rows(first: str, job_id: str, numbers: sa.CTE) -> tuple[list[str], sa.Selec
 def checkpoint(url: str, job_id: str) -> None:
     """Fold a job's log once, as its next question would: leaves the checkpoints that its questions left on the way."""
     with transaction(engine_of(read_url(url)), write=True) as connection:
-        checkpoints.belief_of(connection, job_id, JOB, oldest_open=None)
+        checkpoints.belief_of(connection, job_id, prior(JOB), oldest_open=None)
 
 
 def empty_commit(url: str, job_id: str) -> None:

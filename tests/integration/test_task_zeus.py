@@ -138,7 +138,7 @@ def by_command(command: str) -> ZeusCommandOperator:
     [
         (lambda: of_field(data_slice="{{ ds }}"), "ZeusJob.data_slice = '{{ ds }}': this run has no ds"),
         (lambda: of_field(data_slice="{{ ts }}"), "some manual ones have no logical date. take run_id"),
-        (lambda: task.zeus(job(), task_id="train")(by_date)(), "by_date(): ds = 'an argument without a default'"),
+        (lambda: task.zeus(job(), task_id="train")(by_date)(), "an argument of by_date() = 'ds': this run has no ds"),
         (lambda: by_command("--date={{ ds }}"), "command = '--date={{ ds }}': this run has no ds"),
         (lambda: of_field(target="{{ params.tgt }}"), "ZeusJob.target = '{{ params.tgt }}': there is no param tgt."),
         (lambda: by_command("{{ params.rows }}"), "the params are: target"),

@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from airflow_provider_zeus.operators.collect import newest_start, report_all, st
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.recurrence import plan_of
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
+from airflow_provider_zeus.operators.result_writer import StoreThread
 from airflow_provider_zeus.plugin.views.overview_state import state_of
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql import schema
@@ -93,6 +95,27 @@ def test_a_result_of_many_beats_is_folded_in_a_moment(tmp_path: Path) -> None:
     run = [sys.executable, "-c", f"import resource\nresource.setrlimit(resource.RLIMIT_CPU, (12, 12))\n{code}"]
     done = subprocess.run([*run, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.strip() == str(MOST), done.stderr
+
+
+def test_heartbeats_of_many_starts_that_take_turns_wait_as_few() -> None:
+    """As long as the store does not answer: a Slurm job may write thousands a second."""
+    release, taken = threading.Event(), list[ResultLine]()
+
+    def take(line: ResultLine) -> None:
+        release.wait(60)
+        taken.append(line)
+
+    thread = StoreThread(take)
+    starts = 10
+    for number in range(2000):
+        seen_now = Observation(samples=number, energy_j=float(number), time_s=float(number))
+        thread.put(ResultLine(kind="beat", start_id=f"start-{number % starts}", attempt=1, observation=seen_now))
+    last = thread.put(ResultLine(kind="end", start_id="start-0", attempt=1, observation=seen(), state=State.FAILED))
+    release.set()
+    assert last.done.wait(60)
+    assert len(taken) <= starts + 1  # one was being taken
+    newest = {line.start_id: line.observation.samples for line in taken if line.observation and line.kind == "beat"}
+    assert [newest[f"start-{n}"] for n in range(1, starts)] == list(range(2000 - starts + 1, 2000))
 
 
 def test_a_result_that_grows_while_it_is_read_is_read_as_it_was(

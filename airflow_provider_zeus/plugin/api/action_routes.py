@@ -120,7 +120,7 @@ def _controls(trials: list[Trial], *, may_edit: bool, named: bool) -> Controls:
     if job is not None and not job.chooses_size:
         raise HTTPException(409, 'The runs of this job have no batch size. mode="measure" in its task sets no limit.')
     if may_edit and store is not None and job is not None:  # what a run of the default costs
-        log, profiles = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS))
+        log, profiles = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS), live)
         table = belief_table(log, profiles=profiles)
         of_default = next(line for line in table.lines if line.batch_size == job.default_batch_size)
         if (value := of_default.believed.cost.value) is not None:

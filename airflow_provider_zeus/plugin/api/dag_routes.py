@@ -174,5 +174,5 @@ def analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> Job
     if not (job := job_today(trials, live)).chooses_size:
         return job
     job, switched = next_of(job)
-    dataset, profiles = reading.learned(store, dag_id, job, trials)
+    dataset, profiles = reading.learned(store, dag_id, job, trials, live)
     return JobAnalysis.of(trials, dataset, profiles, {**live, **switched})

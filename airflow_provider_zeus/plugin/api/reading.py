@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from airflow_provider_zeus.airflow_compat import Connection, DagModel, XComModel, create_session
 from airflow_provider_zeus.errors import SignalError, StoreError
@@ -87,8 +87,9 @@ class BeliefCache:
 
     def with_belief(self, name: Hashable, log: Dataset) -> Dataset:
         """The dataset with its belief. ``name`` identifies the log: logs with the same name must not share trials."""
-        key = (name, belief_tag(log.job))
-        start: _Learned = ((), prior(log.job))
+        before = prior(log.job, log.settings)
+        key = (name, belief_tag(before))
+        start: _Learned = ((), before)
         ended = [t for t in log.lessons if t.state is not State.RUNNING]  # a running trial teaches nothing yet
         versions = tuple((t.number, t.told_seq, t.key) for t in ended)
         seen, belief = self._beliefs.get(key, lambda: start)
@@ -158,14 +159,15 @@ def _in_log_of(conn_ids: Sequence[str], dag_id: str) -> str:
 
 
 def learned(
-    store: Store, dag_id: str, job: ZeusJob, trials: Sequence[Trial]
+    store: Store, dag_id: str, job: ZeusJob, trials: Sequence[Trial], live: Mapping[str, Any]
 ) -> tuple[Dataset, Sequence[ProfileSample]]:
     """The dataset of a DAG's newest runs of a job with its belief, and the profiles of its device.
 
-    ``trials``: at least one.
+    :param trials: at least one.
+    :param live: live settings.
     """
     job_id = trials[-1].job_id
-    dataset = beliefs.with_belief((store.identity, dag_id, job_id), as_dataset(trials, job))
+    dataset = beliefs.with_belief((store.identity, dag_id, job_id), as_dataset(trials, job, settings=live))
     return dataset, store.profile(job_id, dataset.where, job.job_version)
 
 

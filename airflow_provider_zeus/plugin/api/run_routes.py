@@ -106,8 +106,8 @@ def saving_of(
     version = store.version(dag_id, job_id, last=reading.MOST_RUNS)  # read before the trials, so never newer
 
     def made() -> Yardstick:
-        log, _ = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS))
+        log, _ = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS), live)
         return Yardstick.of(log, where, profiles=_profile(store, last))
 
-    key = (store.identity, version, dag_id, job_id, where, json.dumps(job.to_dict(), sort_keys=True))
+    key = (store.identity, version, dag_id, job_id, where, json.dumps([job.to_dict(), live], sort_keys=True))
     return (made() if version is None else _yardsticks.get(key, made)).saving(own)

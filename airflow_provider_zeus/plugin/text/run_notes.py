@@ -29,6 +29,7 @@ from airflow_provider_zeus.signals.series import CARBON, PRICE
 from airflow_provider_zeus.units import energy_text, share_text, time_text
 
 OLDER = "Charts and sums are of the newest runs alone; the export has the older ones too."
+EXCLUDED_RUN = "Excluded by hand: this run teaches nothing. What it cost and saved still counts."
 MOST_WHY = 500  # characters of why a task waits
 RUNNING = Verdict(kind="running", word="Running", text="What it saves or loses is shown when it has ended.")
 

@@ -11,7 +11,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import NO_RESULT, TELL_METRIC, WHY_COLD, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import EXCLUDED, NO_RESULT, TELL_METRIC, WHY_COLD, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.views.models import Figure, Source
 from airflow_provider_zeus.store.base import Unreadable, trial_label
 from airflow_provider_zeus.units import counted, energy_text, share_text, time_text
@@ -116,6 +116,8 @@ def settings(live: Mapping[str, Any]) -> list[str]:
             texts.append(f"batch size pinned to {value}")
         elif name == "pause_exploration":
             texts += ["exploration paused"] if value else []
+        elif name == EXCLUDED:
+            texts.append(f"trials {', '.join(map(str, value))} are excluded: they teach nothing")
         elif name == "audit_after":
             texts.append(f"the default to be measured in the next run after trial {value}")
         else:

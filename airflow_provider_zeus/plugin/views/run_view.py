@@ -12,7 +12,16 @@ from pydantic import BaseModel
 
 from airflow_provider_zeus.model.cost import Weights, weights_of
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import UNCAPPED, Phase, PowerPoint, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import (
+    EXCLUDED,
+    UNCAPPED,
+    Phase,
+    PowerPoint,
+    ProfileSample,
+    State,
+    Trial,
+    TrialKey,
+)
 from airflow_provider_zeus.plugin.charts import run_charts, run_curve
 from airflow_provider_zeus.plugin.text import headline, run_notes, words
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
@@ -213,7 +222,9 @@ class RunPart:
         learns = self.job.chooses_size
         untaught = run_notes.untaught_run(self.row.run_type, self.job.learn_from) if learns else ""
         wait = "" if self.wait is None else self.wait.text(min(t.opened_at for t in trials))
-        notes = [run_notes.bypassed(trials), self.shared, untaught, run_notes.deadline(trials), wait]
+        excluded = any(t.number in self.live.get(EXCLUDED, ()) for t in trials)
+        notes = [run_notes.EXCLUDED_RUN] if excluded else []
+        notes += [run_notes.bypassed(trials), self.shared, untaught, run_notes.deadline(trials), wait]
         notes += [remark.text for remark in of_ended(trials)]
         if (count := max(o.device_count or 1 for o in seen)) > 1:
             notes.append(f"Energy is that of all {count} GPUs together; that of each GPU is shown below.")

@@ -17,9 +17,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
-from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, learn, prior
+from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, learn
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.rows import is_known
@@ -54,32 +53,33 @@ Checkpoint = tuple[int, int, Belief]  # trial number, highest told_seq at or bel
 
 
 def belief_of(
-    connection: sa.Connection, job_id: str, job: ZeusJob, *, oldest_open: int | None = None, keep: bool = True
+    connection: sa.Connection, job_id: str, before: Belief, *, oldest_open: int | None = None, keep: bool = True
 ) -> Belief:
     """Learn from the log in order of number, from the newest valid checkpoint on.
 
+    :param before: the belief before any trial, of the job and its live settings.
     :param keep: write new checkpoints, for which the job's row must be locked.
     """
-    belief, new = _learned(connection, job_id, job, oldest_open)
+    belief, new = _learned(connection, job_id, before, oldest_open)
     if keep:
-        write(connection, job_id, job, new)
+        write(connection, job_id, before, new)
     return belief
 
 
-def learn_ahead(connection: sa.Connection, job_id: str, job: ZeusJob) -> Sequence[Checkpoint]:
+def learn_ahead(connection: sa.Connection, job_id: str, before: Belief) -> Sequence[Checkpoint]:
     """Checkpoints for a request that would learn from a long log under the job's lock; none where the log is short."""
-    behind = connection.scalar(_COUNT_BEHIND, {"job": job_id, "tag": belief_tag(job)}) or 0
+    behind = connection.scalar(_COUNT_BEHIND, {"job": job_id, "tag": belief_tag(before)}) or 0
     if behind <= AHEAD:
         return ()
     oldest_open = min((t.number for t in trials.open_trials(connection, job_id)), default=None)
-    return _learned(connection, job_id, job, oldest_open, ahead=True)[1]
+    return _learned(connection, job_id, before, oldest_open, ahead=True)[1]
 
 
 def _learned(
-    connection: sa.Connection, job_id: str, job: ZeusJob, oldest_open: int | None, *, ahead: bool = False
+    connection: sa.Connection, job_id: str, before: Belief, oldest_open: int | None, *, ahead: bool = False
 ) -> tuple[Belief, Sequence[Checkpoint]]:
     """The belief and new checkpoints; ``ahead``: only up to the last trial that a checkpoint may include."""
-    number, seq, belief = _start(connection, job_id, job, ahead=ahead)
+    number, seq, belief = _start(connection, job_id, before, ahead=ahead)
     new: deque[Checkpoint] = deque(maxlen=KEPT)
     last, settled = number, True
     for trial in trials.log(connection, job_id, after=number):
@@ -98,31 +98,31 @@ def _learned(
     return belief, new
 
 
-def _start(connection: sa.Connection, job_id: str, job: ZeusJob, *, ahead: bool) -> Checkpoint:
+def _start(connection: sa.Connection, job_id: str, before: Belief, *, ahead: bool) -> Checkpoint:
     """The newest valid checkpoint, else the prior. Damaged ones are deleted unless ``ahead``."""
-    tag, below = belief_tag(job), 2**63 - 1  # above every trial number
+    tag, below = belief_tag(before), 2**63 - 1  # above every trial number
     while row := connection.execute(_NEWEST, {"job": job_id, "tag": tag, "below": below}).one_or_none():
         below = row.number
         digest, _, text = str(row.belief).partition(" ")
         if digest == _digest(tag, row.number, row.told_seq, text):
-            return row.number, row.told_seq, Belief.from_json(job, text)
+            return row.number, row.told_seq, Belief.from_json(before, text)
         if not ahead:
             log.warning(
                 "A checkpoint of %s (after trial %s) is damaged: an older one is used.", visible(job_id), row.number
             )
             connection.execute(_DELETE, {"job": job_id, "tag": tag, "after": row.number})
-    return 0, 0, prior(job)
+    return 0, 0, before
 
 
 def _digest(tag: str, number: object, seq: object, text: str) -> str:
     return sha256(f"{tag} {number} {seq} {text}".encode()).hexdigest()[:16]
 
 
-def write(connection: sa.Connection, job_id: str, job: ZeusJob, new: Sequence[Checkpoint]) -> None:
+def write(connection: sa.Connection, job_id: str, before: Belief, new: Sequence[Checkpoint]) -> None:
     """Write checkpoints. The job's row must be locked."""
     if not new:
         return
-    tag = belief_tag(job)
+    tag = belief_tag(before)
     rows = [{"job_id": job_id, "tag": tag, "number": n, "told_seq": seq} for n, seq, _ in new]
     for row, (number, seq, belief) in zip(rows, new, strict=True):
         text = belief.to_json()

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import Phase, State, Trial
+from airflow_provider_zeus.optimizer.policy import prior
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.sql import checkpoints, schema, trials
 from airflow_provider_zeus.store.sql.engine import explained, file_of, transaction
@@ -107,7 +108,8 @@ def _where(engine: sa.Engine, job_id: str, before_s: float) -> dict[str, Any]:
         if isinstance(newest, Unreadable):
             return {"job": job_id, "before": float("-inf"), "window": 0, "version": ""}
         if job is not None:
-            window, version = checkpoints.belief_of(connection, job_id, job, keep=False).window_start(), job.job_version
+            belief = checkpoints.belief_of(connection, job_id, prior(job), keep=False)
+            window, version = belief.window_start(), job.job_version
     return {"job": job_id, "before": before_s, "window": window, "version": version}
 
 

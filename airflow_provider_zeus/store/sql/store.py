@@ -20,6 +20,7 @@ from airflow_provider_zeus.model.trial import (
     Where,
     newest_device,
 )
+from airflow_provider_zeus.optimizer.policy import prior
 from airflow_provider_zeus.reports.months import PeriodSum
 from airflow_provider_zeus.store import heartbeat, rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, Report, RunTrials, Unreadable
@@ -76,13 +77,13 @@ class Store(ABC):
         observations.
         """
         settings, fresh = self._settings_for(request)  # before the lock
-        job = request.job.with_settings(settings)
+        before = prior(request.job.with_settings(settings), settings)
         with self._transaction([request.job_id]) as connection:
-            new = checkpoints.learn_ahead(connection, request.job_id, job)
+            new = checkpoints.learn_ahead(connection, request.job_id, before)
             last = sql_trials.row_id(connection, request.job_id, new[-1][0]) if new else None
         with self._open_log(request.job_id) as log:
             if new and sql_trials.row_id(log.connection, request.job_id, new[-1][0]) == last:  # no rename came between
-                checkpoints.write(log.connection, request.job_id, job, new)
+                checkpoints.write(log.connection, request.job_id, before, new)
             return service.ask(log, request, settings, fresh=fresh)
 
     def _settings_for(self, request: AskRequest) -> tuple[dict[str, Any], bool]:
@@ -310,7 +311,7 @@ class Store(ABC):
         return own
 
     def settings(self, job_id: str) -> dict[str, Any]:
-        """Live settings of a job: eta, job_version, pause_exploration, pin_batch_size; empty when none are set."""
+        """Live settings of a job: eta, job_version, pause_exploration, excluded and others; empty when none are set."""
         return read_settings(self._read_setting, job_id) or {}
 
     def signal(self, name: str) -> tuple[str | None, bool]:

@@ -31,7 +31,7 @@ COMMANDS = dict(commands(get_zeus_cli_commands()))
 
 
 def test_what_there_is() -> None:
-    jobs = [("zeus", "jobs", name) for name in ("list", "pin", "pause", "resume", "reset", "rename")]
+    jobs = [("zeus", "jobs", name) for name in ("list", "pin", "pause", "exclude", "resume", "reset", "rename")]
     assert list(COMMANDS) == [
         ("zeus", "demo"),
         ("zeus", "doctor"), ("zeus", "check"), *jobs, ("zeus", "trials"), ("zeus", "export"),
@@ -55,7 +55,7 @@ def test_every_command_is_implemented_and_explains_itself(path: tuple[str, ...],
         assert "--conn-id" not in done.out
         return
     assert "--conn-id" in done.out
-    needed = {"JOB": "nobody", "BATCH_SIZE": "16", "FILE": __file__, "OLD": "a", "NEW": "b"}
+    needed = {"JOB": "nobody", "BATCH_SIZE": "16", "NUMBER": "1", "FILE": __file__, "OLD": "a", "NEW": "b"}
     usage = done.out.split("\n\n")[0]
     usage = usage.replace("[--close JOB TRIAL]", "")
     arguments = [value for name, value in needed.items() if f" {name}" in usage and f"[{name}]" not in usage]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, State, Trial
+from airflow_provider_zeus.optimizer.policy import choose, learn, prior
 from airflow_provider_zeus.plugin.api import reading
 from airflow_provider_zeus.store.live_settings import CHANGED, variable_key
 from airflow_provider_zeus.store.open import open_store
@@ -19,7 +21,7 @@ from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.sql.sqlite_kit import execute
-from tests.unit.store.store_kit import JOB, began_alone, report, request
+from tests.unit.store.store_kit import DEVICE, JOB, began_alone, report, request
 
 KEY = "zeus-settings:d.train"
 
@@ -132,6 +134,30 @@ def test_pinning_and_pausing_change_the_next_decision_and_keep_what_else_is_set(
     assert settings() == {"eta": 0.9, "of a newer version": 1}, "a pin and a pause end together"
 
 
+def test_an_excluded_run_teaches_nothing_until_that_is_undone(zeus: Zeus, store: Store) -> None:
+    for n in range(1, 5):
+        recur(store, n)
+    retried = store.ask(request(4, ti_id="again", try_number=2)).trial
+    store.tell(retried.key, State.CONVERGED, report(retried.batch_size or 0))
+    done = zeus("jobs", "exclude", "d.train", str(retried.number))
+    assert done.status == 0, done.err
+    assert settings() == {"excluded": [4, 5]}, "all tries of the run"
+    assert zeus("jobs", "exclude", "d.train", "1").status == 0
+    assert settings() == {"excluded": [1, 4, 5]}
+    asked = open_store().ask(request(5)).trial
+    assert asked.decision.settings == {"excluded": [1, 4, 5]}
+    taught = [trial for trial in store.trials("d.train") if trial.number in (2, 3)]
+    as_if = choose(JOB, reduce(learn, taught, prior(JOB)), device=DEVICE, seed=asked.decision.seed)
+    assert asked.decision == as_if
+    assert zeus("jobs", "exclude", "d.train", "5", "--undo").status == 0
+    assert settings() == {"excluded": [1]}
+    assert zeus("jobs", "exclude", "d.train", "1", "--undo").status == 0
+    assert settings() == {}
+    done = zeus("jobs", "exclude", "d.train", "99")
+    assert (done.status, settings()) == (1, {})
+    assert "d.train has no trial 99" in done.err
+
+
 def test_a_job_without_batch_sizes_has_nothing_to_pause(zeus: Zeus, store: Store) -> None:
     store.ask(request(1, job=ZeusJob(eta=0.5), device=None))
     done = zeus("jobs", "pause", "d.train")
@@ -146,6 +172,7 @@ def test_a_job_without_batch_sizes_has_nothing_to_pause(zeus: Zeus, store: Store
         (["pause", "d.train"], "exploration paused"),
         (["resume", "d.train"], "exploration resumed, batch size unpinned"),
         (["reset", "d.train", "-y"], "job reset"),
+        (["exclude", "d.train", "1"], "trials [1] teach nothing"),
     ],
     ids=lambda value: value[0],
 )
@@ -189,7 +216,9 @@ def test_a_batch_size_that_the_job_does_not_have_is_refused(zeus: Zeus, store: S
     assert settings() is None
 
 
-@pytest.mark.parametrize("command", [["pin", "16"], ["pause"], ["resume"], ["reset", "-y"]], ids=lambda c: str(c[0]))
+@pytest.mark.parametrize(
+    "command", [["pin", "16"], ["pause"], ["resume"], ["reset", "-y"], ["exclude", "1"]], ids=lambda c: str(c[0])
+)
 def test_an_unknown_job_is_an_error_with_near_names(zeus: Zeus, store: Store, command: list[str]) -> None:
     recur(store, 1)
     name, *rest = command

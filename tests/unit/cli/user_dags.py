@@ -129,7 +129,11 @@ MISTAKES: dict[str, list[Mistake]] = {
         of_job('data_slice="{{ logical_date | ds }}"', "context", "no logical_date", dag='schedule=[Asset("x")]'),
         of_job('data_slice="{{ dag_run.logical_date }}"', "context", "no logical_date", dag='schedule=[Asset("x")]'),
         of_job('data_slice="{{ ds }}"', "context", "some manual ones", status="warning", dag="schedule=None"),
-        Mistake(dag_file("def train(run, ds):\n    pass\n", dag='schedule=[Asset("x")]'), "context", "train(): ds"),
+        Mistake(
+            dag_file("def train(run, ds):\n    pass\n", dag='schedule=[Asset("x")]'),
+            "context",
+            "an argument of train() = 'ds': this run has no ds",
+        ),
         Mistake(
             dag_file("def train(run, *, data_interval_end):\n    pass\n", dag='schedule=[Asset("x")]'),
             "context",

@@ -139,13 +139,13 @@ def test_the_last_device_is_that_of_the_newest_trial_by_number() -> None:
 
 
 def test_a_checkpoint_s_tag_holds_all_that_a_belief_depends_on() -> None:
-    tag = belief_tag(JOB)
+    tag = belief_tag(prior(JOB))
     changes = ({"target": "acc >= 0.8"}, {"job_version": "2"}, {"window": 99}, {"learn_from": ("manual",)})
     for changed in (*changes, {"policy": "knowledge_gradient"}):
-        assert belief_tag(replace(JOB, **changed)) != tag
+        assert belief_tag(prior(replace(JOB, **changed))) != tag
     for same in ({"eta": 0.1}, {"batch_sizes": (32, 128)}, {"max_epochs": 7}):
-        assert belief_tag(replace(JOB, **same)) == tag
-    assert belief_tag(replace(JOB, learn_from=JOB.learn_from[::-1])) == tag
+        assert belief_tag(prior(replace(JOB, **same))) == tag
+    assert belief_tag(prior(replace(JOB, learn_from=JOB.learn_from[::-1]))) == tag
 
 
 def test_a_checkpoint_is_one_strict_json_document_and_small() -> None:
@@ -155,4 +155,4 @@ def test_a_checkpoint_is_one_strict_json_document_and_small() -> None:
     text = world.belief.to_json()
     assert json.loads(text)["newest"] == [200, False]
     assert len(text) < 6_000
-    assert Belief.from_json(world.job, text).last_device() == V100
+    assert Belief.from_json(prior(world.job), text).last_device() == V100

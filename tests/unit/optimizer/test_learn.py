@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_zeus.model.trial import BATCH_SIZE, PLAIN, Phase, State
-from airflow_provider_zeus.optimizer.belief import RECURRENCES_KEPT, Belief
+from airflow_provider_zeus.optimizer.belief import RECURRENCES_KEPT, Belief, prior
 from airflow_provider_zeus.optimizer.learn import with_rates
 from tests.unit.optimizer.world import World, job_of
 
@@ -50,7 +50,7 @@ def test_where_nothing_stops_a_training_no_attempt_has_a_bound(policy: str) -> N
     w = World(job_of(16, 32, 64, default=32, policy=policy), {16: 20, 32: 10, 64: 8})
     planned = w.decide().attempts[0]
     w.add(32, phase=planned.phase, round_=planned.round, reasons={PLAIN: "it opened no ZeusRun"})
-    assert Belief.from_json(w.job, w.belief.to_json()).plain == (1, True)
+    assert Belief.from_json(prior(w.job), w.belief.to_json()).plain == (1, True)
     first, after = w.decide().attempts
     assert not first.bounded
     assert "it runs to its end, since nothing stops a training that opens no ZeusRun" in first.why
@@ -104,7 +104,7 @@ def test_the_recurrences_that_are_told_apart_are_so_many_and_survive_a_checkpoin
     belief = w.belief
     assert belief.recurrences == RECURRENCES_KEPT + 9
     assert len(belief.started) == RECURRENCES_KEPT
-    assert Belief.from_json(w.job, belief.to_json()).started == belief.started
+    assert Belief.from_json(prior(w.job), belief.to_json()).started == belief.started
 
 
 def measured(w: World, state: State = State.DONE, **seen: float | None) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.trial import Phase, State
-from airflow_provider_zeus.optimizer.belief import TARGET_IS_NEW, Belief
+from airflow_provider_zeus.optimizer.belief import TARGET_IS_NEW, Belief, prior
 from airflow_provider_zeus.optimizer.policy import decision_seed, fallback
 from tests.strategies import A40, CPU, make_trial
 from tests.unit.optimizer.world import NEVER, World, job_of
@@ -256,4 +256,4 @@ def test_a_decision_says_when_the_target_changed_until_enough_runs_have_the_new_
         world.add(32)
         ended += 1
     assert ended == TARGET_IS_NEW
-    assert Belief.from_json(world.job, world.belief.to_json()).retargeted == (before, "acc >= 0.9")
+    assert Belief.from_json(prior(world.job), world.belief.to_json()).retargeted == (before, "acc >= 0.9")

@@ -174,9 +174,9 @@ def test_a_checkpoint_anywhere_changes_nothing(
     bare = belief_of(job, log)
     cut = data.draw(st.integers(0, len(log)))
     checkpoint = belief_of(job, log[:cut]).to_json()
-    belief = reduce(learn, log[cut:], Belief.from_json(job, checkpoint))
+    belief = reduce(learn, log[cut:], Belief.from_json(prior(job), checkpoint))
     assert belief == bare
-    assert Belief.from_json(job, bare.to_json()) == bare
+    assert Belief.from_json(prior(job), bare.to_json()) == bare
     for seed in range(3):
         now = choose(job, belief, device=device, profiles=profile, seed=seed)
         assert now == choose(job, bare, device=device, profiles=profile, seed=seed)
@@ -194,7 +194,7 @@ def test_a_late_report_learnt_again_from_an_earlier_checkpoint_gives_the_same_be
     final = [*log[:late], replace(log[late], state=State.CONVERGED, observation=reported), *log[late + 1 :]]
     cut = data.draw(st.integers(0, late))
     checkpoint = belief_of(job, abandoned[:cut]).to_json()
-    assert reduce(learn, final[cut:], Belief.from_json(job, checkpoint)) == belief_of(job, final)
+    assert reduce(learn, final[cut:], Belief.from_json(prior(job), checkpoint)) == belief_of(job, final)
 
 
 @REPRODUCIBLE

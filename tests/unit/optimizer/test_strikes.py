@@ -291,7 +291,7 @@ def test_strikes_do_not_depend_on_the_order_of_arrival(
 def test_strikes_are_kept_in_a_checkpoint(policy: str) -> None:
     world = failing(policy)
     strike(world, 64)
-    read = Belief.from_json(world.job, world.belief.to_json())
+    read = Belief.from_json(prior(world.job), world.belief.to_json())
     assert read == world.belief
     assert read.struck == {64}
     assert choose(world.job, read, device=V100) == choose(world.job, world.belief, device=V100)

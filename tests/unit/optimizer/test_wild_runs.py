@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import pytest
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State
 from airflow_provider_zeus.optimizer.arms import doubted, epoch_cost_variance, epoch_costs, loads, pace
+from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, choose, learn, prior
 from tests.strategies import V100
 from tests.unit.optimizer.world import World, job_of
 
@@ -20,6 +22,7 @@ SIZES = (8, 16, 32, 64, 128, 256)
 NEEDS = {8: 34.0, 16: 28.0, 32: 20.0, 64: 10.0, 128: 20.0, 256: 34.0}
 EPOCH_S = {8: 12.0, 16: 11.0, 32: 10.0, 64: 9.5, 128: 9.2, 256: 9.1}
 BEST = 64
+DEFAULTS = (pytest.param(8, marks=pytest.mark.slow), 32, 64, pytest.param(256, marks=pytest.mark.slow))
 
 
 @dataclass
@@ -55,42 +58,42 @@ def world_of(policy: str, default: int = 32, **fields: object) -> PausedWorld:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("default", [8, 32, 64, 256])
+@pytest.mark.parametrize("default", DEFAULTS)
 def test_without_a_pause_the_best_size_is_found(policy: str, default: int) -> None:
     assert set(world_of(policy, default).kept(40)[20:]) == {BEST}
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("default", [8, 32, 64, 256])
+@pytest.mark.parametrize("default", DEFAULTS)
 @pytest.mark.parametrize("factor", FACTORS)
-@pytest.mark.parametrize("nth", [4, 5, 10])
+@pytest.mark.parametrize("nth", [4, 10])
 def test_after_three_runs_one_wild_run_changes_no_more_than_three_decisions(
     policy: str, default: int, factor: float, nth: int
 ) -> None:
     usual, paused = world_of(policy, default), world_of(policy, default, pauses={(BEST, nth): factor})
-    expected, found = usual.kept(45), paused.kept(45)
+    expected, found = usual.kept(35), paused.kept(35)
     assert paused.attempts[BEST] >= nth, "the wild run has run"
     different = [i for i, (a, b) in enumerate(zip(expected, found, strict=True)) if a != b]
     assert len(different) <= 3, (expected, found)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("default", [8, 32, 64, 256])
+@pytest.mark.parametrize("default", DEFAULTS)
 @pytest.mark.parametrize("factor", FACTORS)
 @pytest.mark.parametrize("nth", [2, 3])
 def test_of_three_runs_the_second_or_the_third_may_be_wild(policy: str, default: int, factor: float, nth: int) -> None:
-    found = world_of(policy, default, pauses={(BEST, nth): factor}).kept(45)
-    expected = world_of(policy, default).kept(45)
+    found = world_of(policy, default, pauses={(BEST, nth): factor}).kept(35)
+    expected = world_of(policy, default).kept(35)
     assert sum(a != b for a, b in zip(expected, found, strict=True)) <= 3, (expected, found)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("default", [8, 32, 64, 256])
+@pytest.mark.parametrize("default", DEFAULTS)
 @pytest.mark.parametrize("factor", FACTORS)
 def test_a_size_whose_first_run_is_wild_runs_again_within_five(policy: str, default: int, factor: float) -> None:
     world = world_of(policy, default, pauses={(BEST, 1): factor})
     recurrences = []
-    for _ in range(45):
+    for _ in range(35):
         before = world.attempts[BEST]
         world.run()
         recurrences.append(world.attempts[BEST] > before)
@@ -120,6 +123,24 @@ def test_a_size_that_became_dear_is_left_after_three_runs_of_it(policy: str) -> 
     world.epoch_s = {**EPOCH_S, BEST: 5 * EPOCH_S[BEST]}
     runs = world.kept(10)
     assert runs[3:] == [size for size in runs[3:] if size != BEST], runs
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_excluded_run_is_as_if_it_had_never_been_and_the_decision_can_be_replayed(policy: str) -> None:
+    world = world_of(policy, pauses={(BEST, 2): 1000.0})
+    world.kept(12)
+    odd = [n for n in (3, 7, 12) if n <= len(world.log)]
+    settings = {"excluded": odd}
+    without = reduce(learn, [t for t in world.log if t.number not in odd], prior(world.job))
+    belief = reduce(learn, world.log, prior(world.job, settings))
+    assert replace(belief, excluded=frozenset()) == without
+    decision = choose(world.job, belief, device=V100, seed=5, settings=settings)
+    assert decision == choose(world.job, without, device=V100, seed=5)
+    stored = replace(decision, settings=settings)
+    again = reduce(learn, world.log, prior(world.job, stored.settings))
+    assert choose(world.job, again, device=V100, seed=stored.seed, settings=stored.settings) == decision
+    assert belief_tag(belief) != belief_tag(without)
+    assert Belief.from_json(prior(world.job, settings), belief.to_json()) == belief
 
 
 def test_a_wild_run_adds_nothing_to_the_spread_the_load_or_the_pace() -> None:

@@ -417,3 +417,33 @@ def test_runs_from_before_a_job_named_sizes_are_no_baseline() -> None:
     world.add(32, device_model="A40", epochs=10.0)
     add(world, 64, 10.0)
     assert answer(world).base.why_not == "the default batch size 32 has not run on this device"
+
+
+@pytest.mark.parametrize("excluded", [[1], [4], [1, 2, 3, 4, 5, 6]])
+def test_a_run_that_was_excluded_stays_in_the_savings(excluded: list[int]) -> None:
+    world = World(JOB, NEEDS)
+    for b in (32, 32, 64, 64, 16, 64):
+        add(world, b, NEEDS[b])
+    whole = saving(as_dataset(world.log, JOB), rng=random.Random(0), profiles=PROFILE)
+    without = saving(
+        as_dataset(world.log, JOB, settings={"excluded": excluded}), rng=random.Random(0), profiles=PROFILE
+    )
+    assert (without.runs, without.measured) == (whole.runs, whole.measured) == (6, 2)
+    assert (without.cost.spent, without.energy.spent) == (whole.cost.spent, whole.energy.spent)
+    assert without.cost.saved.value == pytest.approx(whole.cost.saved.value, rel=0.05)
+
+
+def test_a_paused_run_of_the_default_neither_saves_nor_loses_by_its_pause() -> None:
+    world, usual = World(JOB, NEEDS), World(JOB, NEEDS)
+    for _ in range(4):
+        add(world, 32, 10.0)
+        add(usual, 32, 10.0)
+    one = usual.log[-1].observation
+    more_s, more_j = 500.0, 10_000.0
+    spent = {"time_s": (one.time_s or 0.0) + more_s, "energy_j": (one.energy_j or 0.0) + more_j}
+    add(usual, 32, 10.0)
+    add(world, 32, 10.0, **spent, paused_s=more_s, paused_j=more_j)
+    found, expected = answer(world), answer(usual)
+    assert found.time.saved.value == pytest.approx(expected.time.saved.value, abs=1e-6)
+    assert found.energy.saved.value == pytest.approx(expected.energy.saved.value, abs=1e-6)
+    assert found.time.spent == pytest.approx((expected.time.spent or 0.0) + more_s), "the ledger keeps the wall time"

@@ -334,6 +334,15 @@ def test_what_is_wrong_with_a_connection_is_a_signal_error_that_says_no_key(
     assert "s3cret" not in said + str(error.value)
 
 
+def test_an_extra_nested_without_end_is_a_signal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk import Connection
+
+    connection = Connection(conn_id="my_signal", conn_type="zeus_signal", extra='{"zone":' * 50_000)
+    monkeypatch.setattr("airflow.sdk.BaseHook.get_connection", lambda _: connection)
+    with pytest.raises(SignalError, match="gave no answer"):
+        signal_series("my_signal", 0.0, DAY_S)
+
+
 def test_braces_of_an_address_that_are_no_field_are_its_own(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.answer = lambda path: '{"t": [0, 3600], "v": [1, 2]}'
     define(monkeypatch, "my_signal", url=service.url + '/x?f={"a":1}&z={zone}', zone="D E", **PATHS)

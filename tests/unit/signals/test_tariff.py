@@ -73,6 +73,8 @@ def test_a_series_has_whole_hours_alone() -> None:
         ({"default": "31"}, "default"),
         ({"default": float("nan")}, "default"),
         ({"default": 10**400}, "default"),
+        ({"unit": "g/kWh", "default": -999}, "default = -999: a negative carbon intensity"),
+        ({"unit": "g/kWh", "rules": [{"value": -1}]}, "rule 1: value = -1: a negative carbon intensity"),
         ({"rules": {}}, "rules"),
         ({"rules": [3]}, "rule 1"),
         ({"rules": [{"hours": "22-06"}]}, "rule 1: value"),
@@ -95,6 +97,10 @@ def test_a_series_has_whole_hours_alone() -> None:
 def test_each_bad_field_is_named(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(JobSpecError, match=named):
         Tariff.parse({**SPEC, **changes})
+
+
+def test_a_negative_price_is_a_price() -> None:
+    assert Tariff.parse({**SPEC, "default": -5, "rules": []}).at(0.0) == pytest.approx(-0.05)
 
 
 def test_what_is_no_object_is_refused() -> None:

@@ -114,7 +114,7 @@ def test_what_the_log_teaches_is_the_same_and_another_job_is_left_alone(
 ) -> None:
     def taught(eta: float) -> str:
         with transaction(engine_of(read_url(url))) as connection:  # of another eta there is no checkpoint
-            return belief.belief_of(connection, "d.train", replace(JOB, eta=eta), keep=False).to_json()
+            return belief.belief_of(connection, "d.train", prior(replace(JOB, eta=eta)), keep=False).to_json()
 
     recur(store, clock, range(1, 15))
     recur(store, clock, range(1, 15), job_id="other")

@@ -45,6 +45,11 @@ def test_an_exploratory_attempt_is_not_followed_where_nothing_is_needed(kit: Kit
     assert [e.state for e in kit.ends()] == [State.NOT_NEEDED]
 
 
+@pytest.mark.parametrize("text", ["[" * 2000 + "]" * 2000, "{"])
+def test_a_value_of_a_pod_that_cannot_be_read_fails_no_run(kit: Kit, text: str) -> None:
+    assert kit.run(previous=Previous(returned=text)).train(check) == 256
+
+
 @pytest.mark.parametrize(("not_needed", "trains"), [(0, False), (5, False), (6, True), (9, True)])
 def test_it_trains_at_least_every_so_many_runs(kit: Kit, not_needed: int, trains: bool) -> None:
     previous = Previous(returned='"m"', not_needed=not_needed)

@@ -370,18 +370,23 @@ def test_a_driver_that_hangs_in_a_step_holds_no_training(
 
 
 KILLED = """
-import sys
+import sys, time
 from pathlib import Path
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.step_tuner import StepTuner
 tuner = StepTuner(Plan.read(Path(sys.argv[1])), sys.argv[2])
 while True:
+    time.sleep(0.001)
     tuner.step()
 """
 
 
 def test_a_training_that_is_killed_gives_the_limit_back(plan_of_gpu: Plan, nvml: FakeNvml, tmp_path: Path) -> None:
-    (tmp_path / "plan").write_text(plan_of_gpu.to_json())
+    spec = {
+        **plan_of_gpu.spec,
+        "profile_s": 5.0,
+    }  # so long that a busy host breaks few windows
+    (tmp_path / "plan").write_text(replace(plan_of_gpu, spec=spec).to_json())
     command = [sys.executable, "-c", KILLED, str(tmp_path / "plan"), str(tmp_path)]
     training = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:

@@ -70,6 +70,19 @@ def test_without_a_source_there_is_no_energy() -> None:
     assert run.source.kind == "no-source", "its badge says how to get one"
 
 
+def test_a_run_marks_its_pause() -> None:
+    paused = trial(1, "r", energy_j=3600.0, time_s=40.0, paused_s=18.0, paused_j=1800.0)
+    assert part(paused).notes == ["Its training was paused for 18 s, which drew 0.5 Wh: paid for, and not learnt."]
+
+
+def test_a_run_that_was_excluded_says_so_and_still_has_its_costs() -> None:
+    attempts = trial(1, "r", 64, State.GIVEN_UP), trial(2, "r", 32)
+    excluded = part(*attempts, excluded=[2])
+    assert excluded.notes[0].startswith("Excluded by hand: this run teaches nothing.")
+    assert part(*attempts, excluded=[3]).notes == part(*attempts).notes
+    assert excluded.headline == part(*attempts).headline
+
+
 def test_what_waiting_for_batches_took_is_said_in_money_too() -> None:
     waited = trial(1, "r", energy_j=3600.0, time_s=10.0, data_wait_s=2.0)
     assert part(waited).notes == ["Waiting for batches took 20 % of its time: 2 s, at most 0.2 Wh."]

@@ -43,7 +43,7 @@ def test_a_trial_of_a_newer_version_is_read_and_teaches_nothing(store: SqlStore,
     assert strange.observation.energy_j is not None
     assert store.recurrence("d", "run4") == [strange]
     with sql_engine.transaction(store._engine, write=True) as connection:
-        taught = sql_belief.belief_of(connection, "d.train", JOB, oldest_open=None)
+        taught = sql_belief.belief_of(connection, "d.train", policy.prior(JOB), oldest_open=None)
     known = [t for t in store.trials("d.train") if t.number != 4]
     assert taught == reduce(policy.learn, known, policy.prior(JOB))
     assert store.ask(request(9)).trial.number == 9
@@ -136,7 +136,7 @@ def test_a_late_result_below_a_checkpoint_is_learnt(store: SqlStore, clock: Cloc
     assert checkpoints(sqlite_url) == [4]
     engine = sql_engine.engine_of(sql_engine.read_url(sqlite_url))
     with sql_engine.transaction(engine, write=True) as connection:
-        belief = sql_belief.belief_of(connection, "d.train", JOB, oldest_open=None)
+        belief = sql_belief.belief_of(connection, "d.train", policy.prior(JOB), oldest_open=None)
     bare = reduce(policy.learn, store.trials("d.train"), policy.prior(JOB))
     assert belief == bare
     assert 6 in [n for n, _, _ in belief.converged]
@@ -154,7 +154,7 @@ def test_a_checkpoint_that_misses_a_result_is_not_believed(store: SqlStore, cloc
     execute(sqlite_url, "INSERT INTO zeus_checkpoint SELECT * FROM saved")
     engine = sql_engine.engine_of(sql_engine.read_url(sqlite_url))
     with sql_engine.transaction(engine, write=True) as connection:
-        belief = sql_belief.belief_of(connection, "d.train", JOB, oldest_open=None)
+        belief = sql_belief.belief_of(connection, "d.train", policy.prior(JOB), oldest_open=None)
     assert belief == reduce(policy.learn, store.trials("d.train"), policy.prior(JOB))
 
 
@@ -168,7 +168,7 @@ def test_a_checkpoint_of_another_spec_is_ignored(store: SqlStore, sqlite_url: st
     asked = store.ask(request(14, job=stricter))
     assert asked.trial.planned.phase.value == "explore"  # a new target starts Epochs anew
     tags = execute(sqlite_url, "SELECT DISTINCT tag FROM zeus_checkpoint")
-    assert (policy.belief_tag(stricter),) in tags
+    assert (policy.belief_tag(policy.prior(stricter)),) in tags
 
 
 @pytest.mark.usefixtures("often")
@@ -228,5 +228,5 @@ def test_a_checkpoint_that_misses_a_late_heartbeat_is_not_believed(
     execute(sqlite_url, "DELETE FROM zeus_checkpoint")
     execute(sqlite_url, "INSERT INTO zeus_checkpoint SELECT * FROM saved")
     with sql_engine.transaction(store._engine, write=True) as connection:
-        belief = sql_belief.belief_of(connection, "d.train", JOB, oldest_open=None)
+        belief = sql_belief.belief_of(connection, "d.train", policy.prior(JOB), oldest_open=None)
     assert belief == reduce(policy.learn, store.trials("d.train"), policy.prior(JOB))

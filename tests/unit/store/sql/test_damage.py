@@ -110,7 +110,7 @@ def test_a_damaged_row_teaches_nothing(seven: SqlStore, sqlite_url: str) -> None
     store = seven
     damage(sqlite_url, "decision = '{'")
     with engine.transaction(store._engine, write=True) as connection:
-        taught = sql_belief.belief_of(connection, "d.train", JOB, oldest_open=None)
+        taught = sql_belief.belief_of(connection, "d.train", policy.prior(JOB), oldest_open=None)
     assert taught == reduce(policy.learn, store.trials("d.train"), policy.prior(JOB))
     assert 5 not in [n for n, _, _ in taught.converged]
 
@@ -173,7 +173,7 @@ def test_a_damaged_checkpoint_is_dropped_and_the_log_folded_again(
     with caplog.at_level(logging.WARNING, "airflow_provider_zeus"):
         for _ in range(2):
             with engine.transaction(store._engine, write=True) as connection:
-                belief = sql_belief.belief_of(connection, "d.train", JOB, oldest_open=None)
+                belief = sql_belief.belief_of(connection, "d.train", policy.prior(JOB), oldest_open=None)
             assert belief == reduce(policy.learn, store.trials("d.train"), policy.prior(JOB))
     assert len(caplog.records) == 1
     assert store.ask(request(22)).trial.number == 22

@@ -144,7 +144,7 @@ def test_a_result_that_comes_while_it_is_folded_makes_its_checkpoints_hold_no_lo
     for n in (LOG + 1, LOG + 2):
         store.tell(store.ask(request(n)).trial.key, State.CONVERGED, report())
     with transaction(engine_of(read_url(url)), write=True) as connection:
-        belief = sql_belief.belief_of(connection, "d.train", JOB, oldest_open=None)
+        belief = sql_belief.belief_of(connection, "d.train", policy.prior(JOB), oldest_open=None)
     assert belief == reduce(policy.learn, store.trials("d.train"), policy.prior(JOB))
 
 
