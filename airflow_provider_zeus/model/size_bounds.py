@@ -10,6 +10,7 @@ from airflow_provider_zeus.model.trial import (
     BATCH_SIZE,
     DATA_WAIT,
     LIMIT,
+    NO_STRIKE,
     PAUSED,
     PLAIN,
     UNCAPPED,
@@ -26,7 +27,7 @@ MOST_SAMPLES = 1000  # profile samples in one report, and in the profile of one 
 MOST_EPOCHS = 1000  # whose metric is kept
 MAX_POINTS = 500  # of power, of one trial
 _REASONS = frozenset(f.name for f in fields(Observation)).union(
-    (BATCH_SIZE, DATA_WAIT, LIMIT, PAUSED, PLAIN, UNCAPPED, UNSEEN, WHY_COLD)
+    (BATCH_SIZE, DATA_WAIT, LIMIT, NO_STRIKE, PAUSED, PLAIN, UNCAPPED, UNSEEN, WHY_COLD)
 )  # which an observation may have: for its fields, and keys that are no fields
 
 _Span = tuple[float, PowerPoint]  # seconds that the point covers, the point

@@ -321,7 +321,7 @@ class Observation:
     g_co2e_source: wire.ShortText | None = None
     g_co2e_at_once: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
-    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; PAUSED; and PLAIN, UNSEEN, WHY_COLD
+    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; and the other keys above
 
     @property
     def bypassed(self) -> str | None:

@@ -253,6 +253,14 @@ class LiveAttempt(AttemptSteps):
         return self._in_epoch and not self._adoptable and not self.over
 
     @property
+    def within_loop(self) -> bool:
+        """Whether ``epochs()`` gave an epoch, and its loop has not ended by itself.
+
+        Of several processes one fails between two epochs where another one has failed within its own.
+        """
+        return (self.within_epoch or self.epochs_done > 0) and not self.over
+
+    @property
     def not_needed(self) -> bool:
         """Whether the model of an earlier run is good enough, and nothing was trained."""
         return self._previous_good and self._untouched

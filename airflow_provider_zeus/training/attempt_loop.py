@@ -78,7 +78,8 @@ def end_unfinished(run: PlanProgress, *, error_before: BaseException | None) -> 
         reason = error_text(error) if error else left
         over = kept or live.interrupt is not None
         no_memory = error is not None and out_of_memory(error) and live.number == run.plan.first_attempt
-        authors = not live.within_epoch or isinstance(error, _OF_AUTHORS)
+        inside = live.within_loop if run.ranks.several else live.within_epoch
+        authors = not inside or isinstance(error, _OF_AUTHORS)
         run.end(*(live.outcome if over else (State.FAILED, reason)), out_of_memory=no_memory, authors=authors)
     run.finish(kept=kept)
 
@@ -170,7 +171,8 @@ def _next_follows(
         end["no_strike"] = "its author skipped or stopped the task"
     elif how is Ended.TOO_FEW:
         end["no_strike"] = "the slice has fewer samples than the batch size"
-    end["authors"] = not may_be_size or not live.within_epoch or isinstance(error, _OF_AUTHORS)
+    inside = live.within_loop if run.ranks.several else live.within_epoch
+    end["authors"] = not may_be_size or not inside or isinstance(error, _OF_AUTHORS)
     run.end(State.FAILED, error_text(error), **end)
     if run.ranks.several:  # the other processes wait for this one and cannot follow it
         return False

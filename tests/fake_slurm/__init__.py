@@ -1,4 +1,4 @@
-"""A Slurm cluster of one node on this host, for tests: ``sbatch``, ``scancel`` and the daemon that runs the jobs.
+"""A Slurm cluster of one node on this host, for tests: ``sbatch``, ``scancel``, ``scontrol`` and the jobs' daemon.
 
 Behaviour as documented for Slurm, as far as a training sees it: jobs wait in a queue, one runs at a time; a job gets
 the environment that ``--export`` names and its variables ``SLURM_*``; its output goes to ``slurm-N.out`` on the node;
@@ -27,7 +27,8 @@ sys.exit(client.{name}({spool!r}))
 SHELL_COMMANDS = {  # of a job with several nodes, which are all this host
     "srun": 'pids=()\nfor node in $(seq "$SLURM_NNODES"); do "$@" & pids+=($!); done\n'
     'status=0; for pid in "${pids[@]}"; do wait "$pid" || status=$?; done; exit $status\n',
-    "scontrol": '[ "$1 $2" = "show hostnames" ] && for node in ${3//,/ }; do echo "$node"; done\n',
+    "scontrol": 'if [ "$1 $2" = "show hostnames" ]; then for node in ${3//,/ }; do echo "$node"; done; exit; fi\n'
+    """sed -n 's/.*"state": "\\([A-Z_]*\\)".*/   JobState=\\1 Reason=None/p' "$SPOOL/job-$(printf %04d "$3").json"\n""",
 }
 IN_NAMESPACE = ["unshare", "--map-root-user", "--mount", "--fork", "--kill-child"]
 
@@ -44,7 +45,7 @@ class FakeSlurm:
             (self.bin / name).write_text(text)
             (self.bin / name).chmod(0o755)
         for name, text in SHELL_COMMANDS.items():
-            (self.bin / name).write_text(f"#!/bin/bash\n{text}")
+            (self.bin / name).write_text(f"#!/bin/bash\nSPOOL={self.spool}\n{text}")
             (self.bin / name).chmod(0o755)
         self.has_own_tmp = subprocess.run([*IN_NAMESPACE, "true"], capture_output=True, check=False).returncode == 0
         node = [sys.executable, "-IS", str(HERE / "node.py"), str(self.spool), str(self.shared)]

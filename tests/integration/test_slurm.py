@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -59,7 +60,8 @@ class Cluster:
         script.write_text(f"#!/bin/bash\n#SBATCH --time=00:10:00\n{exports}{sys.executable} {script.parent}/train.py\n")
         words = [str(self.slurm.bin / "sbatch"), *options, *([] if "--wrap" in options else [str(script)])]
         with DAG(dag_id, schedule=None, start_date=START) as dag:
-            ZeusCommandOperator(task_id="train", job=job(), command=words, **{"cwd": str(self.slurm.shared), **kwargs})
+            own = {"job": job(), "cwd": str(self.slurm.shared)}
+            ZeusCommandOperator(task_id="train", command=words, **{**own, **kwargs})
         return dag
 
     def run(self, dag_id: str, *options: str, **kwargs: Any) -> Any:
@@ -128,6 +130,40 @@ def test_a_job_that_fails_fails_the_task_and_keeps_its_cost_so_far(cluster: Clus
     seen = log_of("zeus_slurm_fails.train")[0].observation
     assert (seen.energy_j or 0) > 0
     assert seen.epochs == pytest.approx(2, abs=1)
+
+
+UNREACHED = {"batch_sizes": [32, 64], "max_epochs": 3, "policy": "knowledge_gradient"}  # so 64 is tried alone
+
+
+@pytest.mark.slow
+def test_a_job_that_fails_at_another_size_is_followed_by_one_with_the_default(cluster: Cluster) -> None:
+    dag = cluster.dag("zeus_slurm_relief", after_epoch="run.batch_size == 64 and os._exit(7)", job=job(**UNREACHED))
+    assert [cluster.run_dag(dag).state for _ in range(3)] == ["success"] * 3
+    assert [each["state"] for each in cluster.slurm.jobs()] == ["COMPLETED", "FAILED", "COMPLETED", "COMPLETED"]
+    assert [s[:2] for s in states("zeus_slurm_relief")] == [
+        (32, "exhausted"),
+        (64, "failed"),
+        (32, "exhausted"),
+        (32, "exhausted"),
+    ]
+
+
+@pytest.mark.slow
+def test_nothing_follows_a_job_that_was_cancelled(cluster: Cluster) -> None:
+    waits = "run.batch_size == 64 and time.sleep(600)"
+    dag = cluster.dag("zeus_slurm_cancelled", after_epoch=waits, job=job(**UNREACHED))
+    assert cluster.run_dag(dag).state == "success"
+
+    def cancel() -> None:
+        cluster.slurm.wait_for("RUNNING")
+        subprocess.run([cluster.slurm.bin / "scancel", "2"], check=True)
+
+    canceller = threading.Timer(2.0, cancel)
+    canceller.start()
+    assert cluster.run_dag(dag).state == "failed"
+    canceller.join()
+    assert [each["state"] for each in cluster.slurm.jobs()] == ["COMPLETED", "CANCELLED"]
+    assert [s[:2] for s in states("zeus_slurm_cancelled")] == [(32, "exhausted"), (64, "failed")]
 
 
 def test_a_job_that_a_signal_ends_reads_status_1(cluster: Cluster) -> None:

@@ -115,6 +115,21 @@ def pids_gone(pids: set[int]) -> bool:
 
 
 @pytest.mark.slow
+def test_an_error_of_one_rank_at_another_size_is_followed_by_the_default_in_new_processes(torchrun: Torchrun) -> None:
+    fails = "if RANK == 1 and run.batch_size == 64: raise ValueError('bad shape')"
+    unreached = {"batch_sizes": [32, 64], "max_epochs": 3, "policy": "knowledge_gradient"}  # so 64 is tried alone
+    dag = torchrun.dag("zeus_ranks_relief", script(fails), **unreached)
+    assert [torchrun.run(dag).state for _ in range(3)] == ["success"] * 3
+    assert told("zeus_ranks_relief") == [
+        (32, "exhausted", 1),
+        (64, "failed", 1),
+        (32, "exhausted", 2),
+        (32, "exhausted", 1),
+    ]
+    assert [torchrun.said(rank, "kept") for rank in (0, 1)] == [[[32]] * 3] * 2
+
+
+@pytest.mark.slow
 def test_two_processes_are_one_decision_one_trial_and_one_result(torchrun: Torchrun) -> None:
     dag = torchrun.dag("zeus_ranks", script())
     first, second = torchrun.run(dag), torchrun.run(dag)

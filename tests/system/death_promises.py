@@ -35,6 +35,8 @@ class Result:
 
 _RUNS = "tests/integration/test_kept_value.py"
 _RESUMED = "tests/unit/training/test_resumed.py"
+_RELIEF = "tests/integration/test_relief.py"
+_STRIKES = "tests/unit/optimizer/test_strikes.py"
 _STARTS = "tests/unit/optimizer/test_starts.py"
 _FAILING = "tests/unit/training/test_failing_sizes.py"
 _NO_DATA = "tests/unit/training/test_no_data.py"
@@ -118,9 +120,12 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             (f"{_TORCHRUN}::test_an_error_in_a_try_ends_the_processes_and_the_incumbent_runs_in_new_ones",),
         ),
         Promise(
-            "A pod dies in its try (`ZeusTrial`)",
-            "its retry trains the incumbent alone",
-            (f"{_RUNS}::test_a_pod_that_dies_in_its_try_is_retried_with_the_incumbent_alone",),
+            "A pod dies in its try, or at the best known size (`ZeusTrial`)",
+            "its retry trains the default alone",
+            (
+                f"{_RUNS}::test_a_pod_that_dies_in_its_try_is_retried_with_the_incumbent_alone",
+                f"{_RELIEF}::test_a_pod_that_dies_at_the_best_size_is_retried_with_the_default",
+            ),
         ),
         Promise(
             "A pod dies, and the operator's own retry trains; the result of the first start is lost",
@@ -136,10 +141,38 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             ("tests/integration/test_trial.py::test_clearing_the_setup_task_alone_books_no_training_twice",),
         ),
         Promise(
-            "The incumbent or the default raises; Airflow's Skip and Fail; `strict=True`",
+            "The incumbent, which is not the default, raises within its epochs or reports NaN, or its command ends by a "
+            "status or a signal",
+            "the default trains in the same task; two such runs in three bar the size for a while",
+            (
+                f"{_FAILING}::test_the_default_follows_another_size_that_fails",
+                f"{_FAILING}::test_a_metric_that_is_no_number_is_followed_by_the_default",
+                f"{_STRIKES}::test_fifteen_runs_after_the_incumbent_has_begun_to_fail_end_with_a_model",
+                f"{_RELIEF}::test_fifteen_runs_of_a_function",
+                f"{_RELIEF}::test_fifteen_runs_of_a_command_that_knows_nothing_of_us",
+            ),
+        ),
+        Promise(
+            "Every size fails, for several nights",
+            "one run trains twice, the others the default alone; no size is barred",
+            (f"{_STRIKES}::test_a_mistake_at_every_size_trains_twice_once_and_costs_no_size_its_place",),
+        ),
+        Promise(
+            "The slice has fewer samples than the batch size (`drop_last`)",
+            "the largest size that fits trains in the same task; where none fits, the error stands",
+            (
+                f"{_FAILING}::test_a_slice_with_fewer_samples_than_the_size_takes_the_largest_that_fits",
+                f"{_FAILING}::test_where_no_size_fits_a_slice_the_error_stands",
+            ),
+        ),
+        Promise(
+            "The default or a pinned size raises; an error outside of the epochs, or in the code; Airflow's Skip and Fail; "
+            "`strict=True`",
             "the error is the author's; where another start follows the incumbent, that one trains",
             (
-                f"{_FAILING}::test_an_error_of_the_incumbent_or_the_default_is_its_authors",
+                f"{_FAILING}::test_an_error_without_a_relief_is_its_authors",
+                f"{_FAILING}::test_what_fails_outside_of_an_epoch_is_its_authors",
+                f"{_FAILING}::test_a_mistake_in_the_code_is_its_authors",
                 f"{_FAILING}::test_what_steers_the_task_leaves_the_run",
                 f"{_FAILING}::test_a_strict_job_fails_with_its_exploratory_attempt",
             ),
@@ -487,6 +520,48 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
                 "tests/unit/store/test_store_prune.py::test_old_trials_lose_points_and_decision_and_keep_every_figure",
                 "tests/unit/store/test_store_prune.py::test_what_the_log_teaches_is_the_same_and_another_job_is_left_alone",
                 "tests/unit/plugin/test_pruned.py::test_no_page_says_anything_else_of_costs",
+            ),
+        ),
+        Promise(
+            "`airflow db clean` or `airflow db reset` in a database that has the trial log too",
+            "every row of the log stays",
+            ("tests/integration/test_db_clean.py::test_every_row_of_the_log_stays",),
+        ),
+        Promise(
+            "A DAG is deleted in Airflow",
+            "its trials stay in the log, and `airflow zeus report` counts them; the pages leave them out until the DAG is back",
+            (
+                "tests/unit/plugin/test_overview.py::test_a_dag_that_was_deleted_keeps_its_log_which_the_pages_show_again_when_it_is_back",
+            ),
+        ),
+        Promise(
+            "The training of a `ZeusTrial` depends on the past (`depends_on_past`), and the run before failed",
+            "its size is chosen when it may train, and no trial waits open meanwhile; each run reports its cost, whatever became of the one before",
+            (
+                "tests/integration/test_trial.py::test_what_depends_on_the_past",
+                "tests/system/test_real_scheduler.py::test_a_trial_that_depends_on_the_past_chooses_its_size_when_it_may_train",
+            ),
+        ),
+        Promise(
+            "Hundreds of map indexes of one task ask and end at once",
+            "each has one row, with its own cost",
+            ("tests/unit/store/sql/test_overlap.py::test_hundreds_of_map_indexes_at_once_have_a_row_each",),
+        ),
+        Promise(
+            "Two processes write the Variables of one job, or of two, at once",
+            "on one host they take turns; on two, one is refused and tries again: what was told stays",
+            (
+                "tests/unit/store/test_variables_overlap.py::test_two_processes_lose_no_run",
+                "tests/unit/store/test_store_variable.py::test_a_question_does_not_write_over_an_end_that_came_meanwhile",
+            ),
+        ),
+        Promise(
+            "Two hosts, of any names and with clocks a minute apart, use one SQLite file",
+            "on a file system that several hosts may mount the log has no write-ahead log, whose index they would not share; no run is lost as long as its locks hold",
+            (
+                "tests/unit/store/sql/test_shared_disk.py::test_two_hosts_whose_clocks_differ_lose_no_run",
+                "tests/unit/store/sql/test_shared_disk.py::test_a_new_log_there_has_no_write_ahead_log_and_a_backup_leaves_it_so",
+                "tests/unit/store/sql/test_shared_disk.py::test_a_log_that_came_there_leaves_its_write_ahead_log_when_nobody_else_has_it_open",
             ),
         ),
     ),
