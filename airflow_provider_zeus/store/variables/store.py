@@ -129,9 +129,9 @@ class VariableStore(Store):
             return []
         return super().reap(job_id)
 
-    def pieces(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> Iterator[list[Trial]]:
+    def pieces(self, dag_id: str, job_id: str, *, last: int) -> Iterator[list[Trial]]:
         """The trials of :meth:`runs` in one piece: there are 500 at most."""
-        yield self.runs(dag_id, job_id, last=last, skip=skip)
+        yield self.runs(dag_id, job_id, last=last)
 
     def version(self, dag_id: str, job_id: str, *, last: int) -> None:
         """None: finding out would read all trials."""
