@@ -11,10 +11,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +86,42 @@ def stopped(admin_url: str) -> Iterator[None]:
         for process in processes:
             with suppress(psutil.NoSuchProcess):  # one that ends by itself
                 process.resume()
+
+
+@contextmanager
+def killed(admin_url: str) -> Iterator[None]:
+    """The whole server is killed, by SIGKILL, and started again at the end: it recovers from its write-ahead log."""
+    import psutil
+    import sqlalchemy as sa
+
+    folder = Path(str(sa.make_url(admin_url).query["host"]))
+    postmaster = psutil.Process(int((folder / "postmaster.pid").read_text().split()[0]))
+    command, user, group = postmaster.cmdline(), postmaster.uids().real, postmaster.gids().real
+    processes = [postmaster, *postmaster.children(recursive=True)]
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # it ends with the first of them
+            process.kill()
+    psutil.wait_procs(processes, MOST_S)
+    try:
+        yield
+    finally:
+        with (folder / "log").open("ab") as said:
+            options: Any = {"stdout": said, "stderr": said, "start_new_session": True}
+            subprocess.Popen(command, cwd=folder, user=user, group=group, **options)
+        until_s = time.monotonic() + MOST_S
+        while not _answers(admin_url):
+            assert time.monotonic() < until_s, "the server does not come up again"
+            time.sleep(0.05)
+
+
+def _answers(admin_url: str) -> bool:
+    import sqlalchemy as sa
+
+    try:
+        with sa.create_engine(admin_url, poolclass=sa.NullPool).connect():
+            return True
+    except sa.exc.OperationalError:
+        return False
 
 
 @pytest.fixture

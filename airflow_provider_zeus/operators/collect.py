@@ -213,10 +213,14 @@ def newest_start(starts: Sequence[Start]) -> int | None:
 
 
 class LinesOfPlan:
-    """Keeps the lines of attempts that a plan has, up to the first end of each in one start. Warns once of others."""
+    """Keeps the lines of attempts that a plan has, up to the first end of each in one start. Warns once of others.
+
+    That an attempt began is kept once for each start: such a line waits for the log.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._attempts = range(plan.first_attempt, plan.first_attempt + len(plan.in_order) + 1)
+        self._begun: set[tuple[str, int | None]] = set()
         self._ended: set[tuple[str, int | None]] = set()
         self._warned = False
 
@@ -234,6 +238,10 @@ class LinesOfPlan:
                     self._warn(f"a second end of attempt {line.attempt} is left out")
                 if attempt in self._ended or line.attempt not in self._attempts:
                     continue
+            if line.kind == "attempt":
+                if attempt in self._begun:
+                    continue
+                self._begun.add(attempt)
             if is_end:
                 self._ended.add(attempt)
             kept.append(line)

@@ -66,10 +66,19 @@ def undefined_in(where: str, template: str, message: str, context: Mapping[str, 
 
 def _path_to(name: str, template: str) -> list[str]:
     """The names that lead to ``name`` in a template, as ``["params", "target"]``; ``[name]`` where none is found."""
-    for path in patterns.findall(r"[A-Za-z_]\w*(?:\.\w+|\[['\"]?\w+['\"]?\])+", template):
-        names: list[str] = patterns.findall(r"\w+", path)
-        if name in names[1:]:
-            return names[: names.index(name, 1) + 1]
+    path: list[str] = []
+    between = ""
+    for part in patterns.findall(r"\w+|\W+", template):
+        is_word = part[0].isalnum() or part[0] == "_"
+        if not is_word:
+            between = part
+            continue
+        goes_on = between.strip("[]'\"") in ("", ".")  # as in params.target and params["target"]
+        if not goes_on:
+            path = []
+        path.append(part)
+        if part == name and len(path) > 1:
+            return path
     return [name]
 
 

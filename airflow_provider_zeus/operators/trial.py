@@ -82,6 +82,7 @@ class ZeusTrial:
             result_key=self._result_key,
             notify=self._notify,
             zeus_conn_id=self._conn_id,
+            depends_on_past=False,  # it reports its own run, whatever became of the one before
         )
         # Without it a run whose training failed would succeed: to Airflow such a teardown is the run's only leaf.
         required = self._job.get("require_target", False) is not False
@@ -94,8 +95,12 @@ class ZeusTrial:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.teardown.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
-        if kind is None:
-            self.setup.trains = self.teardown.trains = self._inner_task_id()
+        if kind is not None:
+            return
+        self.setup.trains = self.teardown.trains = self._inner_task_id()
+        if self._dag.task_dict[self.setup.trains].depends_on_past:
+            # The batch size is chosen when the training may begin: not while it waits for the run before.
+            self.setup.depends_on_past = self.setup.wait_for_downstream = True
 
     @property
     def env(self) -> dict[str, str]:

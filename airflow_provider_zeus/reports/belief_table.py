@@ -33,7 +33,7 @@ class BatchSizeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeliefRow:
-    """One batch size. Costs are in ``BeliefTable.unit``."""
+    """One batch size. Costs are in joules of Eq. 2, or in seconds where nothing measures energy."""
 
     batch_size: int
     listed: bool  # whether the job's present list has it
@@ -51,7 +51,6 @@ class BeliefTable:
     """Batch sizes in ascending order."""
 
     lines: tuple[BeliefRow, ...]
-    unit: str  # "J" of Eq. 2, or "s" where nothing measures energy
     settled: PlannedAttempt  # what runs where nothing is tried
 
 
@@ -101,11 +100,7 @@ def belief_table(
         )
         for b in figures
     )
-    return BeliefTable(
-        lines=lines,
-        unit=weights.unit,
-        settled=decided.settled,
-    )
+    return BeliefTable(lines=lines, settled=decided.settled)
 
 
 def _statuses(log: Dataset, belief: Belief, settled: int, sizes: Sequence[int]) -> dict[int, BatchSizeStatus]:

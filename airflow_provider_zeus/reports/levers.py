@@ -62,7 +62,7 @@ def levers(
     if why is not None or full is None or draws is None:
         return [Lever(name=name, saved=Estimate.missing(why or THEIRS)) for name in names]
     all_spent = sum(cost or 0.0 for cost in spent)
-    started = by_start(runs, base, profiled, weights)
+    started = _by_start(runs, base, profiled, weights)
     by_size = draws[:, ~idle].sum(1) - full
     saved_by = [by_size if started is None else by_size - started, full - all_spent, draws[:, idle].sum(1)]
     saved_by = saved_by[: len(names)]
@@ -76,7 +76,7 @@ def levers(
     ]
 
 
-def by_start(runs: Sequence[RunTrials], base: Baseline, profiled: LimitProfiles, weights: Weights) -> Vector | None:
+def _by_start(runs: Sequence[RunTrials], base: Baseline, profiled: LimitProfiles, weights: Weights) -> Vector | None:
     """Draws of what starts from earlier models saved at full power; None where all started cold."""
     import numpy as np
 

@@ -17,7 +17,6 @@ from airflow_provider_zeus.model.trial import Observation, ProfileSample, State,
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.reports.baseline import Baseline, own_rng
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, recurrences, total
-from airflow_provider_zeus.reports.levers import by_start
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles, limit_saving
 from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, estimate
@@ -164,7 +163,6 @@ class SavedDraws:
     runs: int
     spent: tuple[float | None, float, float]  # by these runs: energy [J], time [s], time of all their devices [s]
     old: bool = False  # some of them are measured against an old default
-    started: tuple[Vector | None, Vector] | None = None  # of the energy and the time, by starts from earlier models
 
 
 @own_arithmetic()
@@ -192,7 +190,6 @@ def saved_between(log: Dataset, profiles: Sequence[ProfileSample], begin_s: floa
     if isinstance(time, str):
         return time
     count, since = device.count if device else 1, base.old_since
-    of_energy, of_time = (by_start(runs, base, LimitProfiles.of(profiles), weights) for weights in (ENERGY, TIME))
     return SavedDraws(
         kind=kind_of(device.energy_source if device else None),
         energy=None if isinstance(energy, str) else energy[0],
@@ -201,7 +198,6 @@ def saved_between(log: Dataset, profiles: Sequence[ProfileSample], begin_s: floa
         runs=len(runs),
         spent=(None if isinstance(energy, str) else energy[1], time[1], time[1] * count),
         old=since is not None and runs[-1].trials[-1].number >= since,
-        started=None if of_time is None else (None if isinstance(energy, str) else of_energy, of_time),
     )
 
 
@@ -235,7 +231,6 @@ class SavedSum:
     time_s: Estimate
     spent: tuple[float | None, float, float]  # by these runs: energy [J], time [s], time of all their devices [s]
     draws: tuple[Vector | None, Vector]  # energy [J], time of all devices [s]
-    started: tuple[Estimate, Estimate] | None  # of energy and time, by starts from earlier models; None: no job has any
     old: int  # jobs of them that are measured against an old default
 
     def priced(self, per_j: float, per_s: float) -> Estimate:
@@ -262,19 +257,8 @@ class SavedSum:
             time_s=estimate(time),
             spent=(None if energy is None else spent_j, spent_s or 0.0, spent_gpu_s or 0.0),
             draws=(energy, np.sum([each.gpu_time for each in found], axis=0)),
-            started=_started([each.started for each in found if each.started is not None]),
             old=sum(each.old for each in found),
         )
-
-
-def _started(found: Sequence[tuple[Vector | None, Vector]]) -> tuple[Estimate, Estimate] | None:
-    """What starts saved of energy and time; the energy is known where it is of all jobs that have any."""
-    energies = [energy for energy, _ in found if energy is not None]
-    if not found:
-        return None
-    known = len(energies) == len(found)
-    energy = estimate(sum(energies[1:], energies[0])) if known else Estimate.missing("nothing measures energy there")
-    return energy, estimate(sum((time for _, time in found[1:]), found[0][1]))
 
 
 def money_saved(found: SavedSum, prices: Prices, drawn: Sequence[Observation]) -> Estimate:

@@ -126,7 +126,6 @@ class Upcoming:
     epochs: Estimate
     energy_j: Estimate
     time_s: Estimate
-    cost: Estimate  # by the job's weights [J; s where time alone counts]
 
 
 def upcoming(
@@ -146,7 +145,7 @@ def upcoming(
     if base.epochs is None or found is None:
         why = base.why_not if b == base.batch_size else None
         nothing = Estimate.missing(why or f"batch size {b} has not run on this device, or never reached the target")
-        return expected(limit_w=None, epochs=nothing, energy_j=nothing, time_s=nothing, cost=nothing)
+        return expected(limit_w=None, epochs=nothing, energy_j=nothing, time_s=nothing)
     epochs = estimate(base.epochs.on_newest_slice(b))
     epochs = decided.epochs_of_start(kept, log.belief()) or epochs
     newest = log.belief().slice_size
@@ -156,7 +155,6 @@ def upcoming(
         epochs=epochs,
         energy_j=epochs.times(found.epoch_cost(size, ENERGY), "no energy was measured at this batch size"),
         time_s=epochs.times(found.epoch_cost(size, TIME), "no time was measured at this batch size"),
-        cost=epochs.times(found.epoch_cost(size, weights), "its cost was not measured at this batch size"),
     )
 
 

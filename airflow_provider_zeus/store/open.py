@@ -59,7 +59,9 @@ def open_store(
     if url is None:
         from airflow_provider_zeus.store.variables.store import VariableStore
 
-        return VariableStore(AirflowVariables(), conn_id=conn_id, overlap_possible=overlap_possible, now=now)
+        return VariableStore(
+            AirflowVariables(), conn_id=conn_id, overlap_possible=overlap_possible, turns=embedded_path(), now=now
+        )
     from airflow.sdk import conf
 
     from airflow_provider_zeus.store.sql.store import SqlStore

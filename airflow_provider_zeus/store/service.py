@@ -104,11 +104,7 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
         if not job.chooses_size:
             measurements.forget_measured(log.connection, log.job_id, log.now)
     unneeded = [*takewhile(lambda trial: trial.state is State.NOT_NEEDED, left)]
-    origin, others = request.origin, set[int]()
-    if origin.map_index >= 0:
-        of_run = trials.only_trials(trials.of_run(log.connection, origin.dag_id, origin.run_id))
-        of_job = [t.origin for t in of_run if t.job_id == request.job_id]
-        others = {o.map_index for o in of_job if o.task_id == origin.task_id and o.map_index != origin.map_index}
+    indexes = trials.map_indexes(log.connection, log.job_id, request.origin)
     return AskAnswer(
         trial=trial,
         profile=profile,
@@ -116,7 +112,7 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
         previous=Previous(returned=left[0].observation.returned, not_needed=len(unneeded)) if left else None,
         redelivered=again is not None,
         after_killed=trials.state_before(log.connection, trial) == State.ABANDONED.value,
-        shared_with=sorted(others),
+        shared_with=sorted(indexes - {request.origin.map_index}),
     )
 
 

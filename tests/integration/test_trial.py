@@ -285,6 +285,17 @@ def test_names_of_setup_and_teardown() -> None:
     assert "resnet_ask" in trial.env["ZEUS_PLAN"]
 
 
+@pytest.mark.parametrize("place", ["operator", "DAG", "nowhere"])
+def test_what_depends_on_the_past(place: str) -> None:
+    """The question waits with the training, for the run before to end; the report waits for nothing else."""
+    waits = {"depends_on_past": True}
+    with DAG("zeus_past", schedule=None, default_args=waits if place == "DAG" else {}), ZeusTrial(job()) as trial:
+        EmptyOperator(task_id="train", **(waits if place == "operator" else {}))
+    expected = place != "nowhere"
+    assert (trial.setup.depends_on_past, trial.setup.wait_for_downstream) == (expected, expected)
+    assert not trial.teardown.depends_on_past
+
+
 @pytest.mark.parametrize("required", [False, True])
 def test_a_pod_that_dies_is_a_failed_trial_without_a_cost(run_dag: Any, pod: Pod, required: bool) -> None:
     """And a failed run, whether or not Airflow counts the teardown among what decides that."""

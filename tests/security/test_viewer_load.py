@@ -258,9 +258,9 @@ def test_an_export_holds_no_connection_between_two_pieces(store: Store, home: Pa
 def test_the_pieces_are_the_runs_in_order(store: Store, home: Path) -> None:
     filled(store, home / "zeus.db", 130)
     ran(store, 131, run_id="run7")  # cleared: run7 is the newest again, with both its trials
-    for last, skip in ((1, 0), (50, 0), (51, 3), (1000, 0), (10, 125), (10, 500)):
-        found = [trial for piece in store.pieces("d", "d.train", last=last, skip=skip) for trial in piece]
-        assert found == store.runs("d", "d.train", last=last, skip=skip), (last, skip)
+    for last in (1, 50, 51, 1000):
+        found = [trial for piece in store.pieces("d", "d.train", last=last) for trial in piece]
+        assert found == store.runs("d", "d.train", last=last), last
 
 
 HUGE = "x" * 3_000_000

@@ -23,6 +23,7 @@ from tests.system.death_training import (
     AFTER_TELL,
     BEFORE_ASK,
     BEFORE_TELL,
+    BETWEEN,
     LAST,
     POINTS,
     Folder,
@@ -39,7 +40,8 @@ FAULTS = (
     "clock back 1 h",
     "redelivered",
 )
-STOPPED, CUT = "server stopped", "connection cut"  # of a database on a server of its own, store "silent"
+# of a database on a server of its own, store "silent"
+STOPPED, SERVER_KILLED, CUT = "server stopped", "server killed", "connection cut"
 STORE_S = 30.0  # that a training waits for its store, in all
 KILLS = ("SIGTERM", "SIGKILL", "memory limit")
 
@@ -104,6 +106,7 @@ class Played:
             "clock back 1 h": self.back,
             "redelivered": self.redeliver,
             STOPPED: self.stand_still,
+            SERVER_KILLED: self.kill_server,
             CUT: self.cut,
         }[self.cell.fault]()
         self.seen.limit_s = self.first.limit_back()
@@ -157,6 +160,13 @@ class Played:
             self.first.go()
             self.seen.gone_s = self.first.ended(STORE_S + GONE_S)
         time.sleep(0.5)  # what was sent before is done now
+
+    def kill_server(self) -> None:
+        """The server is killed, and comes up again once the training has ended."""
+        assert isinstance(self.log, OwnLog)
+        with self.log.killed():
+            self.first.go()
+            self.seen.gone_s = self.first.ended(STORE_S + GONE_S)
 
     def cut(self) -> None:
         """Its connection is cut, once."""
@@ -279,7 +289,7 @@ class Played:
         self.costs(own)
         fault, point = self.cell.fault, self.cell.point
         expected = self.expected_now()
-        if fault in ("store gone for 2 s", "store gone permanently", "disk full", STOPPED):
+        if fault in ("store gone for 2 s", "store gone permanently", "disk full", STOPPED, SERVER_KILLED):
             lost_ask = [t.state.value for t in own if t.observation.start_id is None]
             assert lost_ask in ([], ["abandoned"] if point == BEFORE_ASK else []), "an ask whose answer was lost"
             expected = [*lost_ask, "converged"]
@@ -305,6 +315,7 @@ def cells(stores: tuple[str, ...] = ("sqlite", "postgres")) -> list[Cell]:
     """All that can be played; the clock of PostgreSQL is the database's."""
     every = [Cell(s, f, p) for s in stores for f in FAULTS for p in POINTS]
     silent = [*(Cell("silent", STOPPED, p) for p in POINTS), Cell("silent", CUT, BEFORE_ASK)]
+    silent += [Cell("silent", SERVER_KILLED, p) for p in (AFTER_ASK, BETWEEN, BEFORE_TELL)]
     return [c for c in every if (c.store, c.fault) != ("postgres", "clock back 1 h")] + silent
 
 

@@ -102,3 +102,16 @@ with DAG("real_trial", schedule=None), ZeusTrial(ZeusJob(**COMMON, device="simul
         env=trial.env | {"ZEUS_XCOM": xcom, "ZEUS_STATE_DIR": str(HERE / "state")},
         append_env=True,
     )
+
+with (
+    DAG("real_past", schedule=None, default_args={"depends_on_past": True}),
+    ZeusTrial(ZeusJob(**COMMON, device="simulated:v100/neumf")) as after,
+):
+    own_xcom = str(HERE / "{{ run_id }}.json")
+    BashOperator(
+        task_id="train",
+        bash_command=f"export ZEUS_XCOM='{own_xcom}'; {sys.executable} {HERE}/train.py real_past > /dev/null && "
+        f"cat '{own_xcom}'",
+        env=after.env | {"ZEUS_STATE_DIR": str(HERE / "state")},
+        append_env=True,
+    )

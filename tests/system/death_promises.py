@@ -522,6 +522,48 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
                 "tests/unit/plugin/test_pruned.py::test_no_page_says_anything_else_of_costs",
             ),
         ),
+        Promise(
+            "`airflow db clean` or `airflow db reset` in a database that has the trial log too",
+            "every row of the log stays",
+            ("tests/integration/test_db_clean.py::test_every_row_of_the_log_stays",),
+        ),
+        Promise(
+            "A DAG is deleted in Airflow",
+            "its trials stay in the log, and `airflow zeus report` counts them; the pages leave them out until the DAG is back",
+            (
+                "tests/unit/plugin/test_overview.py::test_a_dag_that_was_deleted_keeps_its_log_which_the_pages_show_again_when_it_is_back",
+            ),
+        ),
+        Promise(
+            "The training of a `ZeusTrial` depends on the past (`depends_on_past`), and the run before did not succeed",
+            "its size is chosen when it may train, and no trial waits open meanwhile; each run reports its cost, whatever became of the one before",
+            (
+                "tests/integration/test_trial.py::test_what_depends_on_the_past",
+                "tests/system/test_real_scheduler.py::test_a_trial_that_depends_on_the_past_chooses_its_size_when_it_may_train",
+            ),
+        ),
+        Promise(
+            "Hundreds of map indexes of one task ask and end at once",
+            "each has one row, with its own cost",
+            ("tests/unit/store/sql/test_overlap.py::test_hundreds_of_map_indexes_at_once_have_a_row_each",),
+        ),
+        Promise(
+            "Two processes write the Variables of one job, or of two, at once",
+            "on one host they take turns; on two, one is refused and tries again: what was told stays",
+            (
+                "tests/unit/store/test_variables_overlap.py::test_two_processes_lose_no_run",
+                "tests/unit/store/test_store_variable.py::test_a_question_does_not_write_over_an_end_that_came_meanwhile",
+            ),
+        ),
+        Promise(
+            "Two hosts, of any names and with clocks a minute apart, use one SQLite file",
+            "on a file system that several hosts may mount the log has no write-ahead log, whose index they would not share; no run is lost as long as its locks hold",
+            (
+                "tests/unit/store/sql/test_shared_disk.py::test_two_hosts_whose_clocks_differ_lose_no_run",
+                "tests/unit/store/sql/test_shared_disk.py::test_a_new_log_there_has_no_write_ahead_log_and_a_backup_leaves_it_so",
+                "tests/unit/store/sql/test_shared_disk.py::test_a_log_that_came_there_leaves_its_write_ahead_log_when_nobody_else_has_it_open",
+            ),
+        ),
     ),
 }
 

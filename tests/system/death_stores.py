@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Origin, State
 from airflow_provider_zeus.store.base import AskRequest, Report
 from airflow_provider_zeus.store.sql.store import SqlStore
-from tests.postgres import server, stopped
+from tests.postgres import killed, server, stopped
 from tests.system.death_training import JOB, clock
 
 PAST = 20  # runs that the job has had: more than lie between two checkpoints
@@ -131,10 +131,10 @@ class PostgresLog:
 
 
 class OwnLog(PostgresLog):
-    """A database on a server of the cell's own, which can be stopped."""
+    """A database on a server of the cell's own, which can be stopped or killed."""
 
     def __init__(self) -> None:
-        self._server = server(max_connections=30)
+        self._server = server(durable=True, max_connections=30)
         self._admin_url = self._server.__enter__()
         super().__init__(self._admin_url, "zeus_death", "template1")
         _live(self.url)
@@ -142,6 +142,10 @@ class OwnLog(PostgresLog):
     def standing(self) -> AbstractContextManager[None]:
         """The server stands still, by SIGSTOP, and goes on at the end."""
         return stopped(self._admin_url)
+
+    def killed(self) -> AbstractContextManager[None]:
+        """The server is killed, and starts again at the end."""
+        return killed(self._admin_url)
 
     def cut(self) -> None:
         """Every connection of the moment is cut."""

@@ -19,11 +19,11 @@ import pytest
 
 from airflow_provider_zeus.model.trial import State, Trial
 from tests import fake_nvml
-from tests.system.death_cells import CUT, Cell, Outcome, Played, cells
+from tests.system.death_cells import CUT, SERVER_KILLED, Cell, Outcome, Played, cells
 from tests.system.death_start import LEASE_S, Start
 from tests.system.death_stores import Log, OwnLog, PostgresLog, SqliteLog, pasts
 from tests.system.death_table import NOT_HERE, note
-from tests.system.death_training import BEFORE_ASK
+from tests.system.death_training import BEFORE_ASK, BETWEEN
 from tests.system.killing import Host, MemoryLimit
 
 AT_ONCE = 4  # they mostly wait
@@ -113,6 +113,7 @@ IN_A_CHECK = {  # each fault and each store; all of them nightly, with their sec
     Cell("postgres", "disk full", "between epochs"),
     Cell("postgres", "store gone for 2 s", "between epochs"),
     Cell("silent", CUT, BEFORE_ASK),
+    Cell("silent", SERVER_KILLED, BETWEEN),
 }
 
 

@@ -262,3 +262,22 @@ def test_a_cleared_task_that_was_done_is_one_more_observation(site: Site) -> Non
     assert {t.key.ti_id for t in again}.isdisjoint(t.key.ti_id for t in before)
     assert [t.state for t in again][-1] in (State.CONVERGED,)
     assert it.saves() == saves + 2
+
+
+@pytest.mark.slow
+def test_a_trial_that_depends_on_the_past_chooses_its_size_when_it_may_train(site: Site) -> None:
+    it = Trainings(site, "real_past", "v100/neumf")
+    it.flag("fail")
+    first, second = "day-1", "day-2"
+    for day, run_id in enumerate((first, second), start=1):
+        of_day = {"logical_date": f"2026-01-{day:02}T00:00:00Z", "dag_run_id": run_id}
+        site.api.post("dags/real_past/dagRuns", of_day)
+    assert site.wait_for_run("real_past", first) == "failed"
+    time.sleep(3)  # the scheduler looks three times a second: it would have begun by then
+    assert site.task("real_past", second, "zeus_ask")["state"] is None
+    assert [t.state for t in it.log()] == [State.FAILED], "no trial waits with a decision that knows less"
+    assert site.clear("real_past", first, ["train"], include_downstream=True) == ["train", "zeus_ask", "zeus_tell"]
+    assert [site.wait_for_run("real_past", run_id) for run_id in (first, second)] == ["success", "success"]
+    assert [t.origin.run_id for t in it.log()] == [first, first, second]
+    assert [t.state for t in it.log()] == [State.FAILED, State.CONVERGED, State.CONVERGED]
+    assert it.log()[2].asked_after_seq == 2, "it knows how the first one ended"

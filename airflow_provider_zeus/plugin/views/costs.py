@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost, weights_of
 from airflow_provider_zeus.model.job import ZeusJob
@@ -123,12 +122,8 @@ def totals_of(rows: Iterable[RunRow]) -> list[Total]:
             runs=len(group),
             energy=_added([r.energy for r in group], words.energy),
             time=_added([r.time for r in group], words.duration),
-            cost=_added(
-                [r.cost for r in group],
-                partial(words.cost, unit=unit, beside_j=math.fsum(r.energy.value or 0.0 for r in group)),
-            ),
         )
-        for (_, unit), group in groups.items()
+        for group in groups.values()
     ]
 
 
@@ -141,7 +136,6 @@ def detail_of(trial: Trial, job: ZeusJob, pending: Collection[TrialKey] = ()) ->
     """An attempt of a run. ``pending``: trials whose cost is not yet stored."""
     seen, origin = trial.observation, trial.origin
     weights = weights_of(job, seen)
-    cost = observed_cost(seen, weights)
     mapped = f" [{origin.map_index}]" if origin.map_index >= 0 else ""
     return Detail(
         where=f"{origin.task_id}{mapped}, try {origin.try_number}",
@@ -155,9 +149,6 @@ def detail_of(trial: Trial, job: ZeusJob, pending: Collection[TrialKey] = ()) ->
         epochs=_one(trial, "epochs", words.epochs),
         energy=_one(trial, "energy_j", words.energy),
         time=_one(trial, "time_s", words.duration),
-        cost=words.missing(_why_missing(trial, "energy_j"))
-        if cost is None
-        else words.cost(cost, weights.unit, seen.energy_j),
         excess=_excess(seen, weights),
         busy=None if seen.gpu_busy is None and "gpu_busy" not in seen.reasons else _one(trial, "gpu_busy", words.share),
         device=devices(seen.device_model or "", seen.device_count),

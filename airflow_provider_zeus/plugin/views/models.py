@@ -97,7 +97,6 @@ class Total(BaseModel):
     runs: int
     energy: Figure
     time: Figure
-    cost: Figure
 
 
 class Detail(BaseModel):
@@ -114,7 +113,6 @@ class Detail(BaseModel):
     epochs: Figure
     energy: Figure
     time: Figure
-    cost: Figure
     excess: Figure | None  # what profiling took beyond training; None: nothing was profiled, or nothing tells it
     busy: Figure | None  # share of the time in which the GPU worked; None: no device that tells it
     device: Short
@@ -188,7 +186,6 @@ class JobRow(BaseModel):
     batch_size: int | None  # of its last attempt; None: the task was measured alone
     outcome: str  # value of model.trial.State
     outcome_text: str
-    running: bool
     last_energy: Figure  # of the newest run that has ended
     last_time: Figure
     tags: list[Short]  # of the DAG

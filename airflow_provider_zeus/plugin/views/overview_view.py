@@ -74,7 +74,6 @@ def _row(trials: Sequence[Trial], settings: Mapping[str, Any], changed: str, now
         batch_size=last[-1].batch_size,
         outcome=last[-1].state.value,
         outcome_text=words.state(last[-1].state),
-        running=last[-1].state is State.RUNNING,
         last_energy=ended[0].energy if ended else words.missing(why),
         last_time=ended[0].time if ended else words.missing(why),
         tags=list(about.tags),

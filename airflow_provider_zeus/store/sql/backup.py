@@ -18,13 +18,12 @@ from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.sql.engine import BUSY_TIMEOUT_S
 from airflow_provider_zeus.store.sql.schema import HEAD, VERSION_TABLE
+from airflow_provider_zeus.store.sql.sqlite_file import ONE_FILE, journal_of
 
 BESIDE = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
 # Bytes of a database file on which SQLite's locks lie: each process that reads or writes holds one of them
 # (sqlite.org/fileformat.html, "The lock-byte page").
 LOCK_BYTES, LOCK_LENGTH = 0x40000000, 512
-ONE_FILE = "PRAGMA journal_mode = DELETE"  # of a backup: nothing lies beside it, whoever reads it
-BESIDE_READERS = "PRAGMA journal_mode = WAL"  # of a log: a writer does not stop readers
 
 
 def backup(log: Path, file: Path) -> int:
@@ -36,7 +35,7 @@ def backup(log: Path, file: Path) -> int:
         raise StoreError(f"There is no trial log at {log} to back up.")
     _refuse_same(log, file)
     with _new_beside(file) as new:
-        _copy(log, new, journal=ONE_FILE)
+        _copy(log, new, journal=ONE_FILE)  # nothing lies beside it, whoever reads it
         trials = _checked(new)
         os.replace(new, file)
     _sync_folder(file)
@@ -52,7 +51,7 @@ def restore(file: Path, log: Path) -> int:
     _refuse_same(log, file)
     trials_in(file)
     with _new_beside(log) as new, _held_alone(log):
-        _copy(file, new, journal=BESIDE_READERS)
+        _copy(file, new, journal=journal_of(log))
         trials = _checked(new)
         for suffix in BESIDE:
             log.with_name(log.name + suffix).unlink(missing_ok=True)

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -17,7 +17,7 @@ from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.base import UPGRADE
 from airflow_provider_zeus.store.sql.engine import BUSY_TIMEOUT_S, explained, file_of, read_url, shown, transaction
 from airflow_provider_zeus.store.sql.schema import HEAD, VERSION_TABLE
-from airflow_provider_zeus.store.sql.sqlite_file import check_file
+from airflow_provider_zeus.store.sql.sqlite_file import ONE_FILE, check_file, journal_of
 from airflow_provider_zeus.store.sql.watchdog import remove_time_limits
 
 _RUN = f"run '{UPGRADE}' once (with --conn-id for a Connection other than zeus_default)"
@@ -81,6 +81,8 @@ def check(engine: sa.Engine, *, create: bool) -> None:
         )
     found = present_version(engine)
     if found == HEAD:
+        if path is not None:
+            _leave_wal(path)
         return
     if found is not None:
         raise StoreError(
@@ -102,7 +104,7 @@ def migrate(engine: sa.Engine) -> None:
     path = file_of(engine.url)
     with _file_lock(path) if path else nullcontext():
         if path:
-            _use_wal(engine, path)
+            _make_file(engine, path)
         with transaction(engine, write=True) as connection:
             if connection.dialect.name == "postgresql":
                 remove_time_limits(connection)
@@ -111,8 +113,8 @@ def migrate(engine: sa.Engine) -> None:
             command.upgrade(config, "head")
 
 
-def _use_wal(engine: sa.Engine, path: Path) -> None:
-    """Allow readers beside a writer, and the release of free pages. The file keeps both settings.
+def _make_file(engine: sa.Engine, path: Path) -> None:
+    """Make the file, and set its journal mode and the release of free pages. The file keeps both settings.
 
     Neither can be set in a transaction, and ``auto_vacuum`` only before the first table exists.
     """
@@ -121,9 +123,23 @@ def _use_wal(engine: sa.Engine, path: Path) -> None:
             os.close(private_files.open_file(path, os.O_RDWR | os.O_CREAT))
         with closing(engine.raw_connection()) as raw:
             raw.cursor().execute("PRAGMA auto_vacuum = INCREMENTAL")
-            raw.cursor().execute("PRAGMA journal_mode = WAL")
+            raw.cursor().execute(journal_of(path))
     except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise explained(error, engine.url) from None
+
+
+def _leave_wal(path: Path) -> None:
+    """Change the journal mode of a log that was made on one host's disk and lies on several hosts' now.
+
+    This needs the file alone, and the right to write. Without them the next process that opens the log tries again.
+    """
+    wal = b"\x02"  # in the header, the "file format read version" (sqlite.org/fileformat.html)
+    with suppress(OSError, sqlite3.Error):
+        with path.open("rb") as file:
+            is_wal = file.read(20)[19:] == wal
+        if is_wal and journal_of(path) == ONE_FILE:
+            with closing(sqlite3.connect(path, timeout=1.0)) as alone:
+                alone.execute(ONE_FILE)
 
 
 @contextmanager

@@ -60,10 +60,10 @@ def latest(connection: sa.Connection, last: int) -> list[Found]:
     return [*map(read_row, connection.execute(statement).mappings())]
 
 
-def numbers(connection: sa.Connection, dag_id: str, job_id: str, last: int, skip: int) -> list[Sequence[int]]:
+def numbers(connection: sa.Connection, dag_id: str, job_id: str, last: int) -> list[Sequence[int]]:
     """Numbers of the trials that :func:`of_runs` reads in order, in lists of :data:`PIECE`."""
     of_runs = sa.select(_T.c.number).where(*_IN_RUNS).order_by(_T.c.number)
-    found = list(connection.scalars(of_runs, {"dag": dag_id, "job": job_id, "last": last, "skip": skip}))
+    found = list(connection.scalars(of_runs, {"dag": dag_id, "job": job_id, "last": last, "skip": 0}))
     return [found[i : i + PIECE] for i in range(0, len(found), PIECE)]
 
 

@@ -1,4 +1,4 @@
-"""The file of an SQLite log: whether it is still the one that was opened, and whose turn it is to write to it.
+"""The file of an SQLite log: whether it is still the one that was opened, its journal, and whose turn it is to write.
 
 Where the file was deleted, moved or replaced by a backup, SQLite continues with the file that it opened, and writes to
 it are lost. So before each transaction the file at the path is compared with the one that the connection opened. A
@@ -27,6 +27,42 @@ from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
 
 Identity = tuple[int, int]  # device and inode
+
+ONE_FILE = "PRAGMA journal_mode = DELETE"  # of a backup, and of a log that several hosts may use
+BESIDE_READERS = "PRAGMA journal_mode = WAL"  # of a log: a writer does not stop readers
+MOUNTS = Path("/proc/self/mounts")  # Linux: device, folder, kind, options of each mount
+# File systems that several hosts may have mounted, by the kernel's names; those of "fuse." besides.
+SHARED = frozenset(
+    (
+        *("9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "ocfs2"),
+        *("smb3", "vboxsf", "virtiofs"),
+    )
+)
+
+
+def journal_of(log: Path) -> str:
+    """The statement that sets a log's journal mode: :data:`ONE_FILE` where several hosts may use the file.
+
+    In the other mode its processes find the newest rows by memory that they share. Two hosts do not share it, so they
+    would write over each other's rows (sqlite.org/wal.html). One file needs locks alone.
+    """
+    kind = file_system(log)
+    return ONE_FILE if kind in SHARED or kind.startswith("fuse.") else BESIDE_READERS
+
+
+def file_system(path: Path) -> str:
+    """The kind of file system that a path lies on, "nfs4" for example; empty if that is not known."""
+    real = Path(os.path.realpath(path))
+    kind, deepest = "", -1
+    try:
+        lines = MOUNTS.read_text(errors="replace").splitlines()
+    except OSError:  # not Linux
+        return ""
+    for fields in (line.split() for line in lines):
+        folder = Path(fields[1].replace("\\040", " "))
+        if real.is_relative_to(folder) and len(folder.parts) >= deepest:  # of two at one place the later one is seen
+            kind, deepest = fields[2], len(folder.parts)
+    return kind
 
 
 def watch(engine: sa.Engine, path: Path) -> None:

@@ -197,13 +197,13 @@ class Store(ABC):
         with self._transaction([job_id]) as connection:
             return self._read(connection, pages.of_runs(connection, dag_id, job_id, last, skip))
 
-    def pieces(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> Iterator[list[Trial]]:
+    def pieces(self, dag_id: str, job_id: str, *, last: int) -> Iterator[list[Trial]]:
         """The trials of :meth:`runs`, in pieces that fit into memory. No connection is held between two pieces.
 
         Each piece is one transaction. Trials that are deleted meanwhile are left out.
         """
         with self._transaction([job_id]) as connection:
-            portions = pages.numbers(connection, dag_id, job_id, last, skip)
+            portions = pages.numbers(connection, dag_id, job_id, last)
         for numbers in portions:
             with self._transaction([job_id]) as connection:
                 piece = self._read(connection, pages.numbered(connection, job_id, numbers))

@@ -243,6 +243,16 @@ def of_run(connection: sa.Connection, dag_id: str, run_id: str) -> list[Found]:
     return _found(connection.execute(of_run.order_by(_T.c.job_id, _T.c.number)))
 
 
+def map_indexes(connection: sa.Connection, job_id: str, origin: Origin) -> set[int]:
+    """The map indexes of a task that have trials of a job in one run; none for a task that is not mapped."""
+    if origin.map_index < 0:
+        return set()
+    of_task = sa.select(_T.c.map_index).where(_T.c.job_id == job_id, _T.c.task_id == origin.task_id)
+    of_run = of_task.where(_T.c.dag_id == origin.dag_id, _T.c.run_id == origin.run_id)
+    found = connection.scalars(of_run.distinct())
+    return {index for index in found if isinstance(index, int)}  # else its row is damaged
+
+
 def _found(result: sa.CursorResult[tuple[object, ...]]) -> list[Found]:
     return list(map(read_row, result.mappings()))
 

@@ -2,7 +2,8 @@
 
 Each call fills the tables of a database in memory from the Variables of the jobs that it is about, and writes back what
 it changed. Variables have no compare-and-swap: of two concurrent writes one is lost. So the store accepts only jobs
-whose recurrences cannot overlap, and reads each Variable again after it has written it.
+whose recurrences cannot overlap, reads each log again before it writes it, to see that it is the one it began with, and
+each Variable after it has written it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
@@ -27,6 +29,7 @@ from airflow_provider_zeus.store.rows import DAMAGE
 from airflow_provider_zeus.store.rules import finite, resolved
 from airflow_provider_zeus.store.sql import measurements, moving, schema
 from airflow_provider_zeus.store.sql import trials as sql_trials
+from airflow_provider_zeus.store.sql.sqlite_file import turn
 from airflow_provider_zeus.store.sql.store import Scope, Series, Store
 from airflow_provider_zeus.store.variables import tables
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables, MemoryVariables
@@ -34,6 +37,7 @@ from airflow_provider_zeus.store.variables.document import Beat, LogDocument
 
 log = guarded_log(__name__)
 
+TURN_S = 4.0  # for another writer of this host, which may be stopped
 JOBS = "zeus-jobs"  # names of the jobs: a task on Airflow 3.2 cannot list Variables
 
 
@@ -55,6 +59,7 @@ class VariableStore(Store):
 
     :param conn_id: Connection that names this store, for the texts of errors.
     :param overlap_possible: whether two recurrences of a job may run at once; ``ask`` answers only where it is False.
+    :param turns: file beside which writers of this host queue (:func:`.turn`); None: there are no others.
     :param now: clock [s since the epoch]; default the host's.
     """
 
@@ -66,9 +71,11 @@ class VariableStore(Store):
         *,
         conn_id: str = "zeus_default",
         overlap_possible: bool | None = None,
+        turns: Path | None = None,
         now: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(now, port.get)
+        self._turns = turns
         self._port = port
         self._overlap_possible = overlap_possible
         self._damaged: DamagedLogError | None = None  # of a job that an answer about all jobs left out
@@ -122,9 +129,9 @@ class VariableStore(Store):
             return []
         return super().reap(job_id)
 
-    def pieces(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> Iterator[list[Trial]]:
+    def pieces(self, dag_id: str, job_id: str, *, last: int) -> Iterator[list[Trial]]:
         """The trials of :meth:`runs` in one piece: there are 500 at most."""
-        yield self.runs(dag_id, job_id, last=last, skip=skip)
+        yield self.runs(dag_id, job_id, last=last)
 
     def version(self, dag_id: str, job_id: str, *, last: int) -> None:
         """None: finding out would read all trials."""
@@ -160,8 +167,9 @@ class VariableStore(Store):
 
     @contextmanager
     def _transaction(self, of: Scope, *, write: bool = False) -> Iterator[sa.Connection]:
-        jobs = self._names() if of is None else self._job_of(of) if isinstance(of, TrialKey) else of
-        with tables.empty_tables(write=write) as connection:
+        own_turn = turn(self._turns, TURN_S) if write and self._turns else nullcontext()
+        with own_turn, tables.empty_tables(write=write) as connection:
+            jobs = self._names() if of is None else self._job_of(of) if isinstance(of, TrialKey) else of
             if isinstance(of, Series):
                 with self._series(connection, variable_key("zeus-signal", of.name), of.name):
                     yield connection
@@ -248,11 +256,13 @@ class VariableStore(Store):
         if {*changed} - {*self._names()}:
             self._write(JOBS, json.dumps(sorted({*changed, *self._names()})))
         for job_id, text in changed.items():
+            self._refuse_changed(job_id, loaded)
             self._write(variable_key("zeus-log", job_id), text)
         for job_id in (*changed, *gone):
             beats = loaded[job_id].beats if job_id in loaded else {}
             self._save_beats(sql_trials.open_trials(connection, job_id), beats)
         for job_id in gone:
+            self._refuse_changed(job_id, loaded)
             self._forget(job_id)
 
     def _save_beats(self, open_trials: Sequence[Trial], before: dict[str, str | None]) -> None:
@@ -283,6 +293,12 @@ class VariableStore(Store):
     def _forget(self, job_id: str) -> None:
         self._port.delete(variable_key("zeus-log", job_id))
         self._write(JOBS, json.dumps([job for job in self._names() if job != job_id]))
+
+    def _refuse_changed(self, job_id: str, loaded: dict[str, _Loaded]) -> None:
+        """Raises StoreError if another process has written a log since it was loaded: a write would drop its rows."""
+        key = variable_key("zeus-log", job_id)
+        if job_id in loaded and self._port.get(key) != loaded[job_id].text:
+            raise StoreError(f"Another process wrote Variable {key!r} at the same time: try again.", passing=True)
 
     def _write(self, key: str, text: str) -> None:
         try:

@@ -27,6 +27,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.operators.collect import (
     NO_RESULT,
+    LinesOfPlan,
     Start,
     by_start,
     newest_start,
@@ -281,6 +282,16 @@ def test_attempts_that_the_plan_does_not_have_are_left_out(caplog: pytest.LogCap
     recorder = told([[begun(), line("end", "a", 7), line("attempt"), line("end")]])
     assert recorder.ends() == [("a", 1, None)]
     assert "attempt 7" in caplog.text
+
+
+def test_that_an_attempt_began_is_one_line_of_each_start() -> None:
+    """Each waits for the log, which may not answer."""
+    of_plan = LinesOfPlan(PLAN)
+    often = [line("attempt", start) for _ in range(1000) for start in ("a", "b")]
+    assert [each.start_id for each in of_plan.known(often)] == ["a", "b"]
+    assert of_plan.known(often) == []
+    others = [beat("a"), line("end", "a"), line("attempt", "c")]
+    assert of_plan.known(others) == others
 
 
 def a_line() -> st.SearchStrategy[ResultLine]:

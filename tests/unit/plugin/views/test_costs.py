@@ -103,7 +103,7 @@ def test_totals_keep_sources_apart() -> None:
         "CPU counter": (1, 5000.0, 9.0),
         "energy not measured": (1, None, 9.0),
     }
-    assert {t.source.text: t.cost.text for t in costs.totals_of(rows)}["energy not measured"] == "9 s"
+    assert {t.source.text: t.time.text for t in costs.totals_of(rows)}["energy not measured"] == "9 s"
 
 
 def test_a_running_attempt_shows_what_it_drew_so_far_and_is_added_nowhere() -> None:

@@ -78,6 +78,35 @@ def test_processes_at_once_lose_nothing(place: str, request_: pytest.FixtureRequ
     assert any(t.asked_after_seq != t.number - 1 for t in log), "the recurrences never overlapped"
 
 
+def _mapped(url: str, indexes: range, start: Barrier) -> None:
+    store = SqlStore(url)
+    start.wait(300)
+    for index in indexes:
+        asked = request(1, ti_id=f"ti-{index}")
+        answer = store.ask(replace(asked, origin=replace(asked.origin, map_index=index)))
+        store.tell(answer.trial.key, State.CONVERGED, report(answer.trial.batch_size, samples=index))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["sqlite_url", "database"])
+def test_hundreds_of_map_indexes_at_once_have_a_row_each(place: str, request_: pytest.FixtureRequest) -> None:
+    workers, each, url = 4, 50, request_.getfixturevalue(place)
+    SqlStore(url, create=True).close()
+    spawn = multiprocessing.get_context("spawn")
+    start = spawn.Barrier(workers)
+    parts = [range(each * w, each * (w + 1)) for w in range(workers)]
+    processes = [spawn.Process(target=_mapped, args=(url, part, start)) for part in parts]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(300)
+    assert [p.exitcode for p in processes] == [0] * workers
+    log = SqlStore(url).trials("d.train")
+    assert [t.number for t in log] == list(range(1, workers * each + 1))
+    assert sorted(t.origin.map_index for t in log) == list(range(workers * each))
+    assert all((t.state, t.observation.samples) == (State.CONVERGED, t.origin.map_index) for t in log)
+
+
 def _open(url: str, start: Barrier) -> None:
     start.wait()
     SqlStore(url, create=True).ask(request(os.getpid()))
