@@ -15,6 +15,8 @@ from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample, summed
 from airflow_provider_zeus.optimizer.belief import Belief
 
 BETA = 2.0  # no try may cost more than so many times the incumbent (section 4.4)
+RECENT = 5  # newest runs whose median says which runs count: three of them show a change
+ALIKE = 0.15  # how far from that median a run may be to count [relative]
 DOUBT = 2.0  # a run that is so many times as dear as expected is wild: the machine may have paused it
 RELATIVE_SD = 0.14  # run-to-run spread of TTA where none was observed yet (section 3.2)
 
@@ -88,10 +90,10 @@ def epoch_costs(
 ) -> dict[int, float]:
     """EpochCost(b) [J] at the newest slice's size for every batch size measured on this device (Eq. 7).
 
-    The median of the newest runs, so that one paused training does not ban its size; for a batch size that was
-    profiled and has not run, its profile. The profile's cost per sample gives no cost per epoch until a run has
-    reported the size of its slice. A batch size of which no whole epoch was seen is supposed to validate as the others
-    do. Doubted sizes (:func:`doubted`) are left out: their cost is predicted from the others.
+    The mean of those runs that are like the median of the newest, so that one paused training does not ban its size;
+    for a batch size that was profiled and has not run, its profile. The profile's cost per sample gives no cost per
+    epoch until a run has reported the size of its slice. A batch size of which no whole epoch was seen is supposed to
+    validate as the others do. Doubted sizes (:func:`doubted`) are left out: their cost is predicted from the others.
     """
     costs = _believed_and_doubted(belief, device, profiles, weights)
     for b in _doubted(_rates_here(belief, device), costs):
@@ -135,8 +137,8 @@ def _believed_and_doubted(
                 costs[b] = best[1] * size + rests.get(b, usual_rest)
     for b, entries in here.items():
         measured = _measured(entries, size, weights, rests.get(b, usual_rest))
-        if measured is not None and measured.median > 0:
-            costs[b] = measured.median
+        if measured is not None and measured.mean > 0:
+            costs[b] = measured.mean
     return costs
 
 
@@ -147,7 +149,7 @@ def _rests(here: Mapping[int, Entries], weights: Weights) -> tuple[dict[int, flo
         whole = tuple((n, rates) for n, rates in entries if rates.s_per_sample and rates.epochs >= 1)
         measured = _measured(whole, 0.0, weights)
         if measured is not None:
-            rests[b] = measured.median
+            rests[b] = measured.mean
     return rests, math.fsum(rests.values()) / max(len(rests), 1)
 
 
@@ -188,7 +190,7 @@ def pace(belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSa
     slower = [
         r.s_per_sample / expected_s
         for b, entries in _rates_here(belief, device).items()
-        for _, r in entries
+        for _, r in entries[-RECENT:]
         if r.limit_w and r.s_per_sample > 0 and (expected_s := profiled_s.get((b, round(r.limit_w))))  # drivers round
     ]
     return statistics.median(slower) if slower else 1.0
@@ -229,9 +231,9 @@ def _rates_here(belief: Belief, device: DeviceInfo | None) -> dict[int, Entries]
 class _Measured(NamedTuple):
     """EpochCost of one batch size."""
 
-    median: float  # [J], of the runs that are not wild
-    runs: int
-    squares: float  # sum of the squared deviations of ln EpochCost, without those of wild runs
+    mean: float  # [J], of the runs that are alike
+    runs: int  # that are
+    squares: float  # sum of their squared deviations of ln EpochCost
 
 
 @lru_cache(maxsize=1024)  # one trial changes the entries of one batch size
@@ -250,12 +252,16 @@ def _measured(entries: Entries, size: float | None, weights: Weights, rest: floa
             costs.append(cost + rest if within_first else cost)
     if not costs:
         return None
-    wild_from = DOUBT * statistics.median_low(costs)
-    regular = [cost for cost in costs if cost < wild_from] or costs
-    logs = [math.log(cost) for cost in costs if wild_from / DOUBT**2 < cost < wild_from]
+    newest = costs[-RECENT:]
+    wild_from = DOUBT * statistics.median_low(newest)
+    typical = statistics.median([cost for cost in newest if cost < wild_from] or newest)
+    alike = [cost for cost in costs if abs(cost - typical) <= ALIKE * typical]
+    if not alike:  # two runs that disagree
+        return _Measured(typical, 1, 0.0)
+    logs = [math.log(cost) for cost in alike if cost > 0]
     middle = math.fsum(logs) / max(len(logs), 1)
     squares = math.fsum([(log - middle) ** 2 for log in logs])
-    return _Measured(statistics.median(regular), len(costs), squares)
+    return _Measured(math.fsum(alike) / len(alike), len(alike), squares)
 
 
 def epoch_costs_elsewhere(belief: Belief, device: DeviceInfo | None, weights: Weights) -> dict[int, float]:
@@ -275,7 +281,7 @@ def loads(belief: Belief, device: DeviceInfo | None) -> dict[int, float]:
         return {}
     found: dict[int, float] = {}
     for (b, measured_on), entries in belief.rates.items():
-        drawn_w = [w for w in (rates.power_w for _, rates in entries) if w is not None]
+        drawn_w = [w for w in (rates.power_w for _, rates in entries[-RECENT:]) if w is not None]
         if measured_on == device.where and drawn_w:
             found[b] = statistics.median(drawn_w) / device.max_power_w
     return found

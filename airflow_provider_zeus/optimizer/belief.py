@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 VERSION = "17"  # of learn(); checkpoints of another version are not read
 RECURRENCES_KEPT = 100  # newest recurrences that are told apart: later tries of them are no further ones
-RATES_KEPT = 5  # newest trials whose median rates count, per batch size and device: a change is learnt in three
+RATES_KEPT = 16  # newest trials whose rates may count, per batch size and device
 STRUCK_FOR = 10  # recurrences for which strikes bar a size the first time; each time after that it is twice as long
 STRUCK_MOST = 80  # and at most so long
 STRIKES = 2  # that bar a size that has reached the target

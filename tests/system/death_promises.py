@@ -535,7 +535,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             ),
         ),
         Promise(
-            "The training of a `ZeusTrial` depends on the past (`depends_on_past`), and the run before failed",
+            "The training of a `ZeusTrial` depends on the past (`depends_on_past`), and the run before did not succeed",
             "its size is chosen when it may train, and no trial waits open meanwhile; each run reports its cost, whatever became of the one before",
             (
                 "tests/integration/test_trial.py::test_what_depends_on_the_past",
