@@ -21,7 +21,6 @@ ELSEWHERE = {  # addresses outside of the site; nothing here can reach them, so 
     "https://airflow.apache.org/docs/apache-airflow-providers-openlineage/stable/",
     "https://github.com/airflow-provider-zeus/airflow-provider-zeus",  # the project itself, as pyproject.toml has it
     "https://github.com/ml-energy/zeus",
-    "https://opentelemetry.io/docs/specs/semconv/hardware/common/",
     "https://semver.org/",
     "https://www.usenix.org/conference/nsdi23/presentation/you",
     "https://www.usenix.org/conference/osdi21/presentation/qiao",

@@ -165,7 +165,7 @@ def test_a_strict_job_fails_with_its_try(run_dag: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("aware", [True, pytest.param(False, marks=pytest.mark.nightly)])
 @pytest.mark.slow
-def test_a_pod_that_dies_in_its_try_is_retried_with_the_incumbent_alone(
+def test_a_pod_that_dies_in_its_try_is_retried_with_the_default_alone(
     run_dag: Any, tmp_path: Path, aware: bool
 ) -> None:
     code = IN_ONE_PROCESS.format(fails=KILLED) if aware else UNAWARE

@@ -136,6 +136,19 @@ def test_fifteen_runs_of_a_command_that_knows_nothing_of_us(run_dag: Any, tmp_pa
     assert {t.batch_size for t in trials if t.state is State.FAILED} == {64}
 
 
+@pytest.mark.parametrize(("ends", "follows"), [("kill -TERM $$", False), ("kill -KILL $$", True), ("exit 3", True)])
+def test_a_command_that_is_stopped_is_followed_by_nothing(run_dag: Any, ends: str, follows: bool) -> None:
+    name = f"zeus_relief_{'_'.join(ends.split()[:2]).replace('-', '')}"
+    unreached = spec("knowledge_gradient", max_epochs=3, device="none", eta=0.0)  # so 64 is tried alone
+    says = """echo '{"accuracy": 0.5, "epochs": 3}'"""
+    with DAG(name, schedule=None, start_date=START) as dag:
+        command = f"[ $ZEUS_BATCH_SIZE = 64 ] && {ends}; {says}"
+        ZeusCommandOperator(task_id="train", job=unreached, command=command)
+    assert [run_dag(dag).state for _ in range(2)] == ["success", "success" if follows else "failed"]
+    expected = [(32, "exhausted"), (64, "failed"), *([(32, "exhausted")] if follows else [])]
+    assert [(t.batch_size, t.state.value) for t in log_of(f"{name}.train")] == expected
+
+
 def test_an_error_outside_of_the_epochs_of_a_command_is_its_authors(run_dag: Any, tmp_path: Path) -> None:
     begins = "    for epoch in run.epochs():"
     fails = "    if run.batch_size == 64 and Path('broken').exists(): raise OSError('no data')"

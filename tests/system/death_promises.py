@@ -123,7 +123,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             "A pod dies in its try, or at the best known size (`ZeusTrial`)",
             "its retry trains the default alone",
             (
-                f"{_RUNS}::test_a_pod_that_dies_in_its_try_is_retried_with_the_incumbent_alone",
+                f"{_RUNS}::test_a_pod_that_dies_in_its_try_is_retried_with_the_default_alone",
                 f"{_RELIEF}::test_a_pod_that_dies_at_the_best_size_is_retried_with_the_default",
             ),
         ),

@@ -247,10 +247,10 @@ def test_not_yet_is_projected_from_what_the_incumbent_saves() -> None:
 
 def test_what_one_more_run_pays_for_is_even_after_it() -> None:
     world = World(JOB, NEEDS)
+    add(world, 16, 15.5, state=State.FAILED)
     for _ in range(3):
         add(world, 32, 10.0)
         add(world, 64, 5.0)
-    add(world, 16, 15.5, state=State.FAILED)
     found = answer(world)
     saves, saved = found.per_run.value or 0.0, found.cost.saved.value or 0.0
     assert -saves < saved < 0 < (found.per_run.low or 0.0)

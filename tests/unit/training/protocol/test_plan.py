@@ -30,7 +30,7 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.power.device import default_state_dir
 from airflow_provider_zeus.signals.forecast import Followed
 from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter, read_lines
-from airflow_provider_zeus.training.protocol.plan import Plan
+from airflow_provider_zeus.training.protocol.plan import Ended, Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.strategies import REPRODUCIBLE
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
@@ -302,3 +302,42 @@ def test_two_processes_write_one_file_and_each_line_is_whole(tmp_path: Path) -> 
     first(line("first"))
     other.join(60)
     assert [each.start_id for each in lines_of(path)] == ["first", "second"]
+
+
+SIZES = {"batch_sizes": [32, 64, 256, 1024], "default_batch_size": 256}
+
+
+def sizes(plan: Plan | None) -> list[int]:
+    return [] if plan is None else [attempt.batch_size for attempt in plan.attempts]
+
+
+def test_what_follows_an_attempt(kit: Kit) -> None:
+    plan = kit.plan(explore(64), incumbent(1024), reliefs=(incumbent(256), incumbent(32)), **SIZES)
+    for end in (Ended.MISSED, Ended.FAILED, Ended.NO_MEMORY):
+        after = plan.after(end)
+        assert after is not None
+        assert (sizes(after), after.first_attempt) == ([1024], 2)
+        assert sizes(after.after(Ended.FAILED)) == [256]
+        assert sizes(after.after(Ended.NO_MEMORY)) == [], "it has no stand-in"
+    relieved = plan.after(Ended.MISSED).after(Ended.FAILED)  # type: ignore[union-attr]
+    assert relieved.after(Ended.FAILED) is None, "one attempt more, and no other"
+
+
+def test_a_stand_in_that_fails_is_relieved_too(kit: Kit) -> None:
+    plan = kit.plan(incumbent(1024), stand_in=incumbent(64), reliefs=(incumbent(256),), **SIZES)
+    stand_in = plan.after(Ended.NO_MEMORY)
+    assert sizes(stand_in) == [64]
+    assert sizes(stand_in.after(Ended.FAILED)) == [256]  # type: ignore[union-attr]
+    default = kit.plan(incumbent(256), stand_in=incumbent(64), reliefs=(incumbent(32),), **SIZES)
+    assert default.after(Ended.FAILED) is None, "an error at the default is its author's"
+
+
+@pytest.mark.parametrize(("samples", "fits"), [(300, [256]), (100, [64]), (20, []), (None, [256])])
+def test_what_fits_a_small_slice(kit: Kit, samples: int | None, fits: list[int]) -> None:
+    assert sizes(kit.plan(incumbent(1024), **SIZES).after(Ended.TOO_FEW, samples=samples)) == fits
+
+
+def test_a_retry_trains_the_relief_alone(kit: Kit) -> None:
+    plan = kit.plan(explore(64), incumbent(1024), stand_in=None, reliefs=(incumbent(256),), **SIZES)
+    retry = plan.for_retry()
+    assert (sizes(retry), retry.reliefs, retry.first_attempt) == ([256], (), 3)
