@@ -587,7 +587,7 @@ X, Y = torch.zeros(N, 3), torch.zeros(N)
         ({"x": X, "y": Y}, "a dict with the entries x, y, and no data set. .* or one entry of a dict"),
         (collections.UserDict(train=Numbers()), "'UserDict': a dict with the entries train"),
     ],
-    ids=str,
+    ids=["list", "tuple", "one", "streams", "arrays", "two of one", "dict", "dict of arrays", "other dict"],
 )
 def test_several_data_sets_in_one_are_refused(kit: Kit, data: Any, said: str) -> None:
     with pytest.raises(JobSpecError) as caught:
