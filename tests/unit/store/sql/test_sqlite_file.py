@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -112,3 +114,27 @@ def test_a_log_that_was_moved_away_and_back_is_the_same(store: SqlStore, path: P
     away.rename(path)
     assert store.heartbeat(key, report(epochs=2.0, start_id="a")) is None
     assert store.trials("d.train")[0].observation.epochs == 2.0
+
+
+SERVER = """
+import sys
+from airflow_provider_zeus.store.sql.store import SqlStore
+print(len(SqlStore(sys.argv[1], keeps_file_open=False).trials("d.train")))
+"""
+
+
+def test_a_log_that_is_opened_again_keeps_its_locks(store: SqlStore, sqlite_url: str, path: Path) -> None:
+    """The kernel drops a process's locks of a file with the first descriptor that it closes: SQLite's own alone may.
+
+    Else a server that closes its connection takes itself for the last one, and removes what the task still uses.
+    """
+    run(store, 1)
+    SqlStore(sqlite_url)  # the same process looks at the file once more
+    done = subprocess.run([sys.executable, "-c", SERVER, sqlite_url], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
+    assert path.with_name("zeus.db-wal").exists(), "the task has it open"
+    run(store, 2)
+    SqlStore(sqlite_url)
+    store.close()
+    assert numbers(path) == [1, 2]
+    assert execute(sqlite_url, "PRAGMA integrity_check") == [("ok",)]
