@@ -192,9 +192,9 @@ def report_all(
             end = with_memory_of_others(end, folder and f"{folder}/", plan.ti_id)
             sender.put(replace(end, profile=(), points=()))  # they went with the newest line
         if not open_ones and not any(line.kind == "end" for line in known):
-            sender.put(without_cost(start[0].start_id, *first, "the process died before it trained"))
+            sender.put(without_cost(start[0].start_id, *first, "the process died before it trained", began=False))
     if not starts:
-        end = without_cost("", *first, no_start_reason or NO_RESULT)
+        end = without_cost("", *first, no_start_reason or NO_RESULT, began=no_start_reason is None)
         seen = end.observation
         if ended_well and seen is not None:
             seen = replace(seen, reasons={**seen.reasons, PLAIN: NOT_STOPPED})

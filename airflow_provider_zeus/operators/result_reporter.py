@@ -106,7 +106,7 @@ class ResultReporter:
         from airflow_provider_zeus.training.attempt_loop import error_text
 
         reason, first = f"nothing was trained: {error_text(error)}", self._first
-        self(without_cost("", first.key.attempt, first.batch_size, reason))
+        self(without_cost("", first.key.attempt, first.batch_size, reason, began=False))
 
     def hurry(self) -> None:
         """The task is being stopped: from now on wait a moment only, and for no API. Safe in a signal handler."""

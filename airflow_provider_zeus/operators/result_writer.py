@@ -128,6 +128,9 @@ class ResultWriter:
         if line.kind == "end":
             trial = store.tell(key, line.state or State.FAILED, self.report(line), reason=line.reason)
             return trial.reason if lost_to(trial.reason) else None
+        if line.kind == "attempt":  # the row says from its beginning that a training began
+            report = Report(observation=Observation(start_id=line.start_id or None))
+            return store.heartbeat(key, report, lease_s=self._lease_s)
         if line.kind != "beat":
             return None
         start, report = (line.start_id, line.attempt or 0), self.report(line)

@@ -212,14 +212,11 @@ def run_variance(belief: Belief, device: DeviceInfo | None, weights: Weights) ->
     """
     size, here = belief.slice_size[1] if belief.slice_size else None, _rates_here(belief, device)
     rests, usual_rest = _rests(here, weights)
-    squares = 0.0
-    runs: dict[int, int] = {}
-    for b, entries in here.items():
-        measured = _measured(entries, size, weights, rests.get(b, usual_rest))
-        if measured is not None:
-            runs[b] = measured.runs
-            squares += measured.squares
-    return squares / max(sum(runs.values()) - len(runs), 1), runs
+    measured = {b: _measured(entries, size, weights, rests.get(b, usual_rest)) for b, entries in here.items()}
+    of_size = {b: found for b, found in measured.items() if found is not None}
+    squares = math.fsum(found.squares for found in of_size.values())
+    freedom = sum(found.varying - 1 for found in of_size.values())
+    return squares / max(freedom, 1), {b: found.runs for b, found in of_size.items()}
 
 
 def _rates_here(belief: Belief, device: DeviceInfo | None) -> dict[int, Entries]:
@@ -233,7 +230,8 @@ class _Measured(NamedTuple):
 
     mean: float  # [J], of the runs that are alike
     runs: int  # that are
-    squares: float  # sum of their squared deviations of ln EpochCost
+    varying: int  # runs that are not wild: they show how EpochCost varies
+    squares: float  # sum of the squared deviations of their ln EpochCost
 
 
 @lru_cache(maxsize=1024)  # one trial changes the entries of one batch size
@@ -256,12 +254,11 @@ def _measured(entries: Entries, size: float | None, weights: Weights, rest: floa
     wild_from = DOUBT * statistics.median_low(newest)
     typical = statistics.median([cost for cost in newest if cost < wild_from] or newest)
     alike = [cost for cost in costs if abs(cost - typical) <= ALIKE * typical]
-    if not alike:  # two runs that disagree
-        return _Measured(typical, 1, 0.0)
-    logs = [math.log(cost) for cost in alike if cost > 0]
+    mean = math.fsum(alike) / len(alike) if alike else typical  # none is: two runs that disagree
+    logs = [math.log(cost) for cost in costs if typical / DOUBT < cost < typical * DOUBT]
     middle = math.fsum(logs) / max(len(logs), 1)
     squares = math.fsum([(log - middle) ** 2 for log in logs])
-    return _Measured(math.fsum(alike) / len(alike), len(alike), squares)
+    return _Measured(mean, max(len(alike), 1), max(len(logs), 1), squares)
 
 
 def epoch_costs_elsewhere(belief: Belief, device: DeviceInfo | None, weights: Weights) -> dict[int, float]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
-VERSION = "17"  # of learn(); checkpoints of another version are not read
+VERSION = "18"  # of learn(); checkpoints of another version are not read
 RECURRENCES_KEPT = 100  # newest recurrences that are told apart: later tries of them are no further ones
 RATES_KEPT = 16  # newest trials whose rates may count, per batch size and device
 STRUCK_FOR = 10  # recurrences for which strikes bar a size the first time; each time after that it is twice as long
@@ -39,7 +39,7 @@ Run = tuple[int, int, float]  # trial number, batch size, epochs
 
 
 class Failure(NamedTuple):
-    """An attempt that raised an error or died, other than by out of memory."""
+    """An attempt that raised an error or died after it began, other than by out of memory."""
 
     number: int
     batch_size: int
@@ -99,16 +99,18 @@ class Belief:
         """Numbers of the trials that are strikes against their batch size, by size; one for each run.
 
         A failure is a strike where a later attempt or try of its run kept a model at another size. Where nothing else
-        kept one, the size is not known to be the cause.
+        kept one, or the size that did had failed in the run too, the size is not known to be the cause.
         """
         kept_in: dict[str, list[Kept]] = {}
         for kept in self.kept_after:
             kept_in.setdefault(kept.run, []).append(kept)
         strikes: dict[int, dict[str, int]] = {}
         for failure in self.failures:
-            b, later = failure.batch_size, kept_in.get(failure.run, ())
-            if failure.of_size and any(k.number > failure.number and k.batch_size != b for k in later):
-                strikes.setdefault(b, {})[failure.run] = failure.number
+            if not failure.of_size:
+                continue
+            later = {kept.batch_size for kept in kept_in.get(failure.run, ()) if kept.number > failure.number}
+            if later - self.failed_in(failure.run) - {failure.batch_size}:
+                strikes.setdefault(failure.batch_size, {})[failure.run] = failure.number
         return {b: frozenset(numbers.values()) for b, numbers in strikes.items()}
 
     @cached_property

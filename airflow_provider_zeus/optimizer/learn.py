@@ -115,18 +115,27 @@ def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) ->
     if trial.observation.out_of_memory:
         model = trial.observation.device_model or UNKNOWN
         changes["too_large"] = belief.too_large | {(b, model)}
-    elif state.died:
+    elif not state.died:
+        well = _newest_numbers(belief.ran_well.get(b, ()), n)
+        changes["ran_well"] = {**belief.ran_well, b: well}
+    elif _began(trial):
         of_start = state is State.FAILED and trial.planned.start not in (None, Start.COLD)  # see starts.start_run
         failure = Failure(n, b, run, not of_start and NO_STRIKE not in trial.observation.reasons)
         changes["failures"] = _newest(belief.failures, failure, FAILURES_KEPT)
-    else:
-        well = _newest_numbers(belief.ran_well.get(b, ()), n)
-        changes["ran_well"] = {**belief.ran_well, b: well}
     if not state.kept_model:
         return
     changes["newest_kept"] = max(n, belief.newest_kept)
     if trial.key.attempt > 1 or trial.origin.try_number > 1:  # else nothing of its run came before it
         changes["kept_after"] = _newest(belief.kept_after, Kept(n, b, run), KEPT_AFTER)
+
+
+def _began(trial: Trial) -> bool:
+    """Whether a training began under a trial that died.
+
+    None did where nothing ever reported to it: for example, its task waited for a full pool until the lease was over.
+    """
+    seen = trial.observation
+    return trial.state is not State.ABANDONED or seen.start_id is not None or seen.time_s is not None
 
 
 def _newest_numbers(numbers: tuple[int, ...], number: int) -> tuple[int, ...]:

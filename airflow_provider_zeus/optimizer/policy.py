@@ -205,13 +205,25 @@ class _Safe:
             failed, sentence = belief.failed_lately, Why.FAILED_LATELY
         if not failed - {default}:
             return None
-        b = default
+        b, which = default, Why.DEFAULT
         if default in self._barred:
-            other = self._best_other(failed | {default})
-            b = default if other is None else other
-        which = Why.BEST_OTHER.of() if b != default else Why.DEFAULT.of()
+            b, which = self._instead_of_default(failed)
         sizes = ", ".join(map(str, sorted(failed)))
-        return self._attempt(b, Why.TAKES.of(held=sentence.of(sizes=sizes), b=f"{b}, {which}"))
+        return self._attempt(b, Why.TAKES.of(held=sentence.of(sizes=sizes), b=f"{b}, {which.of()}"))
+
+    def _instead_of_default(self, failed: Collection[int]) -> tuple[int, Why]:
+        """The size that runs alone where the default may not: the best other one, else the nearest smaller one.
+
+        The default where there is neither.
+        """
+        default = self.job.default_batch_size
+        other = self._best_other({*failed, default})
+        if other is not None:
+            return other, Why.BEST_OTHER
+        smaller = _smaller(self.job, default, barred=self._barred | frozenset(failed))
+        if smaller is not None:
+            return smaller.batch_size, Why.NEAREST
+        return default, Why.DEFAULT
 
     def reliefs(self, decision: Decision) -> tuple[PlannedAttempt, ...]:
         """The attempts of which one runs where the last one of the decision fails; none after the default."""

@@ -52,6 +52,9 @@ monkeypatch.setitem(sys.modules, "airflow.providers.slack.notifications.slack_we
 from airflow_provider_zeus.store.open import open_store
 from tests.unit.cli.conftest import recur
 for n in (1, 2, 3): recur(open_store(), n, job_id="nightly.train")
+from airflow.cli.cli_parser import get_parser
+_arguments = get_parser().parse_args(["zeus", "export", "nightly.train", "--output", "trials.csv"])
+_arguments.func(_arguments)
 def train(run, data):
     for epoch in run.epochs():
         for x, y in run.data_loader(data): pass

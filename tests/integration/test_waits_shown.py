@@ -27,7 +27,7 @@ def test_the_waits_of_a_run_by_the_task_that_trains(run_dag: Any) -> None:
         pushes.override(task_id="train_ask")(PLANNED.xcom() | {"trains": "inside"})
         pushes.override(task_id="rubbish")([1, {"why": 2}])
     run = run_dag(dag)
-    found = waits("zeus_waits_shown", run.run_id)
+    found = waits("zeus_waits_shown", run.run_id, named=True)
     assert found.keys() == {("train", -1), ("inside", -1)}
     assert found["inside", -1] == StartWait(UNTIL_S, PLANNED.why, "inside")
-    assert waits("zeus_waits_shown", "another run") == {}
+    assert waits("zeus_waits_shown", "another run", named=True) == {}

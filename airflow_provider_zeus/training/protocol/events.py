@@ -27,7 +27,14 @@ from airflow_provider_zeus.model.size_bounds import (
     truncated,
     truncated_observation,
 )
-from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State, summed_with_marks
+from airflow_provider_zeus.model.trial import (
+    NO_STRIKE,
+    Observation,
+    PowerPoint,
+    ProfileSample,
+    State,
+    summed_with_marks,
+)
 from airflow_provider_zeus.model.wire import Count, StartId, decode, encode, parse
 from airflow_provider_zeus.untrusted_files import open_plain
 
@@ -104,9 +111,13 @@ class ResultLine:
 Sink = Callable[[ResultLine], None]
 
 
-def without_cost(start_id: str, attempt: int, batch_size: int, reason: str) -> ResultLine:
-    """The end of an attempt that failed and of which nothing was measured, since ``reason``."""
-    seen = Observation(reasons=dict.fromkeys(("energy_j", "time_s", "epochs"), reason))
+def without_cost(start_id: str, attempt: int, batch_size: int, reason: str, *, began: bool = True) -> ResultLine:
+    """The end of an attempt that failed and of which nothing was measured, since ``reason``.
+
+    :param began: whether it trained, as far as is known; else its end says nothing against its batch size.
+    """
+    without = ("energy_j", "time_s", "epochs")
+    seen = Observation(reasons=dict.fromkeys(without if began else (*without, NO_STRIKE), reason))
     end: dict[str, Any] = {"attempt": attempt, "batch_size": batch_size, "state": State.FAILED, "reason": reason}
     return ResultLine(kind="end", start_id=start_id, observation=seen, **end)
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.optimizer import thompson
+from airflow_provider_zeus.optimizer.arms import DOUBT
 from benchmarks.parts.literal import TRIES, Parts, Settled, literal
 from benchmarks.simulation.driver import replay
 from benchmarks.simulation.environment import Log
@@ -38,9 +39,23 @@ def sizes(log: Log) -> list[list[int]]:
     return [[r.batch_size for r in runs] for runs in log.runs]
 
 
+def no_size_is_doubted(scenario: Scenario) -> bool:
+    """Whether each size's epoch costs about what the others permit: else its first run is repeated, unlike the paper's.
+
+    Drawn costs may be such that a larger size takes far longer for an epoch, which a real step does not.
+    """
+    costs = {b: arm.epoch.cost for b, arm in scenario.arms.items()}
+    return all(
+        cost < 0.9 * DOUBT * other_cost * max(1.0, other / b)
+        for b, cost in costs.items()
+        for other, other_cost in costs.items()
+    )
+
+
 @REPRODUCIBLE
 @given(scenarios(), st.integers(0, 1000), st.sampled_from([1.2, 2.0]))
 def test_all_switches_on_is_policy_zeus(scenario: Scenario, seed: int, beta: float) -> None:
+    assume(no_size_is_doubted(scenario))
     window = 2 * len(scenario.pair.batch_sizes) + 1  # small: sizes leave it and return
     job = scenario.job(policy="zeus", window=window)
     ours = literal(scenario, 40, seed, settled=Settled.all(), beta=beta, window=window)

@@ -13,6 +13,7 @@ from airflow.sdk.log import mask_secret
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import (
+    NO_STRIKE,
     Observation,
     PowerPoint,
     ProfileSample,
@@ -69,6 +70,8 @@ def test_each_attempt_gets_its_row_and_its_result(store: SqlStore, tmp_path: Pat
     reporter = reporter_of(store, DictPort(), first, tmp_path)
     reporter(ResultLine(kind="start", start_id="s"))
     reporter(ResultLine(kind="attempt", start_id="s", attempt=1, batch_size=first.batch_size))
+    settled(reporter)
+    assert store.trials(JOB_ID)[-1].observation == Observation(start_id="s"), "a death before the first beat counts"
     reporter(ResultLine(kind="beat", start_id="s", attempt=1, observation=Observation(epochs=1.0, energy_j=5.0)))
     settled(reporter)
     assert store.trials(JOB_ID)[-1].observation.energy_j == 5.0
@@ -82,6 +85,13 @@ def test_each_attempt_gets_its_row_and_its_result(store: SqlStore, tmp_path: Pat
     assert cost["kept_attempt"] == 2
     assert cost["energy_j"] == 2 * seen(32).energy_j  # type: ignore[operator]
     assert [a["untold"] for a in cost["attempts"]] == [None, None]
+
+
+def test_what_never_trained_says_nothing_against_its_size(store: SqlStore, tmp_path: Path) -> None:
+    first = two_attempts(store)
+    reporter = reporter_of(store, DictPort(), first, tmp_path)
+    reporter.never_trained(OSError("no folder"))
+    assert NO_STRIKE in store.trials(JOB_ID)[-1].observation.reasons
 
 
 def test_why_an_hour_has_no_price_is_masked(store: SqlStore, tmp_path: Path) -> None:

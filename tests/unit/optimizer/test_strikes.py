@@ -229,6 +229,49 @@ def test_what_is_no_strike(policy: str) -> None:
 
 
 @EVERY_POLICY
+def test_a_size_is_not_to_blame_where_the_one_that_kept_a_model_had_failed_too(policy: str) -> None:
+    world = failing(policy)
+    states = [(64, State.FAILED), (32, State.FAILED), (32, State.CONVERGED)]
+    for attempt, (b, state) in enumerate(states, 1):  # a bad night, and the retry in the morning
+        world.add(b, state, phase=Phase.INCUMBENT)
+        world.log[-1] = replace(world.log[-1], key=TrialKey("one run", attempt))
+    assert world.belief.strikes == {}
+
+
+@EVERY_POLICY
+def test_a_trial_whose_training_never_began_is_no_death(policy: str) -> None:
+    """Its lease lapsed while the task waited, for example for a full pool."""
+    world, best = settled(policy)
+    settled_failures = world.belief.failures
+
+    def lapsed(**fields: Any) -> None:
+        world.died(best, phase=Phase.INCUMBENT, **fields)
+        run = TrialKey(f"lapsed {world.number}", 1)
+        world.log[-1] = replace(world.log[-1], key=run)
+        world.add(32)
+        world.log[-1] = replace(world.log[-1], key=replace(run, attempt=2))
+
+    for _ in range(2):
+        lapsed()
+    assert world.belief.strikes == {}
+    assert world.belief.failures == settled_failures
+    lapsed(start_id="a")
+    assert set(world.belief.strikes) == {best}, "one that had begun counts"
+
+
+@EVERY_POLICY
+def test_where_the_default_does_not_fit_the_next_try_takes_the_nearest_smaller_size(policy: str) -> None:
+    world = Failing(job_of(8, 16, 32, default=32, policy=policy), {8: 20.0, 16: 14.0, 32: 10.0}, {8: 60.0, **EPOCH_S})
+    origin = Origin(dag_id="d", run_id="one run", task_id="t", run_type="scheduled")
+    for attempt, b in enumerate((32, 16), 1):  # in a second attempt it says nothing of memory
+        fields = {"phase": Phase.INCUMBENT, "out_of_memory": attempt == 1}
+        world.add(b, State.FAILED, 0.1, **fields)
+        world.log[-1] = replace(world.log[-1], key=TrialKey("first try", attempt), origin=origin)
+    decision = world.decide(recurrence=origin.recurrence("second try"))
+    assert [attempt.batch_size for attempt in decision.attempts] == [8]
+
+
+@EVERY_POLICY
 def test_a_skipped_run_does_not_make_the_default_run_next(policy: str) -> None:
     world, best = settled(policy)
     world.add(best, State.FAILED, 0.5, phase=Phase.INCUMBENT, reasons={NO_STRIKE: "its author skipped the task"})
