@@ -32,12 +32,14 @@ def edge(device: Device) -> Reading:
 
 
 MOST_SHARE = 0.02  # of a training's time: for so much of it, at most, it waits for readings
+SHORTEST_S = 0.5  # a training is taken to last so long at least, else a short one has no time for any reading
 SPARE = 0.5  # part of that time that readings each second leave to those where something ends
 
 
 class PacedReader:
     """Reads the device of a training so seldom that the training waits for it for at most 2 % of its time.
 
+    In its first half second it may wait for as long as in a whole one, 10 ms: the readings of a fast driver.
     It counts from :meth:`begin` on. Where no driver is asked, as on a simulated device, nothing is ever left out.
     """
 
@@ -58,7 +60,8 @@ class PacedReader:
         :param share: of the time that there is for readings.
         """
         waited_s = self._device.waited_s - self._waited_before_s + sum(map(self._device.takes_s, methods))
-        return waited_s <= share * MOST_SHARE * (self._device.now_s() - self._since_s)
+        trained_s = max(self._device.now_s() - self._since_s, SHORTEST_S)
+        return waited_s <= share * MOST_SHARE * trained_s
 
     def read(self, *, must: bool = False, share: float = 1.0) -> Reading:
         """Read the device, without waiting for its work; or its clock alone, where a reading takes too long.

@@ -11,6 +11,7 @@ from typing import Any
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import OF_TRAINER, PlannedAttempt
+from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck, DataWait, remedy
 from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
@@ -248,11 +249,14 @@ class AttemptSteps:
 
         Returns why these steps teach nothing of the batch size; None where they do.
         """
-        with contextlib.suppress(Exception):  # after an error on the GPU every call may raise that error again
-            if self._in_epoch:
+        if self._in_epoch:
+            with contextlib.suppress(Exception):  # after an error on the GPU every call may raise that error again
                 self._torch_pass_over()
                 self._meter.end_training()
-            self._meter.read_last(is_running=self._in_epoch)
+                self._meter.read_last(is_running=True)
+        else:
+            with outlived("read the GPU at the end of this attempt"):
+                self._meter.read_last(is_running=False)
         if self._torch is not None:
             self._torch.close()
         why = self._why_bypassed()

@@ -209,6 +209,14 @@ def test_what_is_left_out_is_known_with_the_next_reading() -> None:
     assert "a reading of this device takes 20 ms" in (part.reason or "")
 
 
+@pytest.mark.parametrize(("reading_s", "is_read"), [(0.001, True), (0.008, True), (0.012, False), (0.02, False)])
+def test_a_short_training_has_time_for_the_readings_of_a_fast_driver(reading_s: float, is_read: bool) -> None:
+    device = Clocked(reading_s)
+    pace = PacedReader(device)
+    device.clock_s += 0.03
+    assert pace.may("energy_j") is is_read
+
+
 def test_a_part_that_ends_where_nothing_is_read_has_no_energy() -> None:
     span = Span(Reading(10.0, 0.0))
     span.close(Reading(None, 3.0, why="it takes long", left_out=True))
