@@ -120,7 +120,7 @@ def test_each_instance_of_a_mapped_group_is_a_trial_of_its_own(run_dag: Any, pod
         region.expand(name=["north", "south", "west"])
     dag_run = run_dag(dag)
     assert dag_run.state == "success"
-    trials = log_of("zeus_mapped_group.region.train")
+    trials = log_of("zeus_mapped_group.region..train")
     assert sorted(t.origin.map_index for t in trials) == [0, 1, 2]
     assert {t.state.value for t in trials} == {"converged"}
     assert len(pod.saves()) == 3
@@ -153,7 +153,7 @@ def test_a_job_for_each_argument_of_a_mapped_group(run_dag: Any, pod: Pod) -> No
 
         region.expand(name=["north", "south"])
     assert run_dag(dag).state == "success"
-    found = [log_of(f"zeus_group_by.region.train.{name}") for name in ("north", "south")]
+    found = [log_of(f"zeus_group_by.region..train.{name}") for name in ("north", "south")]
     assert [[(t.origin.map_index, t.state.value) for t in trials] for trials in found] == [
         [(0, "converged")],
         [(1, "converged")],
