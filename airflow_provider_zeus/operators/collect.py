@@ -182,17 +182,25 @@ def report_all(
     sender, first = ResultSender(reporter), (plan.first_attempt, plan.attempts[0].batch_size)
     first_starts = FirstStarts()  # a folder and an XCom may have as many each
     starts = [start for start in starts if first_starts.kept(start)]
+    first_is_open = bool(starts)
     for start in _within_limits(starts):
-        for line in (known := LinesOfPlan(plan).known(start)):
+        known = LinesOfPlan(plan).known(start)
+        for line in known:
             sender.put(line)
-        for newest in (open_ones := open_attempts(known)):
+        open_ones = open_attempts(known)
+        for newest in open_ones:
             reason = f"the process died: {NO_RESULT} after its last heartbeat"
             observation = newest.observation or Observation()
             end = replace(newest, kind="end", state=State.FAILED, reason=reason, observation=observation)
             end = with_memory_of_others(end, folder and f"{folder}/", plan.ti_id)
             sender.put(replace(end, profile=(), points=()))  # they went with the newest line
-        if not open_ones and not any(line.kind == "end" for line in known):
+        never_trained = not open_ones and not any(line.kind == "end" for line in known)
+        if never_trained:
             sender.put(without_cost(start[0].start_id, *first, "the process died before it trained", began=False))
+        if never_trained or any(line.attempt == plan.first_attempt for line in known):
+            first_is_open = False
+    if first_is_open:  # all starts speak of later attempts alone
+        sender.put(without_cost("", *first, "nothing was reported of this attempt", began=False))
     if not starts:
         end = without_cost("", *first, no_start_reason or NO_RESULT, began=no_start_reason is None)
         seen = end.observation
@@ -219,14 +227,16 @@ class LinesOfPlan:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._attempts = range(plan.first_attempt, plan.first_attempt + len(plan.in_order) + 1)
+        self._attempts = range(plan.first_attempt, plan.first_attempt + len(plan.in_order))
+        self._sizes = plan.job.batch_sizes
         self._begun: set[tuple[str, int | None]] = set()
         self._ended: set[tuple[str, int | None]] = set()
         self._warned = False
 
     def known(self, lines: Sequence[ResultLine]) -> list[ResultLine]:
         """Return those of the next lines that are kept."""
-        unknown = {line.attempt for line in lines if line.kind not in ("start", "final")}.difference(self._attempts)
+        of_attempts = [line for line in lines if line.kind not in ("start", "final")]
+        unknown = {line.attempt for line in of_attempts if not self._has(line)}
         if unknown:
             of = f"{len(unknown)} attempts" if len(unknown) > 1 else f"attempt {unknown.pop()}"
             self._warn(f"lines of {of}, which the plan does not have, are left out")
@@ -234,9 +244,9 @@ class LinesOfPlan:
         for line in lines:
             attempt, is_end = (line.start_id, line.attempt), line.kind == "end"
             if line.kind not in ("start", "final"):
-                if is_end and attempt in self._ended and line.attempt in self._attempts:
+                if is_end and attempt in self._ended and self._has(line):
                     self._warn(f"a second end of attempt {line.attempt} is left out")
-                if attempt in self._ended or line.attempt not in self._attempts:
+                if attempt in self._ended or not self._has(line):
                     continue
             if line.kind == "attempt":
                 if attempt in self._begun:
@@ -246,6 +256,11 @@ class LinesOfPlan:
                 self._ended.add(attempt)
             kept.append(line)
         return kept
+
+    def _has(self, line: ResultLine) -> bool:
+        """Whether the plan has the attempt; one more may follow, with a size that fits a small slice."""
+        is_one_more = line.attempt == self._attempts.stop
+        return line.attempt in self._attempts or (is_one_more and line.batch_size in self._sizes)
 
     def _warn(self, what: str) -> None:
         if not self._warned:

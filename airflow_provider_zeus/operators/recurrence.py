@@ -145,9 +145,10 @@ class Recurrence:
         """Return the run handle of a training in this process; its result goes to the reporter."""
         return ZeusRun.from_plan(self.plan, sink=self.reporter, device=self.device)
 
+    @outlived("close the device")
     def close_device(self) -> None:
         """Close the device, where no run handle in this process does. Raises nothing."""
-        _close(self.device)
+        self.device.close()
 
 
 @outlived("close the device")

@@ -116,7 +116,7 @@ def test_commands_and_their_arguments(built: Built, capsys: pytest.CaptureFixtur
     missing = [f"{path} {name}" for path, names in wanted for name in names if name not in of.get(path, "")]
     with capsys.disabled():
         print(f"\ncommands: {len(wanted)}, arguments: {sum(len(names) for _, names in wanted)}", end=" ")
-    assert len(wanted) >= 20
+    assert len(wanted) >= 16
     assert missing == []
 
 

@@ -316,10 +316,17 @@ def test_every_start_gets_one_end_per_attempt_that_it_began(lines: list[ResultLi
     recorder = told(starts, starts_seen=newest_start(starts))
     counts = Counter((start, number) for start, number, _ in recorder.ends())
     assert set(counts.values()) == {1}
-    for start in starts:
-        began = {x.attempt for x in start if x.kind in ("attempt", "beat", "end") and x.attempt in (1, 2, 3)}
-        ended = {number for start_id, number in counts if start_id == start[0].start_id}
-        assert ended == (began or {1})
+    of_starts = {start[0].start_id: {x.attempt for x in start if speaks_of_an_attempt(x)} or {1} for start in starts}
+    if starts and not any(1 in began for began in of_starts.values()):
+        of_starts[""] = of_starts.get("", set()) | {1}  # the row that was opened with the plan is closed, too
+    for start_id, began in of_starts.items():
+        assert {number for of_start, number in counts if of_start == start_id} == began
+
+
+def speaks_of_an_attempt(line: ResultLine) -> bool:
+    """The plan has two attempts; one more may follow, with a size that fits a small slice."""
+    is_one_more = line.attempt == 3 and line.batch_size is not None
+    return line.kind in ("attempt", "beat", "end") and (line.attempt in (1, 2) or is_one_more)
 
 
 @pytest.fixture(scope="module")
