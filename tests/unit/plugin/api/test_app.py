@@ -206,7 +206,7 @@ def test_a_dag_without_a_job(viewer: Any, store: Store) -> None:
 
 
 def test_a_job_in_variables_as_the_how_to_says_is_shown_and_one_elsewhere_is_told_of(
-    viewer: Any, token_of: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    viewer: Any, anonymous: Any, token_of: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (Path(__file__).parents[4] / "docs/how-to/database.md").read_text()
     (named,) = re.findall(r"connections add (\S+) --conn-type zeus --conn-extra '(.*variable.*)'", page)
@@ -223,7 +223,7 @@ def test_a_job_in_variables_as_the_how_to_says_is_shown_and_one_elsewhere_is_tol
         assert [told in note for note in notes] == [True, True]
         assert not any("zeus_mine" in note for note in notes), "a viewer may not read Connections"
         may_read = {"Authorization": f"Bearer {token_of('op', 'op')}"}
-        named = [viewer.get(path, headers=may_read).json()["note"] for path in data_routes()]
+        named = [anonymous.get(path, headers=may_read).json()["note"] for path in data_routes()]
         assert ["The log of Connection zeus_mine has jobs" in note for note in named] == [True, True]
         assert viewer.get(DAG_COSTS.format("another")).json()["note"] == dag_view.NO_JOB
     finally:
