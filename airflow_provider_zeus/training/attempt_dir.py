@@ -46,6 +46,7 @@ class AttemptDir:
             self._lock, self._marker = _locked_marker(place)
             os.write(self._lock, _host())
             self.kept = False  # its model is kept: the folder belongs to the caller
+            self._has_marker = True
             self.path = self._marker.with_suffix("")
             private_files.new_folder(self.path)
         except OSError as error:
@@ -78,7 +79,13 @@ class AttemptDir:
             self._remove_marker()
 
     def _remove_marker(self) -> None:
-        """Remove the marker. If that fails it no longer names this host, so no run takes the folder for an orphan."""
+        """Remove the marker. If that fails it no longer names this host, so no run takes the folder for an orphan.
+
+        Once: afterwards the number of its descriptor may be that of another file.
+        """
+        if not self._has_marker:
+            return
+        self._has_marker = False
         try:
             os.ftruncate(self._lock, 0)
             self._marker.unlink()

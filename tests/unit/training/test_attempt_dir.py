@@ -251,3 +251,17 @@ def test_a_folder_that_is_kept_by_a_living_run_is_not_named(tmp_path: Path) -> N
     assert kept_by_the_dead(tmp_path) == []
     folder.release()
     assert [*tmp_path.iterdir()] == [folder.path]
+
+
+def test_a_folder_that_is_released_twice_touches_no_other_file(tmp_path: Path) -> None:
+    """The end of a run may be written once more after it has failed, and its descriptor's number be used again."""
+    folder = AttemptDir(str(tmp_path / "models"))
+    folder.keep()
+    folder.release()
+    other = tmp_path / "other"
+    with other.open("w") as file:
+        file.write("of the author")
+        file.flush()
+        folder.release()
+        assert os.fstat(file.fileno()).st_size == len("of the author"), "neither emptied nor closed"
+    assert other.read_text() == "of the author"
